@@ -1,0 +1,43 @@
+# make help lists the targets. Everything runs inside .venv, which `make setup` keeps up to date.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.up-to-date
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint types unit bench clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## create .venv and install fedgs into it (does nothing when up to date)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "fedgs needs Python 3.11 or newer; $(PYTHON) is older. Name another one: make PYTHON=python3.12" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+run: setup  ## the main job: compare every selection solver, write tables and figures to runs/bench-selection
+	@$(BIN)/fedgs bench-selection
+
+test: setup lint types unit  ## ruff, mypy --strict, pytest with coverage
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+unit: setup
+	$(BIN)/pytest
+
+bench: setup  ## print the measured claims as ratios (add FEMNIST=path.npz for real data)
+	$(BIN)/python benchmarks/selection.py $(if $(FEMNIST),--femnist $(FEMNIST))
+
+clean:  ## remove .venv, caches and runs
+	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .coverage
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

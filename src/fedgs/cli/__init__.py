@@ -1,0 +1,63 @@
+"""The ``fedgs`` command: parse, call, print. Each command has a file of its own in this folder.
+
+Commands import what they need when they run, so that ``fedgs --help`` and the quick commands stay quick.
+"""
+
+import sys
+from typing import Annotated
+
+import click
+import typer
+
+from fedgs import __version__
+from fedgs.errors import FedgsError
+
+app = typer.Typer(
+    name="fedgs",
+    help="Federated learning in factories.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedgs {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and leave.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Federated learning in factories."""
+
+
+def main() -> None:
+    """Run the command line; whatever the user got wrong is one line on stderr and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except FedgsError as error:
+        _fail(str(error))
+    except click.exceptions.NoArgsIsHelpError as error:
+        typer.echo(error.format_message())
+        sys.exit(2)
+    except click.ClickException as error:
+        _fail(f"{error.format_message()} (fedgs --help lists commands and options)")
+    except click.exceptions.Abort:
+        _fail("interrupted", code=130)
+    except KeyboardInterrupt:
+        _fail("interrupted", code=130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int = 2) -> None:
+    typer.echo(f"fedgs: error: {' '.join(message.split())}", err=True)
+    sys.exit(code)

@@ -1,0 +1,34 @@
+"""Every error a user can cause, as a type.
+
+A message says what is wrong, where, and what to do about it, in one line. The command line prints it
+as ``fedgs: error: …`` and exits with code 2; library users catch ``FedgsError`` or one of its children.
+Those that report a bad argument are ``ValueError`` too, so that plain Python habits work.
+"""
+
+
+class FedgsError(Exception):
+    """The parent of all errors raised on purpose by this package."""
+
+
+class ConfigError(FedgsError, ValueError):
+    """A setting is unknown, of the wrong type, or impossible together with another one."""
+
+
+class ProblemError(FedgsError, ValueError):
+    """A selection problem is malformed: wrong shapes, negative counts, no such pick."""
+
+
+class SolverError(FedgsError, ValueError):
+    """A solver does not exist, does not take an option, or cannot take a problem of this size."""
+
+
+class InputFileError(FedgsError, ValueError):
+    """A file is missing, unreadable, or does not hold what it should."""
+
+
+class OutputError(FedgsError, OSError):
+    """A folder or file cannot be written."""
+
+
+class MissingDependencyError(FedgsError, ImportError):
+    """An optional library is needed for what was asked and is not installed."""
