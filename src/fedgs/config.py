@@ -39,7 +39,7 @@ class FederationSettings(Section):
     @model_validator(mode="after")
     def _enough_devices(self) -> Self:
         if self.factories > self.devices:
-            raise Impossible(
+            raise ImpossibleError(
                 "factories",
                 f"is more than devices={self.devices}, so some would be empty; "
                 "lower it or raise federation.devices",
@@ -59,9 +59,9 @@ class SelectionSettings(Section):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.presample > self.pick:
-            raise Impossible(
+            raise ImpossibleError(
                 "presample",
-                f"is more than pick={self.pick}; at most all of the picked ones can be pre-sampled",
+                f"is more than pick={self.pick}, of which it is a part; lower it",
             )
         return self
 
@@ -84,7 +84,7 @@ class Settings(Section):
     def _pick_fits(self) -> Self:
         available = self.federation.devices_per_factory
         if self.selection.pick > available and not self.selection.cap:
-            raise Impossible(
+            raise ImpossibleError(
                 "selection.pick",
                 f"is more than the {available} devices of a factory (federation.devices="
                 f"{self.federation.devices} in federation.factories={self.federation.factories}); "
@@ -93,7 +93,7 @@ class Settings(Section):
         return self
 
 
-class Impossible(ValueError):
+class ImpossibleError(ValueError):
     """A key whose value cannot be, given the others: ``key`` is relative to the section that says so."""
 
     def __init__(self, key: str, reason: str) -> None:
@@ -156,7 +156,7 @@ def _assign(values: dict[str, Any], key: str, value: Any, override: str) -> None
 def _one_line(error: ErrorDetails, values: Mapping[str, Any], source: str, origin: Mapping[str, str]) -> str:
     path = [str(part) for part in error["loc"]]
     cause = error.get("ctx", {}).get("error")
-    if isinstance(cause, Impossible):
+    if isinstance(cause, ImpossibleError):
         path += cause.key.split(".")
         problem = cause.reason
     elif error["type"] == "extra_forbidden":

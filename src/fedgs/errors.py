@@ -22,6 +22,10 @@ class SolverError(FedgsError, ValueError):
     """A solver does not exist, does not take an option, or cannot take a problem of this size."""
 
 
+class DataError(FedgsError, ValueError):
+    """A data set or federation is inconsistent, or cannot be dealt out as asked."""
+
+
 class InputFileError(FedgsError, ValueError):
     """A file is missing, unreadable, or does not hold what it should."""
 

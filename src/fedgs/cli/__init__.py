@@ -32,9 +32,7 @@ def _print_version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", help="Print the version and leave.", callback=_print_version, is_eager=True
-        ),
+        typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Federated learning in factories."""
