@@ -41,8 +41,7 @@ class FederationSettings(Section):
         if self.factories > self.devices:
             raise ImpossibleError(
                 "factories",
-                f"is more than devices={self.devices}, so some would be empty; "
-                "lower it or raise federation.devices",
+                f"is more than devices={self.devices}, so some would be empty; lower it or raise federation.devices",
             )
         return self
 
@@ -147,9 +146,7 @@ def _assign(values: dict[str, Any], key: str, value: Any, override: str) -> None
     for name in sections:
         values = values.setdefault(name, {})
         if not isinstance(values, dict):
-            raise ConfigError(
-                f"--set {override}: {name} is a value, not a section, so it has no key below it"
-            )
+            raise ConfigError(f"--set {override}: {name} is a value, not a section, so it has no key below it")
     values[last] = value
 
 

@@ -39,17 +39,13 @@ class DataSet:
                 "there must be one of each per sample"
             )
         if self.images.dtype != np.uint8 or self.images.ndim not in (3, 4):
-            raise DataError(
-                f"{self.name}: images must be uint8 of shape (samples, height, width[, channels])"
-            )
+            raise DataError(f"{self.name}: images must be uint8 of shape (samples, height, width[, channels])")
         if samples and int(self.labels.max()) >= len(self.classes):
             raise DataError(
                 f"{self.name}: label {int(self.labels.max())} has no class; there are {len(self.classes)} classes"
             )
         if samples and (int(self.owners[0]) < 0 or int(self.owners[-1]) >= len(self.owner_names)):
-            raise DataError(
-                f"{self.name}: an owner index lies outside the {len(self.owner_names)} owner names"
-            )
+            raise DataError(f"{self.name}: an owner index lies outside the {len(self.owner_names)} owner names")
         if np.any(np.diff(self.owners) < 0):
             raise DataError(f"{self.name}: the samples are not grouped by owner in the order of owner_names")
         for key, values in self.attributes.items():
