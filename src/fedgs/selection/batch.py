@@ -1,0 +1,192 @@
+"""``solve_batch``: the stations of many factories at once.
+
+The problems are laid end to end in a few flat arrays and solved by one compiled loop, in as many threads as there
+are cores. Threads, not numba's own parallel loop: that one must not be entered from two Python threads at a time and
+does not survive a fork, and a simulator does both.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgs import rng
+from fedgs.compiled import composed
+from fedgs.errors import SolverError
+from fedgs.selection.exact import prove
+from fedgs.selection.gbp_cs import largest_entries, least_squares, permute
+from fedgs.selection.problem import NO_LIMIT, Flags, Floats, Indices, SelectionProblem, SelectionResult, measure
+from fedgs.selection.quadratic import gram_form
+from fedgs.selection.solve import auto, look_up, solve, solver_key
+from fedgs.selection.swap import best_descent, descend
+
+_IN_THE_LOOP = ("gbp-cs", "swap", "multistart", "exact")
+
+
+class Batch(NamedTuple):
+    """Problems laid end to end. Problem i has the rows ``rows[i]:rows[i+1]`` and the answer ``picks[i]:picks[i+1]``."""
+
+    counts: Floats
+    sizes: Floats
+    bonus: Floats
+    rows: Indices
+    targets: Floats
+    bases: Floats
+    base_sizes: Floats
+    expected_sizes: Floats
+    picks: Indices
+    keys: NDArray[np.uint64]
+
+
+class Answers(NamedTuple):
+    """Where the loop writes."""
+
+    chosen: Indices
+    proven: Flags
+    divergence: Floats
+    distance: Floats
+
+
+def solve_batch(
+    problems: Iterable[SelectionProblem],
+    solver: str = "exact",
+    seed: int | Sequence[int] = 0,
+    *,
+    threads: int | None = None,
+    **options: Any,
+) -> list[SelectionResult]:
+    """Solve many problems; the answers come in their order and do not depend on the number of threads.
+
+    Args:
+        problems: one a factory; they may differ in devices, picks and targets.
+        solver: a name in ``SOLVERS``, or ``"auto"`` (then every problem gets what suits it).
+        seed: one number, from which every problem gets its own, or a sequence with one a problem. Problem i is
+            solved as ``solve(problems[i], solver, seeds[i])`` would.
+        threads: at most so many (default: one a core).
+        options: of the solver.
+
+    ``seconds`` of each answer is its share of the whole time.
+    """
+    problems = list(problems)
+    seeds = _seeds(seed, len(problems))
+    look_up(solver if solver != "auto" else "exact", {} if solver == "auto" else options)
+    results: list[SelectionResult | None] = [None] * len(problems)
+    together: dict[tuple[str, int], list[int]] = {}
+    for index, problem in enumerate(problems):
+        name = auto(problem) if solver == "auto" else solver
+        if name in _IN_THE_LOOP and 0 < problem.pick < len(problem.counts) and options.get("start", "mpinv") == "mpinv":
+            together.setdefault((name, problem.counts.shape[1]), []).append(index)
+        else:
+            results[index] = solve(problem, name, seeds[index], **options)
+    for (name, _), indices in together.items():
+        group = [problems[i] for i in indices]
+        answers = _solve_group(group, name, [seeds[i] for i in indices], threads, options)
+        for index, answer in zip(indices, answers, strict=True):
+            results[index] = answer
+    return [result for result in results if result is not None]
+
+
+def _seeds(seed: int | Sequence[int], problems: int) -> Sequence[int]:
+    if isinstance(seed, int | np.integer):
+        return [rng.key(int(seed), "batch", index) for index in range(problems)]
+    if len(seed) != problems:
+        raise SolverError(f"{len(seed)} seeds for {problems} problems; give one number, or one seed a problem")
+    return seed
+
+
+def _solve_group(
+    problems: list[SelectionProblem], name: str, seeds: list[int], threads: int | None, options: dict[str, Any]
+) -> list[SelectionResult]:
+    began = time.perf_counter()
+    settings = look_up(name, options).options | options
+    batch = _lay_out(problems, np.array([solver_key(seed, name) for seed in seeds]))
+    total = len(problems)
+    answers = Answers(
+        np.empty(batch.picks[-1], dtype=np.int64), np.zeros(total, dtype=np.bool_), np.empty(total), np.empty(total)
+    )
+    arguments = (batch, answers, _IN_THE_LOOP.index(name), settings.get("starts", 0), settings.get("budget", 0))
+    workers = min(total, threads or os.cpu_count() or 1)
+    if workers == 1:
+        solve_range(*arguments, 0, total)
+    else:
+        cuts = [total * part // workers for part in range(workers + 1)]
+        waiting = [_pool().submit(solve_range, *arguments, a, b) for a, b in zip(cuts[1:-1], cuts[2:], strict=True)]
+        solve_range(*arguments, 0, cuts[1])  # this thread works too
+        for part in waiting:
+            part.result()
+    seconds = (time.perf_counter() - began) / total
+    return [
+        SelectionResult(
+            np.sort(answers.chosen[batch.picks[i] : batch.picks[i + 1]]),
+            float(answers.divergence[i]),
+            float(answers.distance[i]),
+            bool(answers.proven[i]),
+            None,
+            name,
+            seconds,
+        )
+        for i in range(total)
+    ]
+
+
+def _lay_out(problems: list[SelectionProblem], keys: NDArray[np.uint64]) -> Batch:
+    batch = Batch(
+        counts=np.concatenate([p.counts for p in problems]),
+        sizes=np.concatenate([p.sizes for p in problems]),
+        bonus=np.concatenate([p.bonus for p in problems]),
+        rows=np.cumsum([0] + [len(p.counts) for p in problems]),
+        targets=np.stack([p.target for p in problems]),
+        bases=np.stack([p.base for p in problems]),
+        base_sizes=np.array([p.base_size for p in problems]),
+        expected_sizes=np.array([p.expected_size for p in problems]),
+        picks=np.cumsum([0] + [p.pick for p in problems]),
+        keys=keys,
+    )
+    for array in batch:
+        array.flags.writeable = False  # like a problem's arrays, so that kernels are compiled once for both
+    return batch
+
+
+@composed
+def solve_range(
+    batch: Batch, answers: Answers, method: int, starts: int, budget: int, first: int, last: int
+) -> None:
+    """Solve the problems from ``first`` to ``last``: 0 gbp-cs, 1 swap, 2 multistart, 3 exact."""
+    for i in range(first, last):
+        begin, end = batch.rows[i], batch.rows[i + 1]
+        counts, sizes, bonus = batch.counts[begin:end], batch.sizes[begin:end], batch.bonus[begin:end]
+        target, base, pick = batch.targets[i], batch.bases[i], batch.picks[i + 1] - batch.picks[i]
+        base_size, expected_size = batch.base_sizes[i], batch.expected_sizes[i]
+        chosen = answers.chosen[batch.picks[i] : batch.picks[i + 1]]
+        if method <= 1:
+            wanted = expected_size * target - base
+            chosen[:] = largest_entries(least_squares(counts, wanted), pick)
+            if method == 0:
+                permute(counts, wanted, bonus, chosen, NO_LIMIT)
+        if method >= 1:
+            form = gram_form(counts, target, base, bonus, sizes, base_size, expected_size, pick)
+            if method == 1:
+                descend(form, chosen, NO_LIMIT)
+            elif method == 2:
+                chosen[:] = best_descent(form, starts, batch.keys[i])[0]
+            else:
+                found, proven = prove(form, starts, batch.keys[i], budget)
+                chosen[:] = found
+                answers.proven[i] = proven
+        divergence, distance = measure(counts, target, base, sizes, base_size, expected_size, chosen)
+        answers.divergence[i] = divergence
+        answers.distance[i] = distance
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="fedgs-selection")
+
+
+# Threads do not survive a fork: a child process makes its own pool.
+os.register_at_fork(after_in_child=_pool.cache_clear)

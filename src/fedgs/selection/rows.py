@@ -1,0 +1,81 @@
+"""The selection problem row by row, for solvers that look at whole choices or have too many devices for a Gram matrix.
+
+The same score as in ``fedgs.selection.quadratic``, from ã_i = a_i − s_i·P and b̃ = b − Σb·P directly:
+
+    f(x) = ‖Ãᵀx + b̃‖²,     score(x) = f(x)·(E/S(x))² − bonusᵀx,     E/S = 1 for equal batches
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedgs.compiled import kernel
+from fedgs.selection.problem import Flags, Floats, Indices, SelectionProblem
+
+
+class Rows(NamedTuple):
+    """A choice of ``pick`` rows. A named tuple, because kernels take it as it is."""
+
+    centred: Floats
+    base: Floats
+    bonus: Floats
+    sizes: Floats
+    base_size: float
+    expected_size: float
+    empty_score: float
+    ratio: bool
+    pick: int
+
+
+def as_rows(problem: SelectionProblem) -> Rows:
+    """Centre the rows of a problem."""
+    return Rows(
+        centred=problem.counts - problem.sizes[:, None] * problem.target,
+        base=problem.base - problem.base_size * problem.target,
+        bonus=problem.bonus,
+        sizes=problem.sizes,
+        base_size=problem.base_size,
+        expected_size=problem.expected_size,
+        empty_score=problem.expected_size**2 * float(problem.target @ problem.target),
+        ratio=not problem.equal_sizes,
+        pick=problem.pick,
+    )
+
+
+def score_rows_oracle(rows: Rows, chosen: Indices) -> float:
+    """Plain numpy version of :func:`score_rows`."""
+    inside = np.zeros((1, len(rows.centred)), dtype=bool)
+    inside[0, chosen] = True
+    return float(score_many(rows, inside)[0])
+
+
+@kernel(score_rows_oracle)
+def score_rows(rows: Rows, chosen: Indices) -> float:
+    """Score of one choice."""
+    value, size, bonus = 0.0, rows.base_size, 0.0
+    for i in chosen:
+        size += rows.sizes[i]
+        bonus += rows.bonus[i]
+    for k in range(len(rows.base)):
+        total = rows.base[k]
+        for i in chosen:
+            total += rows.centred[i, k]
+        value += total * total
+    if not rows.ratio:
+        return value - bonus
+    if size <= 0.0:
+        return rows.empty_score - bonus
+    shrink = rows.expected_size / size
+    return value * shrink * shrink - bonus
+
+
+def score_many(rows: Rows, inside: Flags) -> Floats:
+    """Scores of many choices at once: ``inside`` is (choices, devices)."""
+    taken = inside.astype(np.float64)
+    totals = taken @ rows.centred + rows.base
+    values: Floats = np.einsum("ik,ik->i", totals, totals)
+    if rows.ratio:
+        sizes = taken @ rows.sizes + rows.base_size
+        values *= (rows.expected_size / np.where(sizes > 0.0, sizes, 1.0)) ** 2
+        values[sizes <= 0.0] = rows.empty_score
+    return values - taken @ rows.bonus
