@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,7 +116,7 @@ def _solve_group(
         solve_range(*arguments, 0, total)
     else:
         cuts = [total * part // workers for part in range(workers + 1)]
-        waiting = [_pool().submit(solve_range, *arguments, a, b) for a, b in zip(cuts[1:-1], cuts[2:], strict=True)]
+        waiting = [_pool().submit(solve_range, *arguments, a, b) for a, b in pairwise(cuts[1:])]
         solve_range(*arguments, 0, cuts[1])  # this thread works too
         for part in waiting:
             part.result()
@@ -153,9 +154,7 @@ def _lay_out(problems: list[SelectionProblem], keys: NDArray[np.uint64]) -> Batc
 
 
 @composed
-def solve_range(
-    batch: Batch, answers: Answers, method: int, starts: int, budget: int, first: int, last: int
-) -> None:
+def solve_range(batch: Batch, answers: Answers, method: int, starts: int, budget: int, first: int, last: int) -> None:
     """Solve the problems from ``first`` to ``last``: 0 gbp-cs, 1 swap, 2 multistart, 3 exact."""
     for i in range(first, last):
         begin, end = batch.rows[i], batch.rows[i + 1]

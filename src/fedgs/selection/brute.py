@@ -14,7 +14,7 @@ import numpy as np
 
 from fedgs.compiled import kernel
 from fedgs.errors import SolverError
-from fedgs.selection.problem import Indices, Record, SelectionProblem
+from fedgs.selection.problem import Indices, Key, Record, SelectionProblem
 from fedgs.selection.quadratic import Quadratic, as_quadratic, score_of
 
 MOST_CHOICES = 5_000_000_000
@@ -22,7 +22,7 @@ MOST_CHOICES = 5_000_000_000
 _BLOCK = 100_000
 
 
-def solve_brute(problem: SelectionProblem, key: int, record: Record | None) -> tuple[Indices, bool]:
+def solve_brute(problem: SelectionProblem, key: Key, record: Record | None) -> tuple[Indices, bool]:
     """Try every choice."""
     devices, pick = len(problem.counts), problem.pick
     choices = comb(devices, pick)

@@ -8,12 +8,12 @@ can draw exactly the same numbers.
 import numpy as np
 
 from fedgs.compiled import kernel
-from fedgs.selection.problem import Indices
+from fedgs.selection.problem import Indices, Key
 
 _MASK = (1 << 64) - 1
 
 
-def mix_oracle(counter: int) -> int:
+def mix_oracle(counter: Key) -> Key:
     """Plain version of :func:`mix`."""
     word = (int(counter) * 0x9E3779B97F4A7C15) & _MASK
     word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -22,7 +22,7 @@ def mix_oracle(counter: int) -> int:
 
 
 @kernel(mix_oracle)
-def mix(counter: int) -> int:
+def mix(counter: Key) -> Key:
     """Return the 64-bit word of this counter value."""
     word = np.uint64(counter) * np.uint64(0x9E3779B97F4A7C15)
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -30,32 +30,32 @@ def mix(counter: int) -> int:
     return word ^ (word >> np.uint64(31))
 
 
-def start_key_oracle(key: int, start: int, pick: int) -> int:
+def start_key_oracle(key: Key, start: int, pick: int) -> Key:
     """Plain version of :func:`start_key`."""
-    return (int(key) + start * pick) & _MASK
+    return (int(key) + int(start) * int(pick)) & _MASK
 
 
 @kernel(start_key_oracle)
-def start_key(key: int, start: int, pick: int) -> int:
+def start_key(key: Key, start: int, pick: int) -> Key:
     """Return the key of draw number ``start`` when each draw uses ``pick`` words."""
     return np.uint64(key) + np.uint64(start) * np.uint64(pick)
 
 
-def draw_subset_oracle(devices: int, pick: int, key: int) -> Indices:
+def draw_subset_oracle(devices: int, pick: int, key: Key) -> Indices:
     """Plain version of :func:`draw_subset`."""
     order = np.arange(devices)
     for i in range(pick):
-        j = i + (mix((int(key) + i + 1) & _MASK) >> 11) % (devices - i)
+        j = i + (int(mix((int(key) + i + 1) & _MASK)) >> 11) % (devices - i)
         order[i], order[j] = order[j], order[i]
     return order[:pick].copy()
 
 
 @kernel(draw_subset_oracle)
-def draw_subset(devices: int, pick: int, key: int) -> Indices:
+def draw_subset(devices: int, pick: int, key: Key) -> Indices:
     """Draw ``pick`` of ``devices`` without replacement, uniformly (the start of a Fisher–Yates shuffle)."""
     order = np.arange(devices)
     for i in range(pick):
-        word = mix(np.uint64(key) + np.uint64(i + 1)) >> np.uint64(11)
+        word = np.uint64(mix(np.uint64(key) + np.uint64(i + 1))) >> np.uint64(11)
         j = i + np.int64(word % np.uint64(devices - i))
         order[i], order[j] = order[j], order[i]
     return order[:pick].copy()

@@ -29,7 +29,7 @@ import numpy as np
 
 from fedgs.compiled import composed, kernel
 from fedgs.errors import SolverError
-from fedgs.selection.problem import Floats, Indices, Record, SelectionProblem
+from fedgs.selection.problem import Floats, Indices, Key, Record, SelectionProblem
 from fedgs.selection.quadratic import Quadratic, as_quadratic, score
 from fedgs.selection.swap import best_descent
 
@@ -40,7 +40,7 @@ RIDGE = 0.1
 
 
 class Relaxation(NamedTuple):
-    """f(x) = ‖Rx − w‖² + K on the feasible points, the variables in the order in which they are decided (last first)."""
+    """f(x) = ‖Rx − w‖² + K on the feasible points; the variables are decided from the last to the first."""
 
     factor: Floats
     """Rᵀ, lower triangular."""
@@ -71,7 +71,7 @@ def relax_oracle(form: Quadratic) -> Relaxation:
     inverse = np.linalg.inv(matrix)
     centre = inverse @ linear
     order = np.argsort((1.0 - centre) * np.abs(1.0 - centre) / inverse.diagonal(), kind="stable")
-    factor = np.linalg.cholesky(matrix[np.ix_(order, order)])
+    factor = np.linalg.cholesky(matrix[np.ix_(order, order)]).astype(np.float64)
     constant = form.constant + weight * pick * pick - ridge * pick - float(linear @ centre)
     return Relaxation(factor, factor.T @ centre[order], order, constant, kappa, shift)
 
@@ -104,12 +104,12 @@ def relax(form: Quadratic) -> Relaxation:
     for i in range(devices):
         hardness[i] = (1.0 - centre[i]) * abs(1.0 - centre[i]) / inverse[i, i]
     order = np.argsort(hardness, kind="mergesort")
-    factor = np.empty((devices, devices))
+    ordered = np.empty((devices, devices))
     for i in range(devices):
         for j in range(devices):
-            factor[i, j] = matrix[order[i], order[j]]
-    factor = np.linalg.cholesky(factor)
-    constant = form.constant + weight * pick * pick - ridge * pick - linear @ centre
+            ordered[i, j] = matrix[order[i], order[j]]
+    factor = np.linalg.cholesky(ordered).astype(np.float64)
+    constant = form.constant + weight * pick * pick - ridge * pick - float(linear @ centre)
     return Relaxation(factor, factor.T @ centre[order], order, constant, kappa, shift)
 
 
@@ -212,7 +212,7 @@ def decode(form: Quadratic, chosen: Indices, budget: int) -> tuple[bool, int]:
 
 
 @composed
-def prove(form: Quadratic, starts: int, key: int, budget: int) -> tuple[Indices, bool]:
+def prove(form: Quadratic, starts: int, key: Key, budget: int) -> tuple[Indices, bool]:
     """Find a very good choice by descent, then prove it or replace it by the optimum."""
     chosen, _ = best_descent(form, starts, key)
     proven, _ = decode(form, chosen, budget)
@@ -220,7 +220,7 @@ def prove(form: Quadratic, starts: int, key: int, budget: int) -> tuple[Indices,
 
 
 def solve_exact(
-    problem: SelectionProblem, key: int, record: Record | None, *, budget: int = 200_000, starts: int = 5
+    problem: SelectionProblem, key: Key, record: Record | None, *, budget: int = 200_000, starts: int = 5
 ) -> tuple[Indices, bool]:
     """Prove the optimum, or return the best choice known when ``budget`` nodes are used up."""
     if budget < 0 or starts < 0:

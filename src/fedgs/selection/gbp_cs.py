@@ -21,15 +21,14 @@ import numpy as np
 from fedgs.compiled import kernel
 from fedgs.errors import SolverError
 from fedgs.selection.draws import draw_subset
-from fedgs.selection.problem import NO_LIMIT, Flags, Floats, Indices, Record, SelectionProblem
+from fedgs.selection.problem import NO_LIMIT, Flags, Floats, Indices, Key, Record, SelectionProblem
 
 _RANK_TOLERANCE = 1e-10
 
 
 def least_squares_oracle(counts: Floats, wanted: Floats) -> Floats:
     """Plain numpy version of :func:`least_squares`."""
-    solution: Floats = np.linalg.lstsq(counts.T, wanted, rcond=None)[0]
-    return solution
+    return np.linalg.lstsq(counts.T, wanted, rcond=None)[0].astype(np.float64)
 
 
 @kernel(least_squares_oracle)
@@ -51,7 +50,7 @@ def least_squares(counts: Floats, wanted: Floats) -> Floats:
         for k in range(j):
             matrix[j, j] -= matrix[j, k] * matrix[j, k]
         if matrix[j, j] <= _RANK_TOLERANCE * largest:
-            return np.linalg.lstsq(counts.T.copy(), wanted, 1e-13)[0]
+            return np.linalg.lstsq(counts.T.copy(), wanted, 1e-13)[0].astype(np.float64)
         matrix[j, j] = np.sqrt(matrix[j, j])
         for i in range(j + 1, size):
             for k in range(j):
@@ -148,7 +147,7 @@ def permute(counts: Floats, wanted: Floats, bonus: Floats, chosen: Indices, max_
         inside[i] = True
         residual += counts[i]
         collected += bonus[i]
-    squares = residual @ residual
+    squares = float(residual @ residual)
     value = squares - collected
     tolerance = 1e-12 * (squares + wanted @ wanted + np.abs(bonus).sum())
     swaps = 0
@@ -183,7 +182,7 @@ def permute(counts: Floats, wanted: Floats, bonus: Floats, chosen: Indices, max_
 
 
 def solve_gbp_cs(
-    problem: SelectionProblem, key: int, record: Record | None, *, start: str = "mpinv"
+    problem: SelectionProblem, key: Key, record: Record | None, *, start: str = "mpinv"
 ) -> tuple[Indices, bool]:
     """Run Algorithm 2 from one of its three starting points."""
     chosen = _start(problem, key, record, start)
@@ -197,7 +196,7 @@ def solve_gbp_cs(
     return chosen, False
 
 
-def _start(problem: SelectionProblem, key: int, record: Record | None, start: str) -> Indices:
+def _start(problem: SelectionProblem, key: Key, record: Record | None, start: str) -> Indices:
     if start == "mpinv":
         return largest_entries(least_squares(problem.counts, problem.wanted), problem.pick)
     if start == "random":

@@ -13,13 +13,13 @@ Plain numpy, a generation at a time: this is the sampler the paper compares with
 import numpy as np
 
 from fedgs.errors import SolverError
-from fedgs.selection.problem import Flags, Floats, Indices, Record, SelectionProblem
+from fedgs.selection.problem import Flags, Floats, Indices, Key, Record, SelectionProblem
 from fedgs.selection.rows import as_rows, score_many
 
 
 def solve_genetic(
     problem: SelectionProblem,
-    key: int,
+    key: Key,
     record: Record | None,
     *,
     population: int = 100,

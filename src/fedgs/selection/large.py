@@ -16,7 +16,7 @@ import numpy as np
 from fedgs.compiled import composed, kernel
 from fedgs.errors import SolverError
 from fedgs.selection.draws import draw_subset, start_key
-from fedgs.selection.problem import NO_LIMIT, Flags, Indices, Record, SelectionProblem
+from fedgs.selection.problem import NO_LIMIT, Flags, Indices, Key, Record, SelectionProblem
 from fedgs.selection.quadratic import Quadratic, gram_form
 from fedgs.selection.rows import Rows, as_rows
 from fedgs.selection.swap import descend
@@ -34,11 +34,13 @@ FILL_WORK = 4_000_000
 
 
 def solve_large(
-    problem: SelectionProblem, key: int, record: Record | None, *, repairs: int = 20, seconds: float | None = None
+    problem: SelectionProblem, key: Key, record: Record | None, *, repairs: int = 20, seconds: float | None = None
 ) -> tuple[Indices, bool]:
     """Fill greedily, then repair ``repairs`` times or until ``seconds`` have passed."""
     if repairs < 0 or (seconds is not None and not seconds > 0):
-        raise SolverError(f"large cannot work with repairs={repairs} and seconds={seconds}; give at least 0, more than 0")
+        raise SolverError(
+            f"large cannot work with repairs={repairs} and seconds={seconds}; give at least 0, more than 0"
+        )
     deadline = None if seconds is None else time.perf_counter() + seconds
     random = np.random.Generator(np.random.Philox(key=int(key)))
     rows = as_rows(problem)
@@ -91,7 +93,9 @@ def _candidates(rows: Rows, members: Indices, others: Indices, random: np.random
     cost -= rows.bonus[others]
     order = np.argpartition(cost, wanted // 2)
     cheapest, rest = order[: wanted // 2], order[wanted // 2 :]
-    return others[np.concatenate([cheapest, random.choice(rest, wanted - len(cheapest), replace=False)])]
+    drawn = random.choice(rest, wanted - len(cheapest), replace=False)
+    candidates: Indices = others[np.concatenate([cheapest, drawn])]
+    return candidates
 
 
 def _small_problem(problem: SelectionProblem, pool: Indices, fixed: Indices, pick: int) -> Quadratic:
@@ -109,7 +113,7 @@ def _small_problem(problem: SelectionProblem, pool: Indices, fixed: Indices, pic
     return form._replace(ratio=not problem.equal_sizes)
 
 
-def kick_oracle(devices: int, chosen: Indices, key: int) -> None:
+def kick_oracle(devices: int, chosen: Indices, key: Key) -> None:
     """Plain version of :func:`kick`."""
     outside = np.setdiff1d(np.arange(devices), chosen)
     exchanged = min(KICKED, len(chosen), len(outside))
@@ -119,7 +123,7 @@ def kick_oracle(devices: int, chosen: Indices, key: int) -> None:
 
 
 @kernel(kick_oracle)
-def kick(devices: int, chosen: Indices, key: int) -> None:
+def kick(devices: int, chosen: Indices, key: Key) -> None:
     """Exchange a few of the chosen for others at random."""
     inside = np.zeros(devices, dtype=np.bool_)
     for i in chosen:
@@ -133,7 +137,7 @@ def kick(devices: int, chosen: Indices, key: int) -> None:
 
 
 @composed
-def improve(form: Quadratic, chosen: Indices, kicks: int, key: int) -> float:
+def improve(form: Quadratic, chosen: Indices, kicks: int, key: Key) -> float:
     """Descend, then ``kicks`` times exchange a few devices at random and descend again; keep what is better."""
     best, _ = descend(form, chosen, NO_LIMIT)
     for number in range(kicks):

@@ -26,6 +26,8 @@ Indices = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Record = Callable[[Indices], None]
 """Called by a solver with each choice worth noting, when a trace is asked for."""
+Key = int | np.uint64
+"""64 bits of randomness; always ``np.uint64`` where kernels are compiled, for they are compiled for that type."""
 NO_LIMIT = 2**62
 """For kernels that take a limit: as far as it goes."""
 
@@ -143,7 +145,7 @@ class SelectionResult:
     proven: bool
     """True only when no other choice can be better (within rounding)."""
     trace: list[tuple[float, float]] | None
-    """(seconds, divergence) at each improvement when asked for with ``trace=True``, else None."""
+    """(seconds, divergence) at each step when asked for with ``trace=True``, else None."""
     solver: str
     """The solver that gave it; for ``auto``, the one it picked."""
     seconds: float

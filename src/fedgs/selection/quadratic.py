@@ -104,7 +104,7 @@ def gram_form(
             centred[i, k] = counts[i, k] - sizes[i] * target[k]
     centred_base = base - base_size * target
     gram = centred @ centred.T
-    constant = centred_base @ centred_base
+    constant = float(centred_base @ centred_base)
     largest = 0.0
     for i in range(devices):
         largest = max(largest, gram[i, i])
@@ -116,7 +116,7 @@ def gram_form(
         sizes.copy(),
         base_size,
         expected_size,
-        expected_size * expected_size * (target @ target),
+        expected_size * expected_size * float(target @ target),
         sizes.max() - sizes.min() > 1e-9 * sizes.mean(),
         pick,
         1e-12 * (pick * pick * largest + constant + pick * np.abs(bonus).max()),
@@ -126,7 +126,9 @@ def gram_form(
 def score_oracle(form: Quadratic, chosen: Indices) -> float:
     """Plain numpy version of :func:`score`."""
     value = form.gram[np.ix_(chosen, chosen)].sum() - 2.0 * form.linear[chosen].sum() + form.constant
-    return score_of(form, float(value), form.base_size + float(form.sizes[chosen].sum()), float(form.bonus[chosen].sum()))
+    return score_of(
+        form, float(value), form.base_size + float(form.sizes[chosen].sum()), float(form.bonus[chosen].sum())
+    )
 
 
 @kernel(score_oracle)

@@ -1,17 +1,15 @@
 """``random`` and ``monte-carlo``: choices at random, and the best of many of them (paper, section VII-A)."""
 
-import numpy as np
-
 from fedgs.compiled import composed
 from fedgs.errors import SolverError
 from fedgs.selection.draws import draw_subset, start_key
-from fedgs.selection.problem import Indices, Record, SelectionProblem
+from fedgs.selection.problem import Indices, Key, Record, SelectionProblem
 from fedgs.selection.rows import Rows, as_rows, score_rows
 
 _TRACED_BLOCK = 20
 
 
-def solve_random(problem: SelectionProblem, key: int, record: Record | None) -> tuple[Indices, bool]:
+def solve_random(problem: SelectionProblem, key: Key, record: Record | None) -> tuple[Indices, bool]:
     """Take ``pick`` devices uniformly without replacement."""
     chosen = draw_subset(len(problem.counts), problem.pick, key)
     if record is not None:
@@ -20,7 +18,7 @@ def solve_random(problem: SelectionProblem, key: int, record: Record | None) -> 
 
 
 def solve_monte_carlo(
-    problem: SelectionProblem, key: int, record: Record | None, *, draws: int = 1000
+    problem: SelectionProblem, key: Key, record: Record | None, *, draws: int = 1000
 ) -> tuple[Indices, bool]:
     """Draw ``draws`` times at random (paper: 1000) and keep the best."""
     if draws < 1:
@@ -37,7 +35,7 @@ def solve_monte_carlo(
 
 
 @composed
-def best_of_draws(rows: Rows, chosen: Indices, key: int, first: int, last: int) -> None:
+def best_of_draws(rows: Rows, chosen: Indices, key: Key, first: int, last: int) -> None:
     """Replace ``chosen`` by the best of the draws numbered ``first`` to ``last`` if that is better."""
     best = score_rows(rows, chosen)
     for number in range(first, last):

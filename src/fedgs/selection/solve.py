@@ -118,8 +118,8 @@ def look_up(name: str, options: dict[str, Any]) -> Solver:
     return found
 
 
-def solver_key(seed: int, name: str) -> Any:
-    """Return the 64 random bits of a solver; a numpy scalar, because kernels are compiled for that type."""
+def solver_key(seed: int, name: str) -> np.uint64:
+    """Return the 64 random bits of a solver."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise SolverError(f"seed must be a whole number, not {seed!r}")
     return np.uint64(rng.key(int(seed), "selection", name))

@@ -12,7 +12,7 @@ from fedgs.compiled import composed, kernel
 from fedgs.errors import SolverError
 from fedgs.selection.draws import draw_subset, start_key
 from fedgs.selection.gbp_cs import largest_entries, least_squares
-from fedgs.selection.problem import NO_LIMIT, Indices, Record, SelectionProblem
+from fedgs.selection.problem import NO_LIMIT, Indices, Key, Record, SelectionProblem
 from fedgs.selection.quadratic import Quadratic, as_quadratic, score, score_of
 
 
@@ -141,7 +141,7 @@ def greedy(form: Quadratic) -> Indices:
 
 
 @composed
-def best_descent(form: Quadratic, starts: int, key: int) -> tuple[Indices, float]:
+def best_descent(form: Quadratic, starts: int, key: Key) -> tuple[Indices, float]:
     """Descend from the greedy choice and from ``starts`` random ones; return the best end and its score."""
     best = greedy(form)
     best_score, _ = descend(form, best, NO_LIMIT)
@@ -153,7 +153,7 @@ def best_descent(form: Quadratic, starts: int, key: int) -> tuple[Indices, float
     return best, best_score
 
 
-def solve_swap(problem: SelectionProblem, key: int, record: Record | None) -> tuple[Indices, bool]:
+def solve_swap(problem: SelectionProblem, key: Key, record: Record | None) -> tuple[Indices, bool]:
     """Descend once, from where GBP-CS starts."""
     chosen = largest_entries(least_squares(problem.counts, problem.wanted), problem.pick)
     _descend(as_quadratic(problem), chosen, record)
@@ -161,7 +161,7 @@ def solve_swap(problem: SelectionProblem, key: int, record: Record | None) -> tu
 
 
 def solve_multistart(
-    problem: SelectionProblem, key: int, record: Record | None, *, starts: int = 16
+    problem: SelectionProblem, key: Key, record: Record | None, *, starts: int = 16
 ) -> tuple[Indices, bool]:
     """Descend from the greedy choice and from ``starts`` random ones; the best end wins."""
     if starts < 0:
