@@ -51,9 +51,8 @@ def main() -> None:
             _ = streams.counts
             times.append(perf_counter() - begun)
         micro = np.array(times) * 1e6
-        print(
-            f"{title:<18}{start * 1e6:>10.0f}{micro.mean():>8.0f}{np.median(micro):>8.0f}{np.quantile(micro, 0.99):>8.0f}"
-        )
+        row = (start * 1e6, micro.mean(), np.median(micro), np.quantile(micro, 0.99))
+        print(f"{title:<18}{row[0]:>10.0f}" + "".join(f"{number:>8.0f}" for number in row[1:]))
 
 
 if __name__ == "__main__":

@@ -209,9 +209,9 @@ class DeviceStreams:
         for device in devices[(position < self._start[devices]) | (position + self.batch_size > self._end[devices])]:
             self._refill(int(device))
         first = self._base[devices] + position - self._start[devices]
-        samples = self._window[first[:, None] + self._span]
+        samples = self._window.take(first[:, None] + self._span)
         classes = self._counts.shape[1]
-        cells = self.federation.labels[samples] + (np.arange(len(devices)) * classes)[:, None]
+        cells = self.federation.labels.take(samples) + (np.arange(len(devices)) * classes)[:, None]
         self._next[devices] = samples
         self._counts[devices] = np.bincount(cells.ravel(), minlength=len(devices) * classes).reshape(-1, classes)
         if self.mode == "buffer":
@@ -250,13 +250,14 @@ class _DriftTable:
 
     def __init__(self, federation: Federation, drift: Drift, seed: int, batch_size: int) -> None:
         self._drift, self._seed, self._batch_size = drift, seed, batch_size
-        self._names, self._counts = federation.device_names, federation.train_counts
-        self._delays = np.array([drift.delay(seed, name) for name in self._names])
-        self._targets = np.stack(
-            [drift.target(seed, name, counts) for name, counts in zip(self._names, self._counts, strict=True)]
-        )
-        own = [federation.train[device] for device in range(len(federation))]
-        self._by_class = [samples[np.argsort(federation.labels[samples], kind="stable")] for samples in own]
+        self._federation = federation
+        devices = list(zip(federation.device_names, federation.train_counts, strict=True))
+        self._delays = np.array([drift.delay(seed, name) for name, _ in devices])
+        self._targets = np.stack([drift.target(seed, name, counts) for name, counts in devices])
+        # A class's share of r_k is spread evenly over the device's samples of that class.
+        shares = self._targets / np.maximum(federation.train_counts, 1)
+        cumulative = [np.cumsum(shares[device, federation.train_labels(device)]) for device in range(len(federation))]
+        self._cumulative = [sums / sums[-1] for sums in cumulative]
 
     def _weights(self, device: int | slice, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         return self._drift.weight(positions / self._batch_size - self._delays[device])
@@ -268,12 +269,8 @@ class _DriftTable:
 
     def apply(self, device: int, number: int, block: NDArray[np.int64]) -> None:
         """Replace each sample of a block, with probability w(t), by one drawn from r_k."""
-        generator = stream(self._seed, "drift", "draws", self._names[device], number)
+        generator = stream(self._seed, "drift", "draws", self._federation.device_names[device], number)
         positions = number * len(block) + np.arange(len(block))
         replaced = np.flatnonzero(generator.random(len(block)) < self._weights(device, positions))
-        if not len(replaced):
-            return
-        counts = self._counts[device]
-        classes = generator.choice(len(counts), size=len(replaced), p=self._targets[device])
-        within = (generator.random(len(replaced)) * counts[classes]).astype(np.int64)
-        block[replaced] = self._by_class[device][(np.cumsum(counts) - counts)[classes] + within]
+        drawn = np.searchsorted(self._cumulative[device], generator.random(len(replaced)), side="right")
+        block[replaced] = self._federation.train[device][drawn]
