@@ -5,6 +5,7 @@
 An .npz holds ``images`` and ``labels`` and, if known, ``owners``, ``owner_names``, ``classes`` and ``test``.
 """
 
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,11 +73,15 @@ def from_npz(path: str | Path, name: str | None = None) -> DataSet:
     """Read an .npz file of arrays."""
     file = Path(path)
     try:
-        with np.load(file, allow_pickle=False) as stored:
+        # Opened here because numpy leaves its own handle open when the archive is broken.
+        with file.open("rb") as handle:
+            stored = np.load(handle, allow_pickle=False)
+            if isinstance(stored, np.ndarray):
+                raise ValueError("it is one array, an .npy file")
             arrays = {key: stored[key] for key in stored.files}
     except FileNotFoundError:
         raise InputFileError(f"{file}: no such file") from None
-    except (BadZipFile, ValueError, OSError, EOFError, AttributeError) as error:
+    except (BadZipFile, zlib.error, ValueError, OSError, EOFError) as error:
         raise InputFileError(f"{file}: not a readable .npz file of plain arrays ({error})") from error
     for key in ("images", "labels"):
         if key not in arrays:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedgs.data.dataset import DataSet
 from fedgs.data.federation import Federation
 from fedgs.data.owners import owners_of
+from fedgs.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Heterogeneity:
     """The statistics of a federation, or of a data set's owners (then without factories and test samples)."""
 
     name: str
+    counted: str
+    """Which samples were counted: "train samples" or "samples"."""
     samples: int
     classes: tuple[str, ...]
     class_counts: NDArray[np.int64]
@@ -67,7 +70,7 @@ class Heterogeneity:
     def summary(self) -> dict[str, Quantiles]:
         """Return the quantiles of each statistic, by its title."""
         rows = {
-            "samples per device": self.device_samples,
+            f"{self.counted} per device": self.device_samples,
             "classes per device": self.device_classes,
             "TV divergence of devices": self.device_tv,
             "L2 divergence of devices": self.device_l2,
@@ -94,15 +97,20 @@ def heterogeneity(source: DataSet | Federation, include_test: bool = False) -> H
     if isinstance(source, Federation):
         counts = source.train_counts + source.test_counts if include_test else source.train_counts
         names = source.device_names
+        counted = "samples" if include_test else "train samples"
     else:
         owners = owners_of(source)
         counts = owners.samples.label_counts(source.labels, len(source.classes))
         names = owners.names
+        counted = "samples"
     class_counts = counts.sum(axis=0)
-    p_real = class_counts / max(1, int(class_counts.sum()))
+    if not class_counts.any():
+        raise DataError(f"{source.name}: no sample in it, so there is nothing to measure")
+    p_real = class_counts / class_counts.sum()
     tv, l2 = divergences(counts, p_real)
     measured = Heterogeneity(
         name=source.name,
+        counted=counted,
         samples=int(counts.sum()),
         classes=source.classes,
         class_counts=class_counts,

@@ -115,7 +115,9 @@ def class_histogram(statistics: Heterogeneity) -> "Figure":
     if max(map(len, statistics.classes), default=1) > 2:
         axes.tick_params(axis="x", rotation=60)
     axes.set_xlim(-0.7, len(statistics.classes) - 0.3)
-    _finish(axes, f"{statistics.name}: {statistics.samples:,} samples by class", "class", "samples")
+    _finish(
+        axes, f"{statistics.name}: {statistics.samples:,} {statistics.counted} by class", "class", statistics.counted
+    )
     return figure
 
 
@@ -126,8 +128,8 @@ def samples_per_device(statistics: Heterogeneity) -> "Figure":
     axes.hist(statistics.device_samples, bins=min(40, _bins(statistics.device_samples)), color=DEVICE_COLOUR)
     axes.axvline(median, color="black", linewidth=1, linestyle="--", label=f"median {median:g}")
     axes.legend(frameon=False, fontsize=8)
-    title = f"{statistics.name}: samples of {len(statistics.device_names)} devices"
-    _finish(axes, title, "samples per device", "devices")
+    title = f"{statistics.name}: {statistics.counted} of {len(statistics.device_names)} devices"
+    _finish(axes, title, f"{statistics.counted} per device", "devices")
     return figure
 
 
@@ -248,7 +250,7 @@ def _devices(source: DataSet | Federation, statistics: Heterogeneity) -> Table:
         (name, factory, int(samples), int(classes), round(float(tv), 6), round(float(l2), 6))
         for name, factory, samples, classes, tv, l2 in numbers
     )
-    return Table("devices", ("device", "factory", "samples", "classes", "TV", "L2"), rows)
+    return Table("devices", ("device", "factory", statistics.counted, "classes", "TV", "L2"), rows)
 
 
 def _figure(width: float, height: float) -> "tuple[Figure, Axes]":
