@@ -1,10 +1,14 @@
+import subprocess
+import sys
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_sets import numbered
 
-from fedgs.data import DataSet, build_federation, from_arrays, owners_of, paper_federation, regroup
+from fedgs.data import DataSet, Federation, build_federation, from_arrays, owners_of, paper_federation, regroup
 from fedgs.data.federation import train_size
 from fedgs.data.indexing import IndexLists
 from fedgs.data.owners import Owners
@@ -161,3 +165,40 @@ def test_regroup_carries_every_sample_to_its_new_owner() -> None:
 def test_two_owners_of_one_name() -> None:
     with pytest.raises(DataError, match="'a' occurs twice"):
         Owners(("a", "a"), IndexLists.of([np.array([0]), np.array([1])]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"factory_of": np.array([0], np.int32)}, "differ in their number of devices"),
+        ({"device_names": ("a", "a")}, "same name"),
+        ({"factory_of": np.array([1, 0], np.int32)}, "not ordered by factory"),
+        ({"factory_names": ("one", "two", "three")}, "a factory has no device"),
+        ({"test": IndexLists.of([np.array([0]), np.array([9])])}, "both train and test"),
+    ],
+)
+def test_an_inconsistent_federation(change: dict[str, object], message: str) -> None:
+    consistent = Federation(
+        name="two",
+        images=np.zeros((10, 2, 2), np.uint8),
+        labels=np.zeros(10, np.uint8),
+        classes=("x",),
+        device_names=("a", "b"),
+        factory_names=("one", "two"),
+        factory_of=np.array([0, 1], np.int32),
+        train=IndexLists.of([np.arange(4), np.arange(5, 9)]),
+        test=IndexLists.of([np.array([4]), np.array([9])]),
+    )
+    with pytest.raises(IndexError, match="factory 2 of 2"):
+        consistent.devices_of(2)
+    with pytest.raises(IndexError, match="list 2 of 2"):
+        consistent.train_indices(2)
+    with pytest.raises(DataError, match=message):
+        replace(consistent, **change)  # type: ignore[arg-type]
+
+
+def test_importing_the_room_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, fedgs.data; print(sorted({'torch', 'matplotlib', 'PIL', 'numba', 'pyarrow'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

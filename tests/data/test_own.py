@@ -75,6 +75,8 @@ def test_labels_outside_the_classes_given() -> None:
         from_arrays(images, [300], classes=["a", "b"])
     with pytest.raises(DataError, match="label 'c' is not among the 2 classes"):
         from_arrays(images, ["c"], classes=["a", "b"])
+    with pytest.raises(DataError, match="attribute 'line' has 2 values for 1 owners"):
+        from_arrays(images, [0], attributes={"line": [1, 2]})
     with pytest.raises(DataError, match="outside the 1 owner names"):
         from_arrays(images, [0], [1], owner_names=["a"])
 
@@ -82,11 +84,19 @@ def test_labels_outside_the_classes_given() -> None:
 def test_npz_round_trip(tmp_path: Path) -> None:
     file = tmp_path / "mine.npz"
     np.savez(
-        file, images=number_images(3), labels=[1, 0, 1], owners=["b", "a", "a"], classes=["no", "yes"], test=[0, 1, 0]
+        file,
+        images=number_images(3),
+        labels=[1, 0, 1],
+        owners=[0, 1, 1],
+        owner_names=["b", "a"],
+        attribute_line=[7, 3],
+        classes=["no", "yes"],
+        test=[0, 1, 0],
     )
     dataset = from_npz(file)
     assert dataset.name == "mine"
     assert dataset.owner_names == ("a", "b")
+    assert dataset.attributes["line"].tolist() == [3, 7]
     assert dataset.labels.tolist() == [0, 1, 1]
     assert dataset.classes == ("no", "yes")
     assert dataset.test is not None

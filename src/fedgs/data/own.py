@@ -2,7 +2,8 @@
 
 ``from_folder`` knows two layouts, told apart by depth: ``root/device/class/xxx.png`` (the devices are yours) and
 ``root/class/xxx.png`` (one owner named "all", to be dealt out by :mod:`fedgs.data.synthesis`).
-An .npz holds ``images`` and ``labels`` and, if known, ``owners``, ``owner_names``, ``classes`` and ``test``.
+An .npz holds ``images`` and ``labels`` and, if known, ``owners``, ``owner_names``, ``classes``, ``test``, ``name`` and
+``attribute_<name>``.
 """
 
 import zlib
@@ -20,6 +21,7 @@ from fedgs.errors import DataError, InputFileError
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")
 MAX_CLASSES = 256
 NOBODY = "all"
+ATTRIBUTE = "attribute_"
 
 
 def from_arrays(
@@ -57,6 +59,9 @@ def from_arrays(
         order = np.argsort(owner, kind="stable")
         pixels, numbers, owner = pixels[order], numbers[order], owner[order]
         mask = None if mask is None else mask[order]
+    for key, value in (attributes or {}).items():
+        if len(np.asarray(value)) != len(names):
+            raise DataError(f"{name}: attribute {key!r} has {len(np.asarray(value))} values for {len(names)} owners")
     return DataSet(
         name=name,
         images=pixels,
@@ -93,8 +98,9 @@ def from_npz(path: str | Path, name: str | None = None) -> DataSet:
         arrays.get("owners"),
         classes=texts.get("classes"),
         owner_names=texts.get("owner_names"),
+        attributes={key.removeprefix(ATTRIBUTE): arrays[key] for key in arrays if key.startswith(ATTRIBUTE)},
         test=arrays.get("test"),
-        name=name or file.stem,
+        name=name or str(arrays.get("name", file.stem)),
     )
 
 
