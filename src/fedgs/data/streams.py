@@ -238,8 +238,9 @@ class DeviceStreams:
     def _draw_block(self, device: int, number: int) -> NDArray[np.int32]:
         """Draw one block of a device's sequence: a few epochs in their orders."""
         name = self.federation.device_names[device]
-        epochs = np.tile(self.federation.train[device], (EPOCHS_PER_BLOCK, 1))
-        block = stream(self.seed, "stream", name, number).permuted(epochs, axis=1).ravel()
+        epochs = np.empty((EPOCHS_PER_BLOCK, self._sizes[device]), np.int64)
+        epochs[:] = self.federation.train[device]
+        block = stream(self.seed, "stream", name, number).permuted(epochs, axis=1, out=epochs).ravel()
         if self._drifts is not None:
             self._drifts.apply(device, number, block)
         return block.astype(np.int32)

@@ -76,9 +76,12 @@ def inspect(source: DataSet | Federation, out_dir: str | Path | None = None, dev
     pictures = {
         "contact_sheet": contact_sheet(source, devices_shown),
         "class_histogram": class_histogram(statistics),
-        "samples_per_device": samples_per_device(statistics),
-        "divergence": divergence_histogram(statistics),
     }
+    if (
+        len(statistics.device_names) > 1
+    ):  # one owner alone, before a synthesiser deals its samples out: no spread to show
+        pictures["samples_per_device"] = samples_per_device(statistics)
+        pictures["divergence"] = divergence_histogram(statistics)
     files = {}
     for name, figure in pictures.items():
         png = io.BytesIO()
@@ -95,12 +98,16 @@ def contact_sheet(source: DataSet | Federation, devices_shown: int = 16, classes
     rows = _spaced(len(names), devices_shown)
     columns = _spaced(len(source.classes), classes_shown)
     mosaic, height, width = _mosaic(source, samples, rows, columns)
-    inches = max(5.0, mosaic.shape[1] / 150), max(1.5, mosaic.shape[0] / 150)
-    figure, axes = _figure(inches[0] + 1.0, inches[1] + 0.8)
+    cell = min(0.4, max(0.2, 8 / len(columns)))  # inches
+    longest = max(len(names[row]) for row in rows), max(len(source.classes[column]) for column in columns)
+    across, down = 0.4 + 0.075 * longest[0], 0.5 + (0.07 * longest[1] if longest[1] > 2 else 0)
+    figure, axes = _figure(max(4.5, cell * len(columns) + across), cell * len(rows) * height / width + down)
     axes.imshow(mosaic, interpolation="nearest")
     axes.set_xticks((np.arange(len(columns)) + 0.5) * width - 0.5, [source.classes[column] for column in columns])
     axes.set_yticks((np.arange(len(rows)) + 0.5) * height - 0.5, [names[row] for row in rows])
     axes.tick_params(length=0, labelsize=7, labeltop=True, labelbottom=False)
+    if longest[1] > 2:
+        axes.tick_params(axis="x", rotation=90)
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.set_title(f"{source.name}: one sample per device and class (tinted: none)", fontsize=9)
@@ -150,7 +157,8 @@ def divergence_histogram(statistics: Heterogeneity) -> "Figure":
                 label = f"factories, mean {factories.mean():.3f}" if number == 0 else None
                 axes.axvline(value, color=FACTORY_COLOUR, linewidth=1.2, label=label)
         axes.set_xlim(left=0)
-        axes.legend(frameon=False, fontsize=8)
+        # Above the bars: wherever it lay inside, some data would hide behind it.
+        axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
         _finish(axes, "", f"{title} from $P_{{real}}$", "devices")
     figure.suptitle(f"{statistics.name}: divergence of class distributions", fontsize=10)
     return figure
