@@ -3,7 +3,8 @@
     python benchmarks/streams.py [--devices 350] [--samples 205] [--iterations 2000]
 
 Prints, per mode, what one ``advance`` (including the new (devices, classes) count matrix) costs in microseconds: mean
-processor time, then median and 99th percentile of the time on the clock, which other programs disturb. ``sticky`` selects 100 devices a step as the paper does; the others move all.
+processor time, then median and 99th percentile of the time on the clock, which other programs disturb.
+``sticky`` selects 100 devices a step as the paper does; the others move all.
 """
 
 import argparse

@@ -257,8 +257,8 @@ class _DriftTable:
         self._targets = np.stack([drift.target(seed, name, counts) for name, counts in devices])
         # A class's share of r_k is spread evenly over the device's samples of that class.
         shares = self._targets / np.maximum(federation.train_counts, 1)
-        cumulative = [np.cumsum(shares[device, federation.train_labels(device)]) for device in range(len(federation))]
-        self._cumulative = [sums / sums[-1] for sums in cumulative]
+        of_samples = [shares[device, federation.train_labels(device)] for device in range(len(federation))]
+        self._chances = [chances / chances.sum() for chances in of_samples]
 
     def _weights(self, device: int | slice, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         return self._drift.weight(positions / self._batch_size - self._delays[device])
@@ -273,5 +273,6 @@ class _DriftTable:
         generator = stream(self._seed, "drift", "draws", self._federation.device_names[device], number)
         positions = number * len(block) + np.arange(len(block))
         replaced = np.flatnonzero(generator.random(len(block)) < self._weights(device, positions))
-        drawn = np.searchsorted(self._cumulative[device], generator.random(len(replaced)), side="right")
-        block[replaced] = self._federation.train[device][drawn]
+        # Independent draws, the fast way: how often each sample is drawn, then all of them in a random order.
+        times = generator.multinomial(len(replaced), self._chances[device])
+        block[replaced] = generator.permutation(np.repeat(self._federation.train[device], times))
