@@ -1,0 +1,244 @@
+"""A federation: factories ▸ devices ▸ train and test samples, as index views into one image array.
+
+The paper (Sec. III, Table I): M factories, factory m with K^m devices, device k with N^{m,k} samples of class
+distribution P^{m,k}. The pooled distribution that FedGS steers every group of devices towards is (Sec. IV)
+
+    P_real = Σ_m Σ_k N^{m,k} P^{m,k} / Σ_m Σ_k N^{m,k},
+
+the label histogram of all devices divided by its sum: of their train samples here, of train and test samples
+with ``include_test`` as in the released code (the difference is negligible).
+
+Devices are numbered factory by factory and by name within a factory, so those of one factory are contiguous
+in every (devices, …) array. The train/test split of a device is drawn from a stream named after the device:
+it depends on the seed, the name and the device's own samples, and on nothing else.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgs.data.dataset import DataSet
+from fedgs.data.indexing import IndexLists
+from fedgs.data.owners import Owners, owners_of
+from fedgs.data.partition import assign_factories
+from fedgs.errors import DataError
+from fedgs.rng import stream
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Factories and devices over one shared, read-only image array."""
+
+    name: str
+    images: NDArray[np.uint8]
+    """(samples, height, width[, channels]), the data set's own array or memory map, never copied."""
+    labels: NDArray[np.uint8]
+    classes: tuple[str, ...]
+    device_names: tuple[str, ...]
+    factory_names: tuple[str, ...]
+    factory_of: NDArray[np.int32]
+    """(devices,) the factory of each device, non-decreasing."""
+    train: IndexLists
+    test: IndexLists
+    attributes: Mapping[str, NDArray[np.int32]] = field(default_factory=dict)
+    """One number a device, by name, such as ``hsf``."""
+
+    def __post_init__(self) -> None:
+        devices = len(self.device_names)
+        if not len(self.factory_of) == len(self.train) == len(self.test) == devices:
+            raise DataError(f"{self.name}: names, factories, train and test lists differ in their number of devices")
+        if len(set(self.device_names)) != devices:
+            raise DataError(f"{self.name}: two devices have the same name")
+        if np.any(np.diff(self.factory_of) < 0):
+            raise DataError(f"{self.name}: the devices are not ordered by factory")
+        if len(np.unique(self.factory_of)) != len(self.factory_names):
+            raise DataError(f"{self.name}: a factory has no device; use fewer factories")
+        taken = np.zeros(len(self.labels), bool)
+        taken[self.train.flat] = True
+        if taken[self.test.flat].any():
+            raise DataError(f"{self.name}: a sample is both train and test data")
+
+    def __len__(self) -> int:
+        return len(self.device_names)
+
+    @property
+    def factories(self) -> int:
+        """The number of factories, M."""
+        return len(self.factory_names)
+
+    def devices_of(self, factory: int) -> NDArray[np.int64]:
+        """Return the devices of one factory: consecutive numbers."""
+        if not 0 <= factory < self.factories:
+            raise IndexError(f"factory {factory} of {self.factories}")
+        first, last = np.searchsorted(self.factory_of, [factory, factory + 1])
+        return np.arange(first, last)
+
+    @cached_property
+    def factory_sizes(self) -> NDArray[np.int64]:
+        """(factories,) the number of devices of each."""
+        return np.bincount(self.factory_of, minlength=self.factories)
+
+    def train_indices(self, device: int) -> NDArray[np.int64]:
+        """Return the train samples of a device, a view."""
+        return self.train[device]
+
+    def test_indices(self, device: int) -> NDArray[np.int64]:
+        """Return the test samples of a device, a view."""
+        return self.test[device]
+
+    def train_labels(self, device: int) -> NDArray[np.uint8]:
+        """Return the labels of a device's train samples."""
+        return self.labels[self.train[device]]
+
+    def test_labels(self, device: int) -> NDArray[np.uint8]:
+        """Return the labels of a device's test samples."""
+        return self.labels[self.test[device]]
+
+    @cached_property
+    def train_counts(self) -> NDArray[np.int64]:
+        """(devices, classes) train samples."""
+        return self.train.label_counts(self.labels, len(self.classes))
+
+    @cached_property
+    def test_counts(self) -> NDArray[np.int64]:
+        """(devices, classes) test samples."""
+        return self.test.label_counts(self.labels, len(self.classes))
+
+    def p_real(self, include_test: bool = False) -> NDArray[np.float64]:
+        """Return the pooled class distribution P_real, (classes,), which sums to 1."""
+        pooled = self.train_counts.sum(axis=0)
+        if include_test:
+            pooled = pooled + self.test_counts.sum(axis=0)
+        return np.asarray(pooled / pooled.sum(), dtype=np.float64)
+
+    def fingerprint(self) -> str:
+        """Return 32 hexadecimal digits that stand for names, factories, samples and labels (not pixels)."""
+        digest = blake2b(digest_size=16)
+        digest.update("\x1f".join((*self.device_names, "", *self.factory_names, "", *self.classes)).encode())
+        for lists in (self.train, self.test):
+            digest.update(lists.offsets.astype("<i8").tobytes() + lists.flat.astype("<i8").tobytes())
+        digest.update(self.factory_of.astype("<i4").tobytes() + self.labels.tobytes())
+        return digest.hexdigest()
+
+
+def build_federation(
+    dataset: DataSet,
+    factories: int | None = 10,
+    partition: str = "balanced",
+    train_fraction: float = 0.9,
+    seed: int = 0,
+    devices: int | Sequence[str] | None = None,
+    min_samples: int = 0,
+    *,
+    attribute: str | None = None,
+    owners: Owners | None = None,
+    split: Literal["auto", "own", "draw"] = "auto",
+    empty: Literal["error", "drop"] = "error",
+) -> Federation:
+    """Deal a data set out to factories.
+
+    ``devices``: None takes all owners with at least ``min_samples`` samples, a number exactly that many of them
+    (seeded shuffle), a list of names those. ``owners`` replaces the data set's own (a synthesiser's result).
+    ``split``: ``own`` is the data set's test mask, ``draw`` a fresh split by ``train_fraction``, ``auto`` the
+    mask where there is one. ``empty``: what to do with a device that has no train or no test sample.
+    """
+    everyone = (owners_of(dataset) if owners is None else owners).sorted()
+    everyone = everyone.pick(np.flatnonzero(everyone.samples.sizes >= min_samples))
+    train, test = _split(dataset, everyone, train_fraction, seed, split)
+    lacking = (train.sizes == 0) | (test.sizes == 0)
+    candidates = np.flatnonzero(~lacking) if empty == "drop" else np.arange(len(everyone))
+    chosen = _choose(dataset.name, everyone, candidates, devices, min_samples, seed)
+    if lacking[chosen].any():
+        device = int(chosen[np.argmax(lacking[chosen])])
+        raise DataError(
+            f"{dataset.name}: device {everyone.names[device]!r} has {train.sizes[device]} train and "
+            f"{test.sizes[device]} test samples, it needs at least one of each; raise min_samples or use empty='drop'"
+        )
+    picked = everyone.pick(chosen)
+    return assemble_federation(
+        dataset, picked.names, train.pick(chosen), test.pick(chosen), picked.attributes, factories, partition, seed,
+        attribute,
+    )  # fmt: skip
+
+
+def assemble_federation(
+    dataset: DataSet,
+    names: Sequence[str],
+    train: IndexLists,
+    test: IndexLists,
+    attributes: Mapping[str, NDArray[np.int32]],
+    factories: int | None,
+    partition: str,
+    seed: int,
+    attribute: str | None = None,
+) -> Federation:
+    """Make the federation of devices whose samples are already split, dealing them to factories."""
+    factory_of, factory_names = assign_factories(names, factories, partition, seed, attributes, attribute)
+    order = np.array(sorted(range(len(names)), key=lambda row: (factory_of[row], names[row])), dtype=np.int64)
+    return Federation(
+        name=dataset.name,
+        images=dataset.images,
+        labels=dataset.labels,
+        classes=dataset.classes,
+        device_names=tuple(names[row] for row in order),
+        factory_names=factory_names,
+        factory_of=factory_of[order],
+        train=train.pick(order),
+        test=test.pick(order),
+        attributes={key: np.asarray(values)[order] for key, values in attributes.items()},
+    )
+
+
+def train_size(samples: int, fraction: float) -> int:
+    """Return LEAF's number of train samples: int(fraction · n), at least 1 (100 → 90, 227 → 204)."""
+    return min(samples, max(1, int(fraction * samples)))
+
+
+def _split(dataset: DataSet, owners: Owners, fraction: float, seed: int, split: str) -> tuple[IndexLists, IndexLists]:
+    if split not in ("auto", "own", "draw"):
+        raise DataError(f"no split {split!r}; choose one of auto, own, draw")
+    if split == "own" and dataset.test is None:
+        raise DataError(f"{dataset.name}: split 'own' was asked for, but the data set brings no test mask; use 'draw'")
+    if not 0 < fraction < 1:
+        raise DataError(f"train_fraction is {fraction}; it must lie between 0 and 1")
+    train, test = [], []
+    for row, name in enumerate(owners.names):
+        samples = owners.samples[row]
+        if split == "draw" or dataset.test is None:
+            is_test = np.ones(len(samples), bool)
+            drawn = stream(seed, "split", name).permutation(len(samples))
+            is_test[drawn[: train_size(len(samples), fraction)]] = False
+        else:
+            is_test = dataset.test[samples]
+        train.append(samples[~is_test])
+        test.append(samples[is_test])
+    return IndexLists.of(train), IndexLists.of(test)
+
+
+def _choose(
+    name: str,
+    owners: Owners,
+    candidates: NDArray[np.int64],
+    devices: int | Sequence[str] | None,
+    min_samples: int,
+    seed: int,
+) -> NDArray[np.int64]:
+    if devices is None:
+        return candidates
+    if isinstance(devices, int):
+        if not 1 <= devices <= len(candidates):
+            raise DataError(
+                f"{name}: {devices} devices were asked for, {len(candidates)} owners have at least {min_samples} "
+                "samples; ask for fewer devices or lower min_samples"
+            )
+        return np.sort(candidates[stream(seed, "devices").permutation(len(candidates))[:devices]])
+    known = {owners.names[row]: row for row in candidates}
+    for wanted in devices:
+        if wanted not in known:
+            raise DataError(f"{name}: no device {wanted!r} with at least {min_samples} samples in this data set")
+    return np.array(sorted(known[wanted] for wanted in set(devices)), dtype=np.int64)

@@ -1,0 +1,238 @@
+"""Your own data as a data set: arrays in memory, an .npz file, or a folder of images.
+
+``from_folder`` knows two layouts, told apart by depth: ``root/device/class/xxx.png`` (the devices are yours) and
+``root/class/xxx.png`` (one owner named "all", to be dealt out by :mod:`fedgs.data.synthesis`).
+An .npz holds ``images`` and ``labels`` and, if known, ``owners``, ``owner_names``, ``classes``, ``test``, ``name`` and
+``attribute_<name>``.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedgs.data.dataset import DataSet
+from fedgs.errors import DataError, InputFileError
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")
+MAX_CLASSES = 256
+NOBODY = "all"
+ATTRIBUTE = "attribute_"
+
+
+def from_arrays(
+    images: NDArray[Any],
+    labels: ArrayLike,
+    owners: ArrayLike | None = None,
+    *,
+    classes: Sequence[str] | None = None,
+    owner_names: Sequence[str] | None = None,
+    attributes: Mapping[str, ArrayLike] | None = None,
+    test: ArrayLike | None = None,
+    name: str = "arrays",
+) -> DataSet:
+    """Make a data set of arrays.
+
+    ``images``: uint8, or floats in [0, 1], of shape (samples, height, width[, channels]). ``labels``: class numbers,
+    or class names. ``owners``: one name a sample, or one number (an index into ``owner_names`` where given);
+    None: all belong to "all". ``attributes``: numbers in the order of ``owner_names``. The images are copied
+    only when they are floats or not grouped by owner.
+    """
+    pixels = _as_bytes(np.asanyarray(images), name)
+    numbers, class_names = _classes(np.asarray(labels), classes, name)
+    owner, names = _owner_names(owners, owner_names, len(numbers), name)
+    rank = np.empty(len(names), np.int64)
+    by_name = sorted(range(len(names)), key=names.__getitem__)
+    rank[by_name] = np.arange(len(names))
+    owner = rank[owner]
+    mask = None if test is None else np.asarray(test, dtype=bool)
+    lengths = {len(pixels), len(numbers), len(owner), len(numbers) if mask is None else len(mask)}
+    if len(lengths) > 1:
+        raise DataError(
+            f"{name}: {len(pixels)} images, {len(numbers)} labels, {len(owner)} owners; they must be as many"
+        )
+    if np.any(np.diff(owner) < 0):
+        order = np.argsort(owner, kind="stable")
+        pixels, numbers, owner = pixels[order], numbers[order], owner[order]
+        mask = None if mask is None else mask[order]
+    for key, value in (attributes or {}).items():
+        if len(np.asarray(value)) != len(names):
+            raise DataError(f"{name}: attribute {key!r} has {len(np.asarray(value))} values for {len(names)} owners")
+    return DataSet(
+        name=name,
+        images=pixels,
+        labels=numbers,
+        owners=owner.astype(np.int32),
+        owner_names=tuple(names[row] for row in by_name),
+        classes=class_names,
+        attributes={key: np.asarray(value, dtype=np.int32)[by_name] for key, value in (attributes or {}).items()},
+        test=mask,
+    )
+
+
+def from_npz(path: str | Path, name: str | None = None) -> DataSet:
+    """Read an .npz file of arrays."""
+    file = Path(path)
+    try:
+        # Opened here because numpy leaves its own handle open when the archive is broken.
+        with file.open("rb") as handle:
+            stored = np.load(handle, allow_pickle=False)
+            if isinstance(stored, np.ndarray):
+                raise ValueError("it is one array, an .npy file")
+            arrays = {key: stored[key] for key in stored.files}
+    except FileNotFoundError:
+        raise InputFileError(f"{file}: no such file") from None
+    except (BadZipFile, zlib.error, ValueError, OSError, EOFError) as error:
+        raise InputFileError(f"{file}: not a readable .npz file of plain arrays ({error})") from error
+    for key in ("images", "labels"):
+        if key not in arrays:
+            raise InputFileError(f"{file}: no array {key!r}; it holds {', '.join(sorted(arrays)) or 'nothing'}")
+    texts = {key: [str(text) for text in arrays[key]] for key in ("classes", "owner_names") if key in arrays}
+    return from_arrays(
+        arrays["images"],
+        arrays["labels"],
+        arrays.get("owners"),
+        classes=texts.get("classes"),
+        owner_names=texts.get("owner_names"),
+        attributes={key.removeprefix(ATTRIBUTE): arrays[key] for key in arrays if key.startswith(ATTRIBUTE)},
+        test=arrays.get("test"),
+        name=name or str(arrays.get("name", file.stem)),
+    )
+
+
+def from_folder(
+    root: str | Path,
+    *,
+    size: tuple[int, int] | None = None,
+    grey: bool | None = None,
+    classes: Sequence[str] | None = None,
+    name: str | None = None,
+) -> DataSet:
+    """Read a folder of images, ``device/class/xxx.png`` or ``class/xxx.png``.
+
+    ``size`` (height, width) resizes every image; without it all must have the size of the first. ``grey`` None keeps
+    grey images grey and takes colour as soon as the first image has it.
+    """
+    folder = Path(root)
+    if not folder.is_dir():
+        raise InputFileError(f"{folder}: no such folder")
+    files = sorted(
+        path.relative_to(folder)
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    if not files:
+        raise InputFileError(f"{folder}: no image ({', '.join(SUFFIXES)}) in it")
+    depth = len(files[0].parts)
+    for file in files:
+        if len(file.parts) != depth or depth not in (2, 3):
+            raise InputFileError(
+                f"{folder / file}: every image must lie at device/class/name or every one at class/name"
+            )
+    if depth == 3:
+        _check_devices(folder, {file.parts[0] for file in files})
+    return from_arrays(
+        _read_images([folder / file for file in files], size, grey),
+        np.array([file.parts[-2] for file in files]),
+        np.array([file.parts[0] if depth == 3 else NOBODY for file in files]),
+        classes=classes,
+        name=name or folder.name,
+    )
+
+
+def _check_devices(folder: Path, found: set[str]) -> None:
+    for device in sorted(folder.iterdir()):
+        if device.is_dir() and not device.name.startswith(".") and device.name not in found:
+            raise InputFileError(f"{device}: a device without any image; remove the folder or put images into it")
+
+
+def _read_images(files: list[Path], size: tuple[int, int] | None, grey: bool | None) -> NDArray[np.uint8]:
+    from PIL import Image, UnidentifiedImageError
+
+    pixels: NDArray[np.uint8] | None = None
+    for row, file in enumerate(files):
+        try:
+            with Image.open(file) as picture:
+                if grey is None:
+                    grey = picture.mode in ("1", "L", "I", "I;16", "F", "LA")
+                image = picture.convert("L" if grey else "RGB")
+        except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+            raise InputFileError(f"{file}: not a readable image ({error})") from error
+        if size is not None and image.size != (size[1], size[0]):
+            image = image.resize((size[1], size[0]), Image.Resampling.LANCZOS)
+        array = np.asarray(image, dtype=np.uint8)
+        if pixels is None:
+            pixels = np.empty((len(files), *array.shape), np.uint8)
+        if array.shape != pixels.shape[1:]:
+            raise InputFileError(
+                f"{file}: {image.size[0]}×{image.size[1]} pixels, the first image has "
+                f"{pixels.shape[2]}×{pixels.shape[1]}; give a size to resize them all"
+            )
+        pixels[row] = array
+    assert pixels is not None
+    return pixels
+
+
+def _as_bytes(images: NDArray[Any], name: str) -> NDArray[np.uint8]:
+    if images.ndim == 4 and images.shape[1] in (1, 3) and images.shape[3] not in (1, 3):
+        raise DataError(
+            f"{name}: images of shape {images.shape} have their channels first; move them last (np.moveaxis)"
+        )
+    if images.dtype == np.uint8:
+        return images
+    if images.dtype.kind == "f":
+        if images.size and not (images.min() >= 0 and images.max() <= 1):
+            raise DataError(
+                f"{name}: float images must lie in [0, 1]; these reach {images.min():g} and {images.max():g}"
+            )
+        return np.round(images * 255).astype(np.uint8)
+    raise DataError(f"{name}: images are {images.dtype}; give uint8, or floats in [0, 1]")
+
+
+def _classes(
+    labels: NDArray[Any], classes: Sequence[str] | None, name: str
+) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
+    if labels.ndim != 1 or labels.dtype.kind not in "iuU":
+        raise DataError(f"{name}: labels must be one class number or class name a sample")
+    if labels.dtype.kind == "U":
+        found = [str(text) for text in np.unique(labels)]
+        class_names = tuple(found if classes is None else classes)
+        unknown = sorted(set(found) - set(class_names))
+        if unknown:
+            raise DataError(f"{name}: label {unknown[0]!r} is not among the {len(class_names)} classes")
+        number = {text: index for index, text in enumerate(class_names)}
+        labels = np.array([number[str(text)] for text in labels], dtype=np.int64)
+    elif len(labels) and labels.min() < 0:
+        raise DataError(f"{name}: label {labels.min()} is negative; classes are numbered from 0")
+    elif classes is None:
+        class_names = tuple(str(index) for index in range(int(labels.max()) + 1 if len(labels) else 0))
+    else:
+        class_names = tuple(classes)
+    if len(class_names) > MAX_CLASSES:
+        raise DataError(f"{name}: {len(class_names)} classes; at most {MAX_CLASSES} are supported")
+    if len(labels) and labels.max() >= len(class_names):
+        raise DataError(f"{name}: label {labels.max()} has no class; there are {len(class_names)} classes")
+    return labels.astype(np.uint8), class_names
+
+
+def _owner_names(
+    owners: ArrayLike | None, owner_names: Sequence[str] | None, samples: int, name: str
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the owner number of each sample and the owners' names, in any order."""
+    if owners is None:
+        return np.zeros(samples, np.int64), (NOBODY,)
+    given = np.asarray(owners)
+    if given.ndim != 1 or given.dtype.kind not in "iuU":
+        raise DataError(f"{name}: owners must be one name or one number a sample")
+    if owner_names is not None and given.dtype.kind != "U":
+        if len(given) and not 0 <= given.min() <= given.max() < len(owner_names):
+            raise DataError(f"{name}: an owner number lies outside the {len(owner_names)} owner names")
+        return given.astype(np.int64), tuple(owner_names)
+    found, number = np.unique(given, return_inverse=True)
+    width = max((len(str(value)) for value in found), default=1)
+    numeric = given.dtype.kind != "U"
+    return number.astype(np.int64), tuple(f"{int(value):0{width}d}" if numeric else str(value) for value in found)

@@ -1,0 +1,88 @@
+"""Label skew for any labelled set: devices made by dealing its samples out unevenly.
+
+Both synthesisers look at labels alone and return :class:`~fedgs.data.owners.Owners`, a table of sample indices:
+no image is moved. ``build_federation(dataset, owners=…)`` uses it directly.
+
+``dirichlet`` (Yurochkin et al., 2019; Li et al., 2022): the samples of class c are split among the devices in
+shares drawn from a symmetric Dirichlet(α) law. Small α: a class lives on few devices and device sizes differ; large
+α: all devices look alike. ``classes_per_device`` (after McMahan et al., 2017): every device owns k classes, every
+class is owned by nearly the same number of devices, and its samples are split evenly among them.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgs.data.indexing import IndexLists
+from fedgs.data.owners import Owners
+from fedgs.errors import DataError
+from fedgs.rng import stream
+
+DRAWS = 100
+
+
+def dirichlet(
+    labels: NDArray[Any], devices: int, alpha: float, *, seed: int = 0, min_samples: int = 2, prefix: str = "device"
+) -> Owners:
+    """Deal every sample to one of ``devices``, with Dirichlet(``alpha``) shares of each class.
+
+    Shares are drawn again, up to 100 times, until each device has ``min_samples``.
+    """
+    _check(len(labels), devices, min_samples)
+    if not alpha > 0:
+        raise DataError(f"dirichlet alpha is {alpha}; it must be greater than zero")
+    for draw in range(DRAWS):
+        owner = np.empty(len(labels), np.int64)
+        for value in np.unique(labels):
+            generator = stream(seed, "dirichlet", draw, int(value))
+            mine = generator.permutation(np.flatnonzero(labels == value))
+            cuts = np.floor(np.cumsum(generator.dirichlet(np.full(devices, alpha)))[:-1] * len(mine)).astype(np.int64)
+            owner[mine] = np.searchsorted(cuts, np.arange(len(mine)), side="right")
+        if np.bincount(owner, minlength=devices).min() >= min_samples:
+            return _owners(owner, devices, prefix)
+    raise DataError(
+        f"dirichlet with alpha {alpha:g} gave no {devices} devices of at least {min_samples} samples in {DRAWS} draws; "
+        "raise alpha, or lower devices or min_samples"
+    )
+
+
+def classes_per_device(labels: NDArray[Any], devices: int, k: int, *, seed: int = 0, prefix: str = "device") -> Owners:
+    """Deal every sample to one of ``devices``, each with exactly ``k`` classes."""
+    _check(len(labels), devices, 1)
+    present, sizes = np.unique(labels, return_counts=True)
+    if not 1 <= k <= len(present):
+        raise DataError(f"{k} classes per device were asked for; the set has {len(present)} classes")
+    if devices * k < len(present):
+        raise DataError(
+            f"{devices} devices of {k} classes cannot hold all {len(present)} classes; ask for more devices or classes"
+        )
+    holds = np.zeros((devices, len(present)), bool)
+    for device in range(devices):
+        # The least used classes first, ties in random order: all classes end up on nearly as many devices.
+        ties = stream(seed, "classes-per-device", device).random(len(present))
+        holds[device, np.lexsort((ties, holds.sum(axis=0)))[:k]] = True
+    owner = np.empty(len(labels), np.int64)
+    for number, value in enumerate(present):
+        holders = np.flatnonzero(holds[:, number])
+        if sizes[number] < len(holders):
+            raise DataError(
+                f"class {value} has {sizes[number]} samples for {len(holders)} devices; ask for fewer of them"
+            )
+        mine = stream(seed, "classes-per-device", "samples", int(value)).permutation(np.flatnonzero(labels == value))
+        for holder, piece in zip(holders, np.array_split(mine, len(holders)), strict=True):
+            owner[piece] = holder
+    return _owners(owner, devices, prefix)
+
+
+def _check(samples: int, devices: int, min_samples: int) -> None:
+    if devices < 1 or devices * max(1, min_samples) > samples:
+        raise DataError(f"cannot deal {samples} samples to {devices} devices with at least {min_samples} each")
+
+
+def _owners(owner: NDArray[np.int64], devices: int, prefix: str) -> Owners:
+    """Return the table of owners; the samples of each keep their original order."""
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=devices))]).astype(np.int64)
+    width = len(str(devices - 1))
+    names = tuple(f"{prefix}-{number:0{width}d}" for number in range(devices))
+    return Owners(names, IndexLists(np.argsort(owner, kind="stable").astype(np.int64), offsets))

@@ -1,0 +1,170 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from small_sets import number_images
+
+from fedgs.data import from_arrays, from_folder, from_npz
+from fedgs.errors import DataError, FedgsError, InputFileError
+
+
+def picture(path: Path, value: int, size: tuple[int, int] = (4, 3), mode: str = "L") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, value if mode == "L" else (value, 0, 9)).save(path)
+
+
+def test_arrays_are_grouped_by_owner_name_and_keep_their_order() -> None:
+    dataset = from_arrays(
+        number_images(5),
+        ["cat", "ant", "cat", "bee", "ant"],
+        ["y", "x", "y", "x", "w"],
+        test=[True, False, False, True, False],
+    )
+    assert dataset.classes == ("ant", "bee", "cat")
+    assert dataset.owner_names == ("w", "x", "y")
+    assert dataset.images.reshape(5, 4).view("<u4").ravel().tolist() == [4, 1, 3, 0, 2]
+    assert dataset.labels.tolist() == [0, 0, 1, 2, 2]
+    assert dataset.test is not None
+    assert dataset.test.tolist() == [False, False, True, True, False]
+
+
+def test_grouped_arrays_are_not_copied() -> None:
+    images = number_images(4)
+    assert from_arrays(images, [0, 1, 2, 1], [0, 0, 5, 11]).images is images
+    assert from_arrays(images, [0, 1, 2, 1], [0, 0, 5, 11]).owner_names == ("00", "05", "11")
+    assert from_arrays(images, [0, 1, 2, 1]).owner_names == ("all",)
+
+
+def test_attributes_follow_their_owners() -> None:
+    dataset = from_arrays(
+        number_images(3), [0, 1, 2], [0, 1, 2], owner_names=["c", "a", "b"], attributes={"line": [30, 10, 20]}
+    )
+    assert dataset.owner_names == ("a", "b", "c")
+    assert dataset.attributes["line"].tolist() == [10, 20, 30]
+
+
+def test_float_images_become_bytes() -> None:
+    images = np.array([0.0, 0.5, 1.0, 100 / 255]).reshape(1, 2, 2)
+    assert from_arrays(images, [0]).images.ravel().tolist() == [0, 128, 255, 100]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.zeros((2, 3, 3), np.uint8), [0]), "2 images, 1 labels"),
+        ((np.zeros((2, 3, 32, 32), np.uint8), [0, 1]), "channels first"),
+        ((np.full((1, 3, 3), 1.5), [0]), r"must lie in \[0, 1\]"),
+        ((np.full((1, 3, 3), np.nan), [0]), r"must lie in \[0, 1\]"),
+        ((np.zeros((1, 3, 3), np.int32), [0]), "images are int32"),
+        ((np.zeros((1, 3), np.uint8), [0]), "shape"),
+        ((np.zeros((1, 3, 3), np.uint8), [-1]), "label -1 is negative"),
+        ((np.zeros((1, 3, 3), np.uint8), [256]), "257 classes; at most 256"),
+        ((np.zeros((1, 3, 3), np.uint8), [0.5]), "labels must be"),
+        ((np.zeros((1, 3, 3), np.uint8), [0], [0.5]), "owners must be"),
+    ],
+)
+def test_bad_arrays(arguments: tuple[object, ...], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        from_arrays(*arguments)  # type: ignore[arg-type]
+
+
+def test_labels_outside_the_classes_given() -> None:
+    images = np.zeros((1, 3, 3), np.uint8)
+    with pytest.raises(DataError, match="label 300 has no class; there are 2"):
+        from_arrays(images, [300], classes=["a", "b"])
+    with pytest.raises(DataError, match="label 'c' is not among the 2 classes"):
+        from_arrays(images, ["c"], classes=["a", "b"])
+    with pytest.raises(DataError, match="attribute 'line' has 2 values for 1 owners"):
+        from_arrays(images, [0], attributes={"line": [1, 2]})
+    with pytest.raises(DataError, match="outside the 1 owner names"):
+        from_arrays(images, [0], [1], owner_names=["a"])
+
+
+def test_npz_round_trip(tmp_path: Path) -> None:
+    file = tmp_path / "mine.npz"
+    np.savez(
+        file,
+        images=number_images(3),
+        labels=[1, 0, 1],
+        owners=[0, 1, 1],
+        owner_names=["b", "a"],
+        attribute_line=[7, 3],
+        classes=["no", "yes"],
+        test=[0, 1, 0],
+    )
+    dataset = from_npz(file)
+    assert dataset.name == "mine"
+    assert dataset.owner_names == ("a", "b")
+    assert dataset.attributes["line"].tolist() == [3, 7]
+    assert dataset.labels.tolist() == [0, 1, 1]
+    assert dataset.classes == ("no", "yes")
+    assert dataset.test is not None
+    assert dataset.test.tolist() == [True, False, False]
+
+
+def test_bad_npz(tmp_path: Path) -> None:
+    with pytest.raises(InputFileError, match=r"none\.npz: no such file"):
+        from_npz(tmp_path / "none.npz")
+    (tmp_path / "text.npz").write_text("hello")
+    with pytest.raises(InputFileError, match=r"text\.npz: not a readable"):
+        from_npz(tmp_path / "text.npz")
+    (tmp_path / "empty.npz").write_bytes(b"")
+    with pytest.raises(InputFileError, match=r"empty\.npz: not a readable"):
+        from_npz(tmp_path / "empty.npz")
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    with pytest.raises(InputFileError, match=r"one\.npy: not a readable"):
+        from_npz(tmp_path / "one.npy")
+    np.savez(tmp_path / "half.npz", images=number_images(3))
+    with pytest.raises(InputFileError, match=r"half\.npz: no array 'labels'; it holds images"):
+        from_npz(tmp_path / "half.npz")
+    whole = (tmp_path / "half.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputFileError, match=r"cut\.npz: not a readable"):
+        from_npz(tmp_path / "cut.npz")
+    np.savez(tmp_path / "objects.npz", images=np.array([None]), labels=[0])
+    with pytest.raises(InputFileError, match=r"objects\.npz"):
+        from_npz(tmp_path / "objects.npz")
+
+
+def test_folder_by_device_and_class(tmp_path: Path) -> None:
+    for device, name, value in [("cam2", "nut", 3), ("cam1", "nut", 1), ("cam1", "bolt", 2), ("cam2", "screw", 4)]:
+        picture(tmp_path / device / name / "1.png", value)
+    picture(tmp_path / ".cache" / "nut" / "1.png", 9)
+    (tmp_path / "notes.txt").write_text("not an image")
+    dataset = from_folder(tmp_path, name="parts")
+    assert dataset.owner_names == ("cam1", "cam2")
+    assert dataset.classes == ("bolt", "nut", "screw")
+    assert dataset.images.shape == (4, 3, 4)
+    assert dataset.images[:, 0, 0].tolist() == [2, 1, 3, 4]
+    assert dataset.labels.tolist() == [0, 1, 1, 2]
+
+
+def test_folder_by_class_in_colour(tmp_path: Path) -> None:
+    for number, name in enumerate(("nut", "bolt")):
+        picture(tmp_path / name / "1.png", number, mode="RGB")
+    dataset = from_folder(tmp_path)
+    assert dataset.owner_names == ("all",)
+    assert dataset.images.shape == (2, 3, 4, 3)
+    assert from_folder(tmp_path, grey=True, size=(6, 5)).images.shape == (2, 6, 5)
+
+
+def test_bad_folders(tmp_path: Path) -> None:
+    with pytest.raises(InputFileError, match="none: no such folder"):
+        from_folder(tmp_path / "none")
+    with pytest.raises(InputFileError, match="no image"):
+        from_folder(tmp_path)
+    picture(tmp_path / "a" / "nut" / "1.png", 1)
+    picture(tmp_path / "b" / "nut" / "2.png", 1, size=(5, 5))
+    with pytest.raises(InputFileError, match=r"b/nut/2\.png: 5×5 pixels, the first image has 4×3"):
+        from_folder(tmp_path)
+    assert len(from_folder(tmp_path, size=(4, 4))) == 2
+    (tmp_path / "b" / "nut" / "2.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
+    with pytest.raises(InputFileError, match=r"b/nut/2\.png: not a readable image"):
+        from_folder(tmp_path)
+    (tmp_path / "b" / "nut" / "2.png").unlink()
+    with pytest.raises(InputFileError, match="b: a device without any image"):
+        from_folder(tmp_path)
+    picture(tmp_path / "b" / "3.png", 1)
+    with pytest.raises(FedgsError, match="every image must lie at"):
+        from_folder(tmp_path)

@@ -1,0 +1,62 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_sets import numbered
+
+from fedgs.data import build_federation, classes_per_device, dirichlet, heterogeneity
+from fedgs.errors import DataError
+
+LABELS = np.random.default_rng(0).integers(0, 10, 3000)
+
+
+@settings(max_examples=30, deadline=None)
+@given(devices=st.integers(1, 30), alpha=st.sampled_from([0.3, 1.0, 100.0]), seed=st.integers(0, 99))
+def test_dirichlet_deals_every_sample_once(devices: int, alpha: float, seed: int) -> None:
+    owners = dirichlet(LABELS, devices, alpha, seed=seed)
+    assert sorted(owners.samples.flat) == list(range(3000))
+    assert len(owners) == devices
+    assert owners.samples.sizes.min() >= 2
+    assert list(owners.names) == sorted(owners.names)
+
+
+def test_dirichlet_alpha_sets_the_skew() -> None:
+    dataset = numbered([3000], classes=10)
+    skew = [
+        heterogeneity(build_federation(dataset, 4, owners=dirichlet(dataset.labels, 20, alpha))).device_tv.mean()
+        for alpha in (0.1, 1.0, 1000.0)
+    ]
+    assert skew[0] > 0.55 > skew[1] > 0.15 > skew[2]
+
+
+def test_synthetic_owners_share_the_images() -> None:
+    dataset = numbered([300], classes=10)
+    federation = build_federation(dataset, 5, owners=classes_per_device(dataset.labels, 10, 2))
+    assert federation.images is dataset.images
+    assert ((federation.train_counts + federation.test_counts) > 0).sum(axis=1).tolist() == [2] * 10
+
+
+@settings(max_examples=30, deadline=None)
+@given(devices=st.integers(5, 25), k=st.integers(2, 10), seed=st.integers(0, 99))
+def test_classes_per_device_is_exact_and_even(devices: int, k: int, seed: int) -> None:
+    owners = classes_per_device(LABELS, devices, k, seed=seed)
+    assert sorted(owners.samples.flat) == list(range(3000))
+    held = owners.samples.label_counts(LABELS, 10) > 0
+    assert set(held.sum(axis=1)) == {k}
+    assert np.ptp(held.sum(axis=0)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: dirichlet(LABELS, 10, 0.0), "alpha is 0.0"),
+        (lambda: dirichlet(LABELS, 0, 1.0), "cannot deal 3000 samples to 0 devices"),
+        (lambda: dirichlet(LABELS, 290, 0.01, min_samples=10), "raise alpha, or lower devices or min_samples"),
+        (lambda: classes_per_device(LABELS, 10, 11), "11 classes per device were asked for; the set has 10"),
+        (lambda: classes_per_device(LABELS, 3, 2), "cannot hold all 10 classes"),
+        (lambda: classes_per_device(np.array([0, 0, 0, 1]), 3, 2), "class 1 has 1 samples for 3 devices"),
+    ],
+)
+def test_what_cannot_be_synthesised(call: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        call()  # type: ignore[operator]

@@ -1,0 +1,69 @@
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedgs.data import DataSet, build_federation, from_arrays
+from fedgs.errors import OutputError
+from fedgs.report.data_figures import MISSING, _mosaic, _samples, inspect
+
+
+def coloured(channels: int | None = None, side: int = 6) -> DataSet:
+    shape = (40, side, side) if channels is None else (40, side, side, channels)
+    images = np.broadcast_to((np.arange(40) * 5).astype(np.uint8).reshape(40, *[1] * (len(shape) - 1)), shape).copy()
+    labels = np.tile([0, 1, 1, 2, 0, 0, 1, 2, 2, 1], 4)
+    return from_arrays(images, labels, np.repeat(list("abcd"), 10), classes=["x", "y", "z", "unseen"], name="toy")
+
+
+def test_inspect_a_federation_writes_pictures_and_tables(tmp_path: Path) -> None:
+    result = inspect(build_federation(coloured(), 2), tmp_path / "new" / "folder")
+    names = {"contact_sheet", "class_histogram", "samples_per_device", "divergence"}
+    tables = {"overview", "statistics", "classes", "factories", "devices"}
+    assert set(result.files) == names | tables
+    assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == {
+        path.name for path in result.files.values()
+    }
+    for name in names:
+        with Image.open(result.files[name]) as picture:
+            assert np.asarray(picture.convert("L")).std() > 5
+    with result.files["devices"].open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["device"] for row in rows] == list(result.statistics.device_names)
+    assert [row["train samples"] for row in rows] == ["9"] * 4
+    overview = dict(result.tables[0].rows)  # type: ignore[arg-type]
+    assert overview["factories"] == 2
+    assert overview["train samples"] == 36
+    assert overview["classes without a sample"] == 1
+
+
+def test_inspect_a_data_set_without_a_folder_writes_nothing(tmp_path: Path) -> None:
+    result = inspect(coloured())
+    assert result.files == {}
+    assert [table.title for table in result.tables] == ["overview", "statistics", "classes"]
+    assert result.tables[2].rows[0] == ("x", 12, 0.3)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("channels", "side"), [(None, 6), (3, 6), (1, 90)])
+def test_contact_sheet_shows_the_first_sample_of_each_class(channels: int | None, side: int) -> None:
+    dataset = coloured(channels, side)
+    _, samples = _samples(dataset)
+    mosaic, height, width = _mosaic(dataset, samples, np.array([0, 3]), np.array([0, 2, 3]))
+    assert height == width == (8 if side == 6 else 32)
+    assert mosaic.shape == (2 * height, 3 * width, 3)
+    assert mosaic[0, 0].tolist() == [0, 0, 0]
+    assert mosaic[0, width].tolist() == [15, 15, 15]
+    assert mosaic[height, width].tolist() == [165, 165, 165]
+    assert mosaic[0, 2 * width].tolist() == list(MISSING)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot make this folder"):
+        inspect(coloured(), tmp_path / "file" / "below")
+    (tmp_path / "out" / "overview.csv").mkdir(parents=True)
+    with pytest.raises(OutputError, match=r"overview\.csv: cannot be written"):
+        inspect(coloured(), tmp_path / "out")
+    assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
