@@ -10,6 +10,7 @@ import click
 import typer
 
 from fedgs import __version__
+from fedgs.cli import bench_selection, select
 from fedgs.errors import FedgsError
 
 app = typer.Typer(
@@ -20,6 +21,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+app.command("select")(select.select)
+app.command("bench-selection")(bench_selection.bench_selection)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,1 @@
+"""Experiments: one file per figure or table of the paper; settings in, numbers and pictures out."""

@@ -1,0 +1,173 @@
+"""The paper's comparison of samplers (section VII-B, figures dist-divergence-comparison, execution-time-comparison,
+dist-optim-curve) and of GBP-CS's initialisers (figure dist-optim-init-curve), on the same instances for all.
+
+Every solver is warmed up on the first instance, so that compiling is not timed. The gap of a solver is its divergence
+over that of the proven optimum of the same instance, minus one.
+"""
+
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from os import cpu_count
+
+import numpy as np
+
+from fedgs import __version__, rng
+from fedgs.compiled import COMPILED
+from fedgs.errors import MissingDependencyError
+from fedgs.experiments import paper
+from fedgs.selection import SOLVERS, SelectionProblem, SelectionResult, solve
+
+SLOW = {"bayesian": 2, "brute": 10, "genetic": 30}
+"""The solvers that take long, and on how many instances they run at most."""
+STARTS = ("mpinv", "zero", "random")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One solver over all its instances."""
+
+    solver: str
+    instances: int
+    mean: float
+    median: float
+    std: float
+    max: float
+    min: float
+    gap: float
+    """Mean of divergence/optimum − 1 over the instances whose optimum is proven."""
+    optimal: float
+    """Share of these instances on which it found the optimum."""
+    proven: float
+    """Share of the instances on which it proved its answer."""
+    seconds: float
+    """Median time of a solve() call."""
+    divergences: tuple[float, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that the figures and tables show."""
+
+    source: str
+    seed: int
+    instances: int
+    rows: tuple[Row, ...]
+    traces: dict[str, list[tuple[float, float]]]
+    """Divergence over time of each solver on the first instance."""
+    initialisers: dict[str, list[float]]
+    """Mean divergence after each step of GBP-CS from its three starts."""
+    software: str
+    hardware: str
+
+    def as_dict(self) -> dict[str, object]:
+        """Return everything as plain data, the paper's numbers beside it."""
+        plain = asdict(self)
+        for row in plain["rows"]:
+            row["paper"] = paper.sampler(row["solver"])
+        plain["paper_initialisers"] = paper.facts()["initialiser_curves"]
+        return plain
+
+
+def compare_samplers(
+    problems: Sequence[SelectionProblem],
+    source: str,
+    seed: int = 0,
+    solvers: Sequence[str] = tuple(SOLVERS),
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> Comparison:
+    """Run every solver on the same instances. ``progress(what, done, total)`` is told how far it is."""
+    sizes = {name: min(len(problems), SLOW.get(name, len(problems))) for name in solvers}
+    total = sum(sizes.values()) + len(problems) * (1 + len(STARTS))
+    done = 0
+
+    def step(what: str) -> None:
+        nonlocal done
+        done += 1
+        progress(what, done, total)
+
+    optima = []
+    for index, problem in enumerate(problems):
+        best = solve(problem, "exact", _seed(seed, index))
+        optima.append(best.divergence if best.proven else np.nan)
+        step("optimum")
+    rows, traces = [], {}
+    for name in solvers:
+        try:
+            _warm_up(name, problems[0])
+            traces[name] = solve(problems[0], name, _seed(seed, 0), trace=True).trace or []
+        except MissingDependencyError as error:
+            for _ in range(sizes[name]):
+                step(name)
+            rows.append(_missing(name, str(error)))
+            continue
+        results = []
+        for index, problem in enumerate(problems[: sizes[name]]):
+            results.append(solve(problem, name, _seed(seed, index)))
+            step(name)
+        rows.append(_row(name, results, np.array(optima[: sizes[name]]), len(problems)))
+    curves = {}
+    for start in STARTS:
+        runs = []
+        for index, problem in enumerate(problems):
+            runs.append(
+                [d for _, d in solve(problem, "gbp-cs", _seed(seed, index), trace=True, start=start).trace or []]
+            )
+            step(f"gbp-cs from {start}")
+        curves[start] = _mean_curve(runs)
+    return Comparison(
+        source=source,
+        seed=seed,
+        instances=len(problems),
+        rows=tuple(rows),
+        traces=traces,
+        initialisers=curves,
+        software=f"fedgs {__version__}, numpy {np.__version__}, " + ("numba kernels" if COMPILED else "plain numpy"),
+        hardware=f"{platform.machine()}, {cpu_count()} cores, Python {platform.python_version()}",
+    )
+
+
+def _warm_up(name: str, problem: SelectionProblem) -> None:
+    """Load or compile what a solver needs, with and without a trace, before it is timed."""
+    options = {"iterations": 0} if name == "bayesian" else {}
+    for trace in (False, True):
+        solve(problem, name, trace=trace, **options)
+
+
+def _seed(seed: int, index: int) -> int:
+    return rng.key(seed, "instance", index)
+
+
+def _row(
+    name: str, results: list[SelectionResult], optima: np.ndarray[tuple[int], np.dtype[np.float64]], of: int
+) -> Row:
+    found = np.array([result.divergence for result in results])
+    known = np.isfinite(optima) & (optima > 0)
+    gaps = found[known] / optima[known] - 1.0
+    return Row(
+        solver=name,
+        instances=len(results),
+        mean=float(found.mean()),
+        median=float(np.median(found)),
+        std=float(found.std()),
+        max=float(found.max()),
+        min=float(found.min()),
+        gap=float(gaps.mean()) if len(gaps) else float("nan"),
+        optimal=float((gaps < 1e-9).mean()) if len(gaps) else float("nan"),
+        proven=float(np.mean([result.proven for result in results])),
+        seconds=float(np.median([result.seconds for result in results])),
+        divergences=tuple(found.tolist()),
+        note=f"first {len(results)} of {of} instances" if len(results) < of else "",
+    )
+
+
+def _missing(name: str, why: str) -> Row:
+    nan = float("nan")
+    return Row(name, 0, nan, nan, nan, nan, nan, nan, nan, nan, nan, (), why)
+
+
+def _mean_curve(runs: list[list[float]]) -> list[float]:
+    """Average the curves; one that has ended stays at its last value."""
+    longest = max(map(len, runs))
+    return np.mean([run + run[-1:] * (longest - len(run)) for run in runs], axis=0).tolist()  # type: ignore[no-any-return]
