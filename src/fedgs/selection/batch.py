@@ -40,6 +40,7 @@ class Batch(NamedTuple):
     bases: Floats
     base_sizes: Floats
     expected_sizes: Floats
+    unit_sums: Flags
     picks: Indices
     keys: NDArray[np.uint64]
 
@@ -145,6 +146,7 @@ def _lay_out(problems: list[SelectionProblem], keys: NDArray[np.uint64]) -> Batc
         bases=np.stack([p.base for p in problems]),
         base_sizes=np.array([p.base_size for p in problems]),
         expected_sizes=np.array([p.expected_size for p in problems]),
+        unit_sums=np.array([p.unit_sums for p in problems]),
         picks=np.cumsum([0] + [p.pick for p in problems]),
         keys=keys,
     )
@@ -177,7 +179,9 @@ def solve_range(batch: Batch, answers: Answers, method: int, starts: int, budget
                 found, proven = prove(form, starts, batch.keys[i], budget)
                 chosen[:] = found
                 answers.proven[i] = proven
-        divergence, distance = measure(counts, target, base, sizes, base_size, expected_size, chosen)
+        divergence, distance = measure(
+            counts, target, base, sizes, base_size, expected_size, batch.unit_sums[i], chosen
+        )
         answers.divergence[i] = divergence
         answers.distance[i] = distance
 

@@ -18,7 +18,7 @@ def mix_oracle(counter: Key) -> Key:
     word = (int(counter) * 0x9E3779B97F4A7C15) & _MASK
     word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
-    return word ^ (word >> 31)
+    return np.uint64(word ^ (word >> 31))
 
 
 @kernel(mix_oracle)
@@ -32,7 +32,7 @@ def mix(counter: Key) -> Key:
 
 def start_key_oracle(key: Key, start: int, pick: int) -> Key:
     """Plain version of :func:`start_key`."""
-    return (int(key) + int(start) * int(pick)) & _MASK
+    return np.uint64((int(key) + int(start) * int(pick)) & _MASK)
 
 
 @kernel(start_key_oracle)
@@ -45,7 +45,7 @@ def draw_subset_oracle(devices: int, pick: int, key: Key) -> Indices:
     """Plain version of :func:`draw_subset`."""
     order = np.arange(devices)
     for i in range(pick):
-        j = i + (int(mix((int(key) + i + 1) & _MASK)) >> 11) % (devices - i)
+        j = i + (int(mix(np.uint64((int(key) + i + 1) & _MASK))) >> 11) % (devices - i)
         order[i], order[j] = order[j], order[i]
     return order[:pick].copy()
 

@@ -1,24 +1,28 @@
 """``exact``: the proven optimum by a sphere decoder.
 
-The score is a quadratic form, so picking devices is an integer least-squares problem (Fincke and Pohst, 1985) with
-one extra condition, Σx = q. Two terms may be added that are constant on every feasible point:
+Is there a choice better than the best one known, with score σ? With e = (s − s̄)/E, the sizes' deviations from their
+mean, S(x) = E·(1 + eᵀx) on every choice, and a better one has  f(x) − (1 + eᵀx)²·(σ + bonusᵀx) < 0.  Taking the bonus
+≥ 0 (a shift, constant over choices) and S at its largest there, this is a quadratic form: exact without a bonus, with
+one a lower bound, and for equal batches (e = 0) exact in any case:
+
+    L(x) = f(x) − σ·(1 + eᵀx)² − (S_max/E)²·bonusᵀx < 0
+
+So the question is integer least squares (Fincke and Pohst, 1985) with one condition, Σx = q. Two terms may be added to
+L that are constant on every choice:
 
     ρ²(Σx − q)² = 0     teaches the relaxation the condition
     ε·Σx_i²     = ε·q   makes the matrix positive definite even with more devices than classes, and lifts the bound
                         where variables are fixed: ε = a tenth of the mean diagonal needs 2 to 200 times fewer
                         nodes than a ridge that is only there for the numerics
 
-With G' = G + ρ²·11ᵀ + ε·I = RᵀR, R upper triangular,  f(x) = ‖R(x − x̂)‖² + K,  x̂ = G'⁻¹(c + ρ²q·1),  and row r
-of R sees only the variables from r on. Fixing the variables from the last to the first, the squares of the rows done
-so far are a lower bound on f for everything below: depth-first search over which device comes in next, cut off where
-the bound passes the best score known. That score starts from a few descents and is nearly always the optimum
-already, so most of the work is the proof. The devices hardest to take are decided first.
+With the matrix of L plus ρ²·11ᵀ + ε·I written as RᵀR, R upper triangular,  L(x) = ‖R(x − x̂)‖² + K,  and row r of R sees
+only the variables from r on. Fixing the variables from the last to the first, the squares of the rows done so far
+bound L from below for everything beneath: depth-first search over which device comes in next, cut off where the
+bound reaches 0. The σ to beat comes from a few descents and is nearly always the optimum already, so most of the work
+is the proof. The devices hardest to take are decided first.
 
-Unequal batches (E, S as in ``fedgs.selection.quadratic``). S of any completion is at most S⁺, what is in plus the
-largest sizes that may still come, so κ_d·f with κ_d = (E/S⁺)² bounds E²f/S² from below. The bonus, shifted to be
-β ≥ 0, joins the linear term divided by the smallest such factor, κ. Then with φ = f − βᵀx/κ
-
-    E²f/S² − βᵀx ≥ κ_d·φ  where φ ≥ 0,     and ≥ κ·φ  where φ < 0.
+A better choice found on the way, with score σ', lowers the bar: L was for σ, and L − 0 may now be (σ − σ')·(S/E)²
+smaller at least, with S at its smallest.
 
 The number of nodes is budgeted. When the budget ends, the best choice so far is returned with ``proven=False``.
 """
@@ -40,7 +44,7 @@ RIDGE = 0.1
 
 
 class Relaxation(NamedTuple):
-    """f(x) = ‖Rx − w‖² + K on the feasible points; the variables are decided from the last to the first."""
+    """L(x) = ‖Rx − w‖² + K on every choice; the variables are decided from the last to the first."""
 
     factor: Floats
     """Rᵀ, lower triangular."""
@@ -50,53 +54,53 @@ class Relaxation(NamedTuple):
     """Which device stands at which place of R."""
     constant: float
     """K."""
-    kappa: float
-    """The smallest (E/S)² of any choice; 1 for equal batches."""
-    shift: float
-    """What was taken off each bonus; 0 for equal batches."""
 
 
-def relax_oracle(form: Quadratic) -> Relaxation:
+def relax_oracle(form: Quadratic, best: float) -> Relaxation:
     """Plain numpy version of :func:`relax`."""
     devices, pick = len(form.linear), form.pick
-    kappa, shift = 1.0, 0.0
+    bar = best + pick * float(form.bonus.min())
+    deviations, stretch = np.zeros(devices), 1.0
     if form.ratio:
-        shift = float(form.bonus.min())
-        largest = form.base_size + float(np.sort(form.sizes)[devices - pick :].sum())
-        kappa = (form.expected_size / largest) ** 2 if largest > 0.0 else 1.0
+        deviations = (form.sizes - form.sizes.mean()) / form.expected_size
+        stretch = ((form.base_size + float(np.sort(form.sizes)[devices - pick :].sum())) / form.expected_size) ** 2
     unit = float(form.gram.diagonal().mean()) or 1.0
-    weight, ridge = CARDINALITY_WEIGHT * unit, RIDGE * unit
-    matrix = form.gram + weight + ridge * np.eye(devices)
-    linear = form.linear + 0.5 * (form.bonus - shift) / kappa + weight * pick
+    weight, ridge = CARDINALITY_WEIGHT * unit, RIDGE * unit + max(bar, 0.0) * float(deviations @ deviations)
+    matrix = form.gram - bar * np.outer(deviations, deviations) + weight + ridge * np.eye(devices)
+    linear = form.linear + bar * deviations + 0.5 * stretch * (form.bonus - form.bonus.min()) + weight * pick
     inverse = np.linalg.inv(matrix)
     centre = inverse @ linear
     order = np.argsort((1.0 - centre) * np.abs(1.0 - centre) / inverse.diagonal(), kind="stable")
     factor = np.linalg.cholesky(matrix[np.ix_(order, order)]).astype(np.float64)
-    constant = form.constant + weight * pick * pick - ridge * pick - float(linear @ centre)
-    return Relaxation(factor, factor.T @ centre[order], order, constant, kappa, shift)
+    constant = form.constant - bar + weight * pick * pick - ridge * pick - float(linear @ centre)
+    return Relaxation(factor, factor.T @ centre[order], order, constant)
 
 
 @kernel(relax_oracle)
-def relax(form: Quadratic) -> Relaxation:
-    """Build the triangular factor, with the devices that cost most to take at the end of the order."""
+def relax(form: Quadratic, best: float) -> Relaxation:
+    """Build R for beating the score ``best``, with the devices that cost most to take at the end of the order."""
     devices, pick = len(form.linear), form.pick
-    kappa, shift = 1.0, 0.0
+    least_bonus = form.bonus.min()
+    bar = best + pick * least_bonus
+    deviations, stretch = np.zeros(devices), 1.0
     if form.ratio:
-        shift = form.bonus.min()
-        largest = form.base_size + np.sort(form.sizes)[devices - pick :].sum()
-        kappa = (form.expected_size / largest) ** 2 if largest > 0.0 else 1.0
-    unit = 0.0
+        deviations = (form.sizes - form.sizes.mean()) / form.expected_size
+        stretch = ((form.base_size + np.sort(form.sizes)[devices - pick :].sum()) / form.expected_size) ** 2
+    unit, spread = 0.0, 0.0
     for i in range(devices):
         unit += form.gram[i, i] / devices
+        spread += deviations[i] * deviations[i]
     if unit == 0.0:
         unit = 1.0
-    weight, ridge = CARDINALITY_WEIGHT * unit, RIDGE * unit
+    # What −bar·eeᵀ may take away, the ridge gives back: the matrix is positive definite.
+    weight, ridge = CARDINALITY_WEIGHT * unit, RIDGE * unit + max(bar, 0.0) * spread
     matrix = np.empty((devices, devices))
     linear = np.empty(devices)
     for i in range(devices):
-        linear[i] = form.linear[i] + 0.5 * (form.bonus[i] - shift) / kappa + weight * pick
+        linear[i] = form.linear[i] + bar * deviations[i] + weight * pick
+        linear[i] += 0.5 * stretch * (form.bonus[i] - least_bonus)
         for j in range(devices):
-            matrix[i, j] = form.gram[i, j] + weight
+            matrix[i, j] = form.gram[i, j] - bar * deviations[i] * deviations[j] + weight
         matrix[i, i] += ridge
     inverse = np.linalg.inv(matrix)
     centre = inverse @ linear
@@ -109,43 +113,36 @@ def relax(form: Quadratic) -> Relaxation:
         for j in range(devices):
             ordered[i, j] = matrix[order[i], order[j]]
     factor = np.linalg.cholesky(ordered).astype(np.float64)
-    constant = form.constant + weight * pick * pick - ridge * pick - float(linear @ centre)
-    return Relaxation(factor, factor.T @ centre[order], order, constant, kappa, shift)
+    constant = form.constant - bar + weight * pick * pick - ridge * pick - float(linear @ centre)
+    return Relaxation(factor, factor.T @ centre[order], order, constant)
 
 
 def decode_oracle(form: Quadratic, chosen: Indices, budget: int) -> tuple[bool, int]:
     """Plain numpy version of :func:`decode`: breadth first, one level of the tree at a time."""
     devices, pick = len(form.linear), form.pick
-    tree = relax(form)
-    best = score(form, chosen) - form.tolerance + pick * tree.shift
-    largest = np.concatenate([[0.0], np.cumsum(np.sort(form.sizes)[::-1])])
+    best = score(form, chosen) - form.tolerance
+    tree = relax(form, best)
     places = np.arange(devices)
     picked = np.empty((1, 0), dtype=np.int64)
     residual, cost, cursor = -tree.offset[None, :], np.zeros(1), np.array([devices - 1])
     nodes = 0
     for depth in range(pick):
-        if form.ratio:
-            size = form.base_size + form.sizes[tree.order[picked]].sum(axis=1) + largest[pick - depth]
-            loosest = (size / form.expected_size) ** 2 if form.expected_size > 0.0 else np.ones(len(size))
-        else:
-            loosest = np.ones(len(picked))
-        limit = best * (loosest if best >= 0.0 else np.full(len(picked), 1.0 / tree.kappa)) - tree.constant
         # Leaving out everything between the cursor and place k, then taking k.
         squares = np.where(places <= cursor[:, None], residual**2, 0.0)
         skipped = cost[:, None] + np.cumsum(squares[:, ::-1], axis=1)[:, ::-1] - squares
         bound = skipped + (residual + tree.factor.diagonal()) ** 2
-        open_ = (places <= cursor[:, None]) & (places >= pick - depth - 1) & (bound < limit[:, None])
-        parent, place = np.nonzero(open_)
+        within = (places <= cursor[:, None]) & (places >= pick - depth - 1)
+        parent, place = np.nonzero(within & (bound < -tree.constant))
         nodes += len(parent)
         if nodes > budget:
             return False, nodes
         picked = np.column_stack([picked[parent], place])
         residual, cost, cursor = residual[parent] + tree.factor[place], bound[parent, place], place - 1
-        limit = limit[parent]
-    if len(picked):
-        scores = [score(form, tree.order[row]) for row in picked]
-        if min(scores) < best - pick * tree.shift:
-            chosen[:] = tree.order[picked[int(np.argmin(scores))]]
+    for row in picked:
+        found = score(form, tree.order[row])
+        if found < best:
+            best = found
+            chosen[:] = tree.order[row]
     return True, nodes
 
 
@@ -153,23 +150,22 @@ def decode_oracle(form: Quadratic, chosen: Indices, budget: int) -> tuple[bool, 
 def decode(form: Quadratic, chosen: Indices, budget: int) -> tuple[bool, int]:
     """Replace ``chosen`` by the optimum if it is not one; return whether that is proven, and the nodes visited."""
     devices, pick = len(form.linear), form.pick
-    tree = relax(form)
-    best = score(form, chosen) - form.tolerance + pick * tree.shift
-    largest = np.zeros(devices + 1)
+    first = score(form, chosen) - form.tolerance
+    best = first
+    tree = relax(form, first)
+    shrink = 1.0
     if form.ratio:
-        largest[1:] = np.cumsum(np.sort(form.sizes)[::-1])
-    residual = np.empty((pick + 1, devices))
+        shrink = ((form.base_size + np.sort(form.sizes)[:pick].sum()) / form.expected_size) ** 2
+    limit = -tree.constant
+    residual = np.empty((pick, devices))
     residual[0] = -tree.offset
-    cost, size, loosest = np.zeros(pick + 1), np.zeros(pick + 1), np.ones(pick + 1)
-    cursor = np.empty(pick + 1, dtype=np.int64)
+    cost = np.zeros(pick)
+    cursor = np.empty(pick, dtype=np.int64)
+    cursor[0] = devices - 1
     picked = np.empty(pick, dtype=np.int64)
     candidate = np.empty(pick, dtype=np.int64)
-    size[0], cursor[0] = form.base_size, devices - 1
-    if form.ratio and form.expected_size > 0.0:
-        loosest[0] = ((size[0] + largest[pick]) / form.expected_size) ** 2
     nodes, depth = 0, 0
     while depth >= 0:
-        limit = best * (loosest[depth] if best >= 0.0 else 1.0 / tree.kappa) - tree.constant
         k = cursor[depth]
         if k < pick - depth - 1 or cost[depth] >= limit:
             depth -= 1
@@ -191,10 +187,6 @@ def decode(form: Quadratic, chosen: Indices, budget: int) -> tuple[bool, int]:
             for r in range(k):
                 residual[depth, r] = residual[depth - 1, r] + tree.factor[k, r]
             cost[depth], cursor[depth] = bound, k - 1
-            if form.ratio:
-                size[depth] = size[depth - 1] + form.sizes[tree.order[k]]
-                if form.expected_size > 0.0:
-                    loosest[depth] = ((size[depth] + largest[pick - depth]) / form.expected_size) ** 2
             continue
         for r in range(k):
             rest = residual[depth, r] + tree.factor[k, r]
@@ -205,8 +197,9 @@ def decode(form: Quadratic, chosen: Indices, budget: int) -> tuple[bool, int]:
             for d in range(pick):
                 candidate[d] = tree.order[picked[d]]
             found = score(form, candidate)
-            if found < best - pick * tree.shift:
-                best = found - form.tolerance + pick * tree.shift
+            if found < best:
+                best = found - form.tolerance
+                limit = -tree.constant - (first - best) * shrink
                 chosen[:] = candidate
     return True, nodes
 

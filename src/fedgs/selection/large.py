@@ -118,7 +118,7 @@ def kick_oracle(devices: int, chosen: Indices, key: Key) -> None:
     outside = np.setdiff1d(np.arange(devices), chosen)
     exchanged = min(KICKED, len(chosen), len(outside))
     out = draw_subset(len(chosen), exchanged, key)
-    into = draw_subset(len(outside), exchanged, start_key(key, 1, exchanged))
+    into = draw_subset(len(outside), exchanged, np.uint64(start_key(key, 1, exchanged)))
     chosen[out] = outside[into]
 
 

@@ -28,6 +28,8 @@ Record = Callable[[Indices], None]
 """Called by a solver with each choice worth noting, when a trace is asked for."""
 Key = int | np.uint64
 """64 bits of randomness; always ``np.uint64`` where kernels are compiled, for they are compiled for that type."""
+MOST_DIVERGENCE = 2.0**0.5
+"""No two distributions are further apart; a choice without a single sample is given this divergence."""
 NO_LIMIT = 2**62
 """For kernels that take a limit: as far as it goes."""
 
@@ -48,7 +50,7 @@ class SelectionProblem:
             a device with a larger bonus is taken more readily. A negative bonus is a penalty.
     """
 
-    __slots__ = ("base", "base_size", "bonus", "counts", "mean_size", "pick", "sizes", "target")
+    __slots__ = ("base", "base_size", "bonus", "counts", "mean_size", "pick", "sizes", "target", "unit_sums")
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class SelectionProblem:
         self.base = np.zeros(classes) if base is None else _vector("base", base, classes, "class")
         _not_negative("base", self.base)
         self.bonus = np.zeros(devices) if bonus is None else _vector("bonus", bonus, devices, "device")
-        self._measure(self.counts.sum(axis=1), float(self.base.sum()))
+        self._measure(self.counts.sum(axis=1), float(self.base.sum()), unit_sums=True)
 
     @classmethod
     def of_matrix(cls, matrix: ArrayLike, target: ArrayLike, pick: int) -> Self:
@@ -88,10 +90,12 @@ class SelectionProblem:
         problem.pick = _pick(pick, columns.shape[1], "column")
         problem.base = -_vector("target", target, len(columns), "row of the matrix")
         problem.bonus = np.zeros(columns.shape[1])
-        problem._measure(np.zeros(columns.shape[1]), 0.0)
+        problem._measure(np.zeros(columns.shape[1]), 0.0, unit_sums=False)
         return problem
 
-    def _measure(self, sizes: Floats, base_size: float) -> None:
+    def _measure(self, sizes: Floats, base_size: float, unit_sums: bool) -> None:
+        self.unit_sums = unit_sums
+        """Whether sums are normalised to distributions; False for a general matrix."""
         self.sizes = sizes
         self.base_size = base_size
         self.mean_size = float(sizes.mean())
@@ -114,7 +118,7 @@ class SelectionProblem:
         return self.expected_size * self.target - self.base
 
     def divergence(self, chosen: ArrayLike) -> float:
-        """‖normalised sum − target‖₂ of a choice; a choice without any sample counts as the zero vector."""
+        """‖normalised sum − target‖₂ of a choice; √2, the most there is, for a choice without a single sample."""
         return self.measure(chosen)[0]
 
     def distance(self, chosen: ArrayLike) -> float:
@@ -124,7 +128,14 @@ class SelectionProblem:
     def measure(self, chosen: ArrayLike) -> tuple[float, float]:
         """Return divergence and distance of a choice."""
         return measure(
-            self.counts, self.target, self.base, self.sizes, self.base_size, self.expected_size, _indices(chosen)
+            self.counts,
+            self.target,
+            self.base,
+            self.sizes,
+            self.base_size,
+            self.expected_size,
+            self.unit_sums,
+            _indices(chosen),
         )
 
     def __repr__(self) -> str:
@@ -159,13 +170,16 @@ def measure_oracle(
     sizes: Floats,
     base_size: float,
     expected_size: float,
+    unit_sums: bool,
     chosen: Indices,
 ) -> tuple[float, float]:
     """Plain numpy version of :func:`measure`."""
     total = counts[chosen].sum(axis=0) + base
     size = float(sizes[chosen].sum()) + base_size
-    divergence = np.linalg.norm((total / size if size > 0.0 else total) - target)
-    return float(divergence), float(np.linalg.norm(total - expected_size * target))
+    distance = float(np.linalg.norm(total - expected_size * target))
+    if not unit_sums:
+        return distance, distance
+    return float(np.linalg.norm(total / size - target)) if size > 0.0 else MOST_DIVERGENCE, distance
 
 
 @kernel(measure_oracle)
@@ -176,6 +190,7 @@ def measure(
     sizes: Floats,
     base_size: float,
     expected_size: float,
+    unit_sums: bool,
     chosen: Indices,
 ) -> tuple[float, float]:
     """Return divergence and distance of a choice."""
@@ -190,7 +205,9 @@ def measure(
             total += counts[i, k]
         divergence += (total * scale - target[k]) ** 2
         distance += (total - expected_size * target[k]) ** 2
-    return np.sqrt(divergence), np.sqrt(distance)
+    if not unit_sums:
+        return np.sqrt(distance), np.sqrt(distance)
+    return np.sqrt(divergence) if size > 0.0 else MOST_DIVERGENCE, np.sqrt(distance)
 
 
 def _indices(chosen: ArrayLike) -> Indices:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgs.compiled import composed, kernel
-from fedgs.selection.problem import Floats, Indices, SelectionProblem
+from fedgs.selection.problem import MOST_DIVERGENCE, Floats, Indices, SelectionProblem
 
 
 class Quadratic(NamedTuple):
@@ -34,7 +34,7 @@ class Quadratic(NamedTuple):
     base_size: float
     expected_size: float
     empty_score: float
-    """Score (before bonus) of a choice without a single sample: E²·‖P‖²."""
+    """Score (before bonus) of a choice without a single sample: 2E², no better than any other."""
     ratio: bool
     pick: int
     tolerance: float
@@ -78,7 +78,7 @@ def gram_form_oracle(
         sizes=sizes,
         base_size=base_size,
         expected_size=expected_size,
-        empty_score=expected_size * expected_size * float(target @ target),
+        empty_score=(MOST_DIVERGENCE * expected_size) ** 2,
         ratio=bool(np.ptp(sizes) > 1e-9 * sizes.mean()),
         pick=pick,
         tolerance=1e-12 * (pick * pick * float(gram.diagonal().max()) + constant + pick * float(np.abs(bonus).max())),
@@ -116,7 +116,7 @@ def gram_form(
         sizes.copy(),
         base_size,
         expected_size,
-        expected_size * expected_size * float(target @ target),
+        (MOST_DIVERGENCE * expected_size) ** 2,
         sizes.max() - sizes.min() > 1e-9 * sizes.mean(),
         pick,
         1e-12 * (pick * pick * largest + constant + pick * np.abs(bonus).max()),

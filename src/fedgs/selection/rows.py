@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgs.compiled import kernel
-from fedgs.selection.problem import Flags, Floats, Indices, SelectionProblem
+from fedgs.selection.problem import MOST_DIVERGENCE, Flags, Floats, Indices, SelectionProblem
 
 
 class Rows(NamedTuple):
@@ -36,7 +36,7 @@ def as_rows(problem: SelectionProblem) -> Rows:
         sizes=problem.sizes,
         base_size=problem.base_size,
         expected_size=problem.expected_size,
-        empty_score=problem.expected_size**2 * float(problem.target @ problem.target),
+        empty_score=(MOST_DIVERGENCE * problem.expected_size) ** 2,
         ratio=not problem.equal_sizes,
         pick=problem.pick,
     )

@@ -172,7 +172,7 @@ def solve_multistart(
     best = greedy(form)
     best_score = _descend(form, best, record)
     for start in range(starts):
-        chosen = draw_subset(len(form.linear), form.pick, start_key(key, start, form.pick))
+        chosen = draw_subset(len(form.linear), form.pick, np.uint64(start_key(key, start, form.pick)))
         found, _ = descend(form, chosen, NO_LIMIT)
         if found < best_score - form.tolerance:
             best, best_score = chosen, found
