@@ -10,6 +10,7 @@ import click
 import typer
 
 from fedgs import __version__
+from fedgs.cli import data
 from fedgs.errors import FedgsError
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+app.add_typer(data.app, name="data")
 
 
 def _print_version(wanted: bool) -> None:
