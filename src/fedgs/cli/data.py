@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedgs.errors import DataError, FedgsError, InputFileError
+from fedgs.errors import DataError, FedgsError, InputFileError, MissingDependencyError
 
 if TYPE_CHECKING:
     from fedgs.data import DataSet
@@ -48,7 +48,7 @@ def fetch(
 
 @app.command()
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="FEMNIST in any public layout, or a cached set.")],
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="FEMNIST in any public layout, or a cached name.")],
     out: Annotated[Path, typer.Argument(metavar="OUT.npz", help="The file to write.")],
     layout: LayoutOption = None,
     leaf_compat: CompatOption = False,
@@ -65,6 +65,8 @@ def convert(
     if not out.parent.is_dir():
         raise DataError(f"{out}: there is no folder {out.parent}")
     doubles = 0
+    if not source.exists() and str(source) in cache.cached_sets():
+        source = cache.cache_dir() / source
     if cache.is_set(source):
         dataset = cache.load(source)
     else:
@@ -96,7 +98,7 @@ def inspect(
     dataset = _resolve(what, _layout(layout), leaf_compat, invert)
     _print_tables(dataset)
     if out is not None:
-        importlib.import_module("fedgs.report.data_figures").inspect(dataset, out)
+        _room("fedgs.report.data_figures").inspect(dataset, out)
 
 
 @app.command("list")
@@ -134,6 +136,15 @@ def list_sets(
         raise InputFileError(f"{len(broken)} of {len(names)} sets broken: {broken[0]}")
 
 
+def _room(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not name.startswith(error.name):
+            raise
+        raise MissingDependencyError(f"{name} is not part of this installation of fedgs") from None
+
+
 def _layout(text: str | None) -> Layout | None:
     from fedgs.data.femnist import LAYOUTS
 
@@ -151,7 +162,7 @@ def _resolve(what: str, layout: Layout | None, leaf_compat: bool, invert: bool) 
     from fedgs.data.femnist import load_femnist
 
     if what == "glyphs":
-        loaded: DataSet = importlib.import_module("fedgs.data.glyphs").load_glyphs()
+        loaded: DataSet = _room("fedgs.data.glyphs").load_glyphs()
         return loaded
     if what == "femnist":
         return load_femnist()

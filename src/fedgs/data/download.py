@@ -25,7 +25,7 @@ _TRIES = 5  # in a row without a single new byte
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
-class _BrokenOff(Exception):
+class _BrokenOffError(Exception):
     """The connection ended too early; what came is kept."""
 
 
@@ -39,11 +39,13 @@ def download(url: str, file: Path, *, sha256: str | None = None, pause: float = 
             try:
                 _transfer(url, part, mark, show)
                 break
-            except _BrokenOff as error:
+            except _BrokenOffError as error:
                 fruitless = fruitless + 1 if _size(part) <= before else 0
                 if fruitless >= _TRIES:
                     raise DownloadError(f"{url}: broken off after {_size(part):,} bytes ({error})") from None
                 time.sleep(pause * 2**fruitless)
+            except DownloadError:
+                raise
             except OSError as error:
                 raise OutputError(f"{part}: cannot be written ({error.strerror or error})") from None
     if sha256 is not None:
@@ -75,7 +77,7 @@ def _transfer(url: str, part: Path, mark: Path, show: Callable[[int, int | None]
                 show(done, total)
             out.truncate()
     if total is not None and done < total:
-        raise _BrokenOff(f"{total:,} announced")
+        raise _BrokenOffError(f"{total:,} announced")
 
 
 def _open(url: str, have: int, version: str) -> HTTPResponse:
@@ -89,12 +91,12 @@ def _open(url: str, have: int, version: str) -> HTTPResponse:
             if error.code == 416:  # as many bytes as the whole file, or more: nothing is left to send
                 return _open(url, 0, "")
             if error.code >= 500:
-                raise _BrokenOff(f"the server answered {error.code} {error.reason}") from None
+                raise _BrokenOffError(f"the server answered {error.code} {error.reason}") from None
             raise DownloadError(f"{url}: the server answered {error.code} {error.reason}") from None
     except urllib.error.URLError as error:
         raise DownloadError(f"{url}: cannot be reached ({error.reason})") from None
     except (http.client.HTTPException, OSError) as error:
-        raise _BrokenOff(str(error) or type(error).__name__) from None
+        raise _BrokenOffError(str(error) or type(error).__name__) from None
     except ValueError:
         raise DownloadError(f"{url}: not an address") from None
     return answer
@@ -121,7 +123,7 @@ def _receive(answer: HTTPResponse) -> bytes:
     try:
         return answer.read(_CHUNK)
     except (http.client.HTTPException, OSError) as error:
-        raise _BrokenOff(str(error) or type(error).__name__) from None
+        raise _BrokenOffError(str(error) or type(error).__name__) from None
 
 
 def _check(part: Path, mark: Path, sha256: str, url: str) -> None:

@@ -40,12 +40,17 @@ _LOOKED_FOR = (
 )
 
 
+def fitting_layouts(path: Path) -> list[Layout]:
+    """Return every layout that ``path`` could be."""
+    return [layout for layout, find in _FIND.items() if find(path)]
+
+
 def recognise(path: str | os.PathLike[str]) -> Layout:
     """Return which of the public layouts lies at ``path``."""
     path = Path(path)
     if not path.exists():
         raise InputFileError(f"{path}: there is no such file or folder")
-    fitting = [layout for layout, find in _FIND.items() if find(path)]
+    fitting = fitting_layouts(path)
     if not fitting:
         raise InputFileError(f"{path}: no FEMNIST here; looked for {_LOOKED_FOR}")
     if len(fitting) > 1:

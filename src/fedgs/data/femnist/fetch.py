@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fedgs.data import cache
 from fedgs.data.download import download
-from fedgs.data.femnist import NAME, Conversion, convert_femnist, recognise, remember
-from fedgs.errors import DownloadError, InputFileError, OutputError
+from fedgs.data.femnist import NAME, Conversion, convert_femnist, fitting_layouts, remember
+from fedgs.errors import DownloadError, OutputError
 
 SOURCE = "https://s3.amazonaws.com/nist-srd/SD19/"
 # NIST publishes no checksums for these two. A zip carries the CRC of every member, which the conversion checks;
@@ -40,15 +40,7 @@ def fetch_femnist(
 
 
 def _has_femnist(folder: Path) -> bool:
-    if not folder.is_dir():
-        return False
-    try:
-        recognise(folder)
-    except InputFileError as error:
-        if "could be" in str(error):
-            raise
-        return False
-    return True
+    return folder.is_dir() and bool(fitting_layouts(folder))
 
 
 def _download(folder: Path, url: str, progress: bool) -> None:
@@ -65,5 +57,5 @@ def _download(folder: Path, url: str, progress: bool) -> None:
         except DownloadError as error:
             wanted = " and ".join(base + missing for missing in ARCHIVES if not (folder / missing).exists())
             raise DownloadError(
-                f"{error}; try again, or download {wanted} by hand into {folder} and try again"
+                f"{error}; run this again to go on, or download {wanted} by hand into {folder} and run it again"
             ) from None

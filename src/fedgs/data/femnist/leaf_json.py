@@ -19,6 +19,8 @@ from fedgs.data.femnist.writers import Samples, gather, join_split, without_repe
 from fedgs.data.work import ordered_map, progress_bar
 from fedgs.errors import InputFileError
 
+_LITTLE = 50_000_000  # bytes of JSON that are read here before other processes would have started
+
 
 def find(path: Path) -> list[Path]:
     """Return the JSON files that make up this source; an empty list when it is none."""
@@ -42,6 +44,8 @@ def load(path: Path, leaf_compat: bool = False, workers: int | None = None, prog
         raise InputFileError(
             f"{path}: no LEAF JSON here; looked for train/*.json with test/*.json, all_data/*.json, *.json"
         )
+    if workers is None and sum(file.stat().st_size for file in files) < _LITTLE:
+        workers = 1
     split = path.is_dir() and files[0].parent == path / "train"
     parts: dict[str, dict[str, Samples]] = {"train": {}, "test": {}}
     origin: dict[tuple[str, str], Path] = {}
