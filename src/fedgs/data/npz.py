@@ -55,8 +55,9 @@ def save_npz(dataset: DataSet, path: str | os.PathLike[str]) -> Path:
 def read_arrays(path: Path) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
     """Return every array of a .npz, or an error that names the file."""
     try:
-        with np.load(path, allow_pickle=False) as opened:
-            if not hasattr(opened, "files"):
+        with path.open("rb") as file:  # opened here: np.load would leave a broken file open
+            opened = np.load(file, allow_pickle=False)
+            if isinstance(opened, np.ndarray):
                 raise InputFileError(f"{path}: a single array; a .npz with several is expected")
             return {key: opened[key] for key in opened.files}
     except InputFileError:

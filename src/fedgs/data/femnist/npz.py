@@ -64,9 +64,12 @@ def _of_writers(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]], leaf_com
     owners = rank[writers]
     keep = np.arange(len(labels)) if leaf_compat else np.flatnonzero(~double)
     order = keep[np.argsort(owners[keep], kind="stable")]
-    known = {}
+    known: dict[str, int] = {}
     if "writer_hsf" in arrays:
-        known = dict(zip(names, map(int, arrays["writer_hsf"]), strict=False))
+        partitions = list(map(int, arrays["writer_hsf"]))
+        if len(partitions) != len(names):
+            raise InputFileError(f"{path}: {len(partitions)} entries in 'writer_hsf' for {len(names)} writers")
+        known = dict(zip(names, partitions, strict=True))
     names.sort()
     try:
         dataset = DataSet(

@@ -1,0 +1,118 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedgs.data import DataSet
+from fedgs.data.femnist import CLASSES
+from fedgs.data.npz import load_npz, save_npz
+from fedgs.rng import stream
+
+
+def fedgs(*arguments: str | Path, data: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"FEDGS_DATA": str(data), "COLUMNS": "120", "no_proxy": "*"}
+    command = [sys.executable, "-m", "fedgs", "data", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    images = np.full((6, 28, 28), 255, np.uint8)
+    images[:, 8:20, 8:20] = stream(0, "cli").integers(0, 256, (6, 12, 12))
+    labels = np.uint8([0, 0, 0, 10, 10, 61])
+    dataset = DataSet("femnist", images, labels, np.int32([0, 0, 0, 0, 1, 1]), ("f0000_14", "f2100_01"), CLASSES)
+    return save_npz(dataset, tmp_path / "small.npz")
+
+
+def test_inspect_a_file(file: Path, tmp_path: Path) -> None:
+    done = fedgs("inspect", file, data=tmp_path / "cache")
+    assert done.returncode == 0, done.stderr
+    rows = {tuple(cell.strip() for cell in line.split("│")[1:4]) for line in done.stdout.splitlines()}
+    assert ("0", "3", "50.00%") in rows
+    assert ("z", "1", "16.67%") in rows
+    assert ("b", "0", "0.00%") in rows
+    assert ("samples", "6") in {row[:2] for row in rows}
+    assert ("samples per owner", "2 … 3 … 4 (least, median, most)") in {row[:2] for row in rows}
+
+
+def test_convert(file: Path, tmp_path: Path) -> None:
+    done = fedgs("convert", file, tmp_path / "out.npz", data=tmp_path / "cache")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("femnist: 6 images of 2 owners, written to")
+    assert np.array_equal(load_npz(tmp_path / "out.npz").images, load_npz(file).images)
+
+
+def test_fetch_what_is_there_then_use_its_name(file: Path, tmp_path: Path) -> None:
+    trees = tmp_path / "dir"
+    (trees / "all_data").mkdir(parents=True)
+    subprocess.run(
+        [sys.executable, "-c", _WRITE_LEAF, str(file), str(trees / "all_data" / "all_data_0.json")], check=True
+    )
+    data = tmp_path / "cache"
+    done = fedgs("fetch", "femnist", "--dir", trees, "--url", "http://127.0.0.1:9", data=data)
+    assert done.returncode == 0, done.stderr
+    assert "6 images of 2 owners, from leaf files" in done.stdout
+    assert "cached in" in done.stdout
+    assert "6" in fedgs("inspect", "femnist", data=data).stdout
+    assert fedgs("convert", "femnist", tmp_path / "out.npz", data=data).returncode == 0
+    listed = fedgs("list", "--verify", data=data)
+    assert "femnist" in listed.stdout
+    assert "checksums compared" in listed.stdout
+    (data / "femnist" / "images.npy").write_bytes(b"")
+    broken = fedgs("list", "--verify", data=data)
+    assert broken.returncode == 2
+    assert "images.npy: its checksum is wrong" in broken.stderr
+
+
+_WRITE_LEAF = """
+import json, sys
+from fedgs.data.npz import load_npz
+d = load_npz(sys.argv[1])
+users = {}
+for image, label, owner in zip(d.images, d.labels, d.owners):
+    user = users.setdefault(d.owner_names[owner], {"x": [], "y": []})
+    user["x"].append((image.reshape(-1) / 255).tolist())
+    user["y"].append(int(label))
+content = {"users": list(users), "num_samples": [len(u["y"]) for u in users.values()], "user_data": users}
+json.dump(content, open(sys.argv[2], "w"))
+"""
+
+
+def test_an_empty_cache(tmp_path: Path) -> None:
+    done = fedgs("list", data=tmp_path / "cache")
+    assert (done.returncode, done.stdout.strip()) == (0, f"no sets in {tmp_path / 'cache'}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inspect", "nothing"], "nothing: no such file or folder, and no set of this name; names are glyphs, femnist"),
+        (["inspect", "femnist"], "run 'fedgs data fetch femnist'"),
+        (["inspect", "{file}", "--layout", "csv"], "--layout csv: unknown; choose one of leaf, nist"),
+        (["inspect", "{file}", "--layout", "tff"], "no TFF files here"),
+        (["convert", "{file}", "out.txt"], "out.txt: the name of the output must end in .npz"),
+        (["convert", "{file}", "nowhere/out.npz"], "there is no folder nowhere"),
+        (["convert", "{folder}", "{folder}/out.npz"], "no FEMNIST here; looked for"),
+        (["convert", "{file}"], "Missing argument 'OUT.npz'"),
+        (["convert", "{file}", "{folder}/out.npz", "--workers", "0"], "--workers"),
+        (["convert", "{file}", "{folder}/out.npz", "--invert"], "white on black"),
+        (["fetch", "mnist"], "'mnist' cannot be fetched; femnist can"),
+        (["fetch", "femnist", "--url", "http://127.0.0.1:9"], "by_write.zip by hand into"),
+        (["fetch", "femnist", "--dir", "{file}"], "cannot be made"),
+        (["nonsense"], "No such command 'nonsense'"),
+    ],
+)
+def test_wrong_arguments_are_one_line(file: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    filled = [argument.format(file=file, folder=folder) for argument in arguments]
+    done = fedgs(*filled, data=tmp_path / "cache")
+    assert done.returncode == 2
+    assert done.stderr.startswith("fedgs: error: ")
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+    assert not os.listdir(folder)
+    assert not list((tmp_path / "cache").glob("*/set.json"))
