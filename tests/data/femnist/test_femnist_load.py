@@ -58,9 +58,7 @@ def test_the_fetched_set_needs_no_path(source: Path, cache: Path) -> None:
 def test_nothing_fits(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     (tmp_path / "by_class").mkdir()
-    with pytest.raises(
-        InputFileError, match=r"no FEMNIST here; looked for LEAF JSON .* NIST .* parquet .* TFF .* a .npz"
-    ):
+    with pytest.raises(InputFileError, match=r"no FEMNIST here; looked for LEAF .* NIST .* parquet .* TFF .* a .npz"):
         load_femnist(tmp_path)
     with pytest.raises(InputFileError, match="nowhere: there is no such file or folder"):
         load_femnist(tmp_path / "nowhere")
