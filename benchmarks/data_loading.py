@@ -81,9 +81,7 @@ def main() -> None:
         *lines, summary = found.splitlines()
         print("\n".join(lines))
         seconds, megabytes = map(float, summary.split())
-        print(
-            f"of the limits: {seconds / _LIMIT_SECONDS:.1%} of the time, {megabytes / _LIMIT_MEGABYTES:.1%} of the memory"
-        )
+        print(f"share of the limits: time {seconds / _LIMIT_SECONDS:.1%}, memory {megabytes / _LIMIT_MEGABYTES:.1%}")
         if seconds > _LIMIT_SECONDS or megabytes > _LIMIT_MEGABYTES:
             sys.exit(f"over the limits: {_LIMIT_SECONDS:g} s to load, {_LIMIT_MEGABYTES:g} MB at the peak")
 

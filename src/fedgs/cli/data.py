@@ -68,6 +68,7 @@ def convert(
     if not source.exists() and str(source) in cache.cached_sets():
         source = cache.cache_dir() / source
     if cache.is_set(source):
+        _refuse_options(str(source), layout, leaf_compat, invert)
         dataset = cache.load(source)
     else:
         done = convert_femnist(
@@ -160,7 +161,10 @@ def _resolve(what: str, layout: Layout | None, leaf_compat: bool, invert: bool) 
     """Return the data set of this name or path; a name of the cache comes before a file called the same."""
     from fedgs.data import cache
     from fedgs.data.femnist import load_femnist
+    from fedgs.data.npz import is_own_file, load_npz
 
+    if what in ("glyphs", "femnist", *cache.cached_sets()) or is_own_file(Path(what)):
+        _refuse_options(what, layout, leaf_compat, invert)
     if what == "glyphs":
         loaded: DataSet = _room("fedgs.data.glyphs").load_glyphs()
         return loaded
@@ -171,7 +175,14 @@ def _resolve(what: str, layout: Layout | None, leaf_compat: bool, invert: bool) 
     if not Path(what).exists():
         known = ", ".join(dict.fromkeys(["glyphs", "femnist", *cache.cached_sets()]))
         raise InputFileError(f"{what}: no such file or folder, and no set of this name; names are {known}")
+    if is_own_file(Path(what)):
+        return load_npz(what)
     return load_femnist(what, leaf_compat, layout=layout, invert=invert, progress=True)
+
+
+def _refuse_options(what: str, layout: str | None, leaf_compat: bool, invert: bool) -> None:
+    if layout is not None or leaf_compat or invert:
+        raise DataError(f"{what}: converted already; --layout, --leaf-compat and --invert are for the original files")
 
 
 def _summary(dataset: DataSet) -> str:

@@ -122,8 +122,9 @@ def _put_in_place(new: Path, place: Path) -> None:
 def _sweep(cache: Path) -> None:
     """Remove hidden folders that a killed process left behind long ago."""
     for folder in cache.glob(".*.*"):
-        if folder.is_dir() and time.time() - folder.stat().st_mtime > _FORGOTTEN:
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(FileNotFoundError):  # its process lives, and has just finished
+            if folder.is_dir() and time.time() - folder.stat().st_mtime > _FORGOTTEN:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def describe(folder: Path) -> dict[str, Any]:

@@ -72,6 +72,15 @@ def is_own(arrays: Mapping[str, Any]) -> bool:
     return _MARK in arrays
 
 
+def is_own_file(path: Path) -> bool:
+    """Tell whether :func:`save_npz` wrote this file, without reading its images."""
+    try:
+        with zipfile.ZipFile(path) as opened:
+            return f"{_MARK}.npy" in opened.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
 def load_npz(path: str | os.PathLike[str]) -> DataSet:
     """Read what :func:`save_npz` wrote."""
     path = Path(path)

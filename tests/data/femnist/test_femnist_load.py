@@ -66,6 +66,15 @@ def test_nothing_fits(tmp_path: Path, cache: Path) -> None:
         load_femnist(tmp_path / "nowhere", layout="leaf")
 
 
+def test_notes_in_json_are_not_leaf(tmp_path: Path) -> None:
+    (tmp_path / "notes.json").write_text('{"description": {}}')
+    with pytest.raises(InputFileError, match="no FEMNIST here"):
+        recognise(tmp_path)
+    leaf_file(tmp_path / "mine.json", {"a": (pictures(1), labels(1))})
+    with pytest.raises(InputFileError, match=r"notes.json: LEAF's keys are"):
+        convert_femnist(tmp_path)
+
+
 def test_two_layouts_in_one_folder(source: Path) -> None:
     for name in ("by_class", "by_write"):
         (source / name).mkdir()

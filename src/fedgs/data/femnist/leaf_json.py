@@ -6,6 +6,7 @@ and ``test`` inside is a split that LEAF made, and the two must list the same us
 Doubled images (see :func:`fedgs.data.femnist.form.repeats`) are dropped unless ``leaf_compat`` asks for them.
 """
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from fedgs.data.femnist.writers import Samples, gather, join_split, without_repe
 from fedgs.data.work import ordered_map, progress_bar
 from fedgs.errors import InputFileError
 
+_BEGINNING = re.compile(rb'\s*\{\s*"(users|num_samples|user_data|hierarchies)"')
 _LITTLE = 50_000_000  # bytes of JSON that are read here before other processes would have started
 
 
@@ -29,12 +31,20 @@ def find(path: Path) -> list[Path]:
     train, test = _json_files(path / "train"), _json_files(path / "test")
     if train and test:
         return train + test
-    return _json_files(path / "all_data") or _json_files(path)
+    if all_data := _json_files(path / "all_data"):
+        return all_data
+    loose = _json_files(path)
+    return loose if any(map(_begins_like_leaf, loose)) else []
+
+
+def _begins_like_leaf(file: Path) -> bool:
+    # A folder of parquet or PNG files may well hold somebody's notes in JSON.
+    with file.open("rb") as stream:
+        return _BEGINNING.match(stream.read(200)) is not None
 
 
 def _json_files(folder: Path) -> list[Path]:
-    # The cache's own description of a set is JSON too, but not LEAF's.
-    return sorted(file for file in folder.glob("*.json") if file.name != "set.json")
+    return sorted(folder.glob("*.json"))
 
 
 def load(path: Path, leaf_compat: bool = False, workers: int | None = None, progress: bool = False) -> Conversion:
