@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_sets import assert_same, small_set
+from stored_sets import assert_same, small_set
 
 from fedgs.data import cache as sets
 from fedgs.data.dataset import DataSet

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_sets import assert_same, small_set
+from stored_sets import assert_same, small_set
 
 from fedgs.data.npz import load_npz, save_npz
 from fedgs.errors import InputFileError, OutputError
