@@ -36,3 +36,7 @@ class OutputError(FedgsError, OSError):
 
 class MissingDependencyError(FedgsError, ImportError):
     """An optional library is needed for what was asked and is not installed."""
+
+
+class DownloadError(FedgsError, OSError):
+    """A file cannot be fetched from the network, or what came is not what was asked for."""

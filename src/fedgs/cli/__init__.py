@@ -10,7 +10,7 @@ import click
 import typer
 
 from fedgs import __version__
-from fedgs.cli import bench_selection, select
+from fedgs.cli import bench_selection, data, select
 from fedgs.errors import FedgsError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 app.command("select")(select.select)
 app.command("bench-selection")(bench_selection.bench_selection)
+app.add_typer(data.app, name="data")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,179 @@
+"""Converted data sets on disk: one folder a set, arrays as .npy that are memory-mapped, and a description.
+
+    <cache>/femnist/set.json  images.npy  labels.npy  owners.npy  [test.npy]  [attribute_hsf.npy]
+
+The cache is ``$FEDGS_DATA``, or ``$XDG_CACHE_HOME/fedgs``, or ``~/.cache/fedgs``. A set is written into a hidden
+folder beside its place and renamed when it is whole: there is never half a set, and two processes that convert
+the same one at once both end well. Loading reads the description and maps the arrays; images stay on disk until
+used, and all processes of a machine share them. ``set.json`` holds size and SHA-256 of each array: sizes
+are checked at each load, checksums by :func:`verify`.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgs.data.dataset import DataSet
+from fedgs.errors import DataError, InputFileError, OutputError
+
+FORMAT = 1
+DESCRIPTION = "set.json"
+_ATTRIBUTE = "attribute_"
+_FORGOTTEN = 24 * 3600.0  # seconds after which a hidden folder belongs to no living process
+
+
+def cache_dir() -> Path:
+    """Return the folder of converted sets; it need not exist yet."""
+    if chosen := os.environ.get("FEDGS_DATA"):
+        return Path(chosen).expanduser()
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "fedgs"
+    return Path.home() / ".cache" / "fedgs"
+
+
+def is_set(folder: Path) -> bool:
+    """Tell whether this folder is a converted set."""
+    return (folder / DESCRIPTION).is_file()
+
+
+def cached_sets() -> list[str]:
+    """Return the names of all sets in the cache."""
+    return sorted(folder.parent.name for folder in cache_dir().glob(f"[!.]*/{DESCRIPTION}"))
+
+
+def store(dataset: DataSet, key: str, source: Mapping[str, Any]) -> Path:
+    """Write the set into the cache as ``key``, in place of what was there, and return its folder."""
+    cache = cache_dir()
+    temporary = cache / f".{key}.{secrets.token_hex(4)}"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        _sweep(cache)
+        temporary.mkdir()
+        files = {name: _write(temporary / name, array) for name, array in _arrays(dataset).items()}
+        description = {
+            "format": FORMAT,
+            "name": dataset.name,
+            "samples": len(dataset),
+            "owner_names": dataset.owner_names,
+            "classes": dataset.classes,
+            "source": dict(source),
+            "files": files,
+        }
+        (temporary / DESCRIPTION).write_text(json.dumps(description, indent=1), encoding="utf-8")
+        _put_in_place(temporary, cache / key)
+    except OSError as error:
+        raise OutputError(
+            f"{cache / key}: cannot be written ({error.strerror or error}); FEDGS_DATA names another folder"
+        ) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return cache / key
+
+
+def _arrays(dataset: DataSet) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {
+        "images.npy": dataset.images,
+        "labels.npy": dataset.labels,
+        "owners.npy": dataset.owners,
+    }
+    if dataset.test is not None:
+        arrays["test.npy"] = dataset.test
+    return arrays | {f"{_ATTRIBUTE}{name}.npy": values for name, values in dataset.attributes.items()}
+
+
+def _write(file: Path, array: NDArray[Any]) -> dict[str, Any]:
+    with file.open("wb") as stream:
+        np.lib.format.write_array(stream, np.ascontiguousarray(array), allow_pickle=False)
+        stream.flush()
+        os.fsync(stream.fileno())  # a renamed folder must not hold pages that a power cut would lose
+    return {"bytes": file.stat().st_size, "sha256": _checksum(file)}
+
+
+def _checksum(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _put_in_place(new: Path, place: Path) -> None:
+    while True:
+        try:
+            new.rename(place)
+            return
+        except OSError:
+            if not place.is_dir():
+                raise
+        # A folder cannot be renamed onto a full one, so the old set steps aside first. Whoever has it mapped keeps it.
+        aside = place.parent / f".{place.name}.{secrets.token_hex(4)}"
+        with suppress(FileNotFoundError):  # another process was faster
+            place.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sweep(cache: Path) -> None:
+    """Remove hidden folders that a killed process left behind long ago."""
+    for folder in cache.glob(".*.*"):
+        with suppress(FileNotFoundError):  # its process lives, and has just finished
+            if folder.is_dir() and time.time() - folder.stat().st_mtime > _FORGOTTEN:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def describe(folder: Path) -> dict[str, Any]:
+    """Return the description of a converted set."""
+    file = folder / DESCRIPTION
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputFileError(f"{file}: cannot be read ({error.strerror}); is {folder.name!r} in the cache?") from None
+    except ValueError:
+        raise InputFileError(f"{file}: broken; remove {folder} and convert again") from None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise InputFileError(f"{file}: not of format {FORMAT}; remove {folder} and convert again")
+    return found
+
+
+def load(folder: Path) -> DataSet:
+    """Map a converted set; takes milliseconds, whatever its size."""
+    described = describe(folder)
+    try:
+        for name, facts in described["files"].items():
+            size = (folder / name).stat().st_size
+            if size != facts["bytes"]:
+                raise InputFileError(f"{folder / name}: {size} bytes instead of {facts['bytes']}; convert again")
+        arrays = {name: np.load(folder / name, mmap_mode="r") for name in described["files"]}
+        # Only the images are big: the rest is read, so that using it never waits for the disk.
+        small = {name: np.array(array) for name, array in arrays.items() if name != "images.npy"}
+        return DataSet(
+            described["name"],
+            arrays["images.npy"],
+            small["labels.npy"],
+            small["owners.npy"],
+            tuple(described["owner_names"]),
+            tuple(described["classes"]),
+            {name[len(_ATTRIBUTE) : -len(".npy")]: small[name] for name in small if name.startswith(_ATTRIBUTE)},
+            small.get("test.npy"),
+        )
+    except InputFileError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, DataError) as error:
+        raise InputFileError(f"{folder}: broken ({error}); remove it and convert again") from None
+
+
+def verify(folder: Path) -> None:
+    """Read every array and compare its SHA-256 with the description's."""
+    for name, facts in describe(folder)["files"].items():
+        try:
+            found = _checksum(folder / name)
+        except OSError as error:
+            raise InputFileError(f"{folder / name}: cannot be read ({error.strerror}); convert again") from None
+        if found != facts["sha256"]:
+            raise InputFileError(f"{folder / name}: its checksum is wrong; remove {folder} and convert again")

@@ -1,0 +1,153 @@
+"""FEMNIST: handwritten characters of 3,597 writers, in any of its public forms.
+
+    load_femnist("leaf/data/femnist/data")   # LEAF's JSON, NIST's trees or zips, parquet, HDF5 or .npz
+    load_femnist()                           # what `fedgs data fetch femnist` has put into the cache
+
+The first call converts and stores the set in the cache (:mod:`fedgs.data.cache`); later ones map it in milliseconds.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from fedgs.data import cache
+from fedgs.data.dataset import DataSet
+from fedgs.data.femnist import leaf_json, nist, npz, parquet, tff
+from fedgs.data.femnist.form import CLASSES, Conversion, check_polarity
+from fedgs.errors import DataError, InputFileError
+
+__all__ = ["CLASSES", "LAYOUTS", "Conversion", "Layout", "convert_femnist", "load_femnist", "recognise"]
+
+Layout = Literal["leaf", "nist", "parquet", "tff", "npz"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+NAME = "femnist"
+_FORMAT = 1  # raise it when a loader changes what it gives: sets cached by older versions are converted again
+
+_FIND: dict[Layout, Callable[[Path], list[Path]]] = {
+    "leaf": leaf_json.find,
+    "nist": nist.find,
+    "parquet": parquet.find,
+    "tff": tff.find,
+    "npz": npz.find,
+}
+_LOOKED_FOR = (
+    "LEAF JSON (train/ with test/, all_data/, *.json), NIST SD19 (by_class with by_write, folders or .zip), "
+    "parquet (*.parquet, data/*.parquet), TFF (fed_emnist_train.h5, fed_emnist_test.h5), a .npz, a cached set"
+)
+
+
+def fitting_layouts(path: Path) -> list[Layout]:
+    """Return every layout that ``path`` could be."""
+    return [layout for layout, find in _FIND.items() if find(path)]
+
+
+def recognise(path: str | os.PathLike[str]) -> Layout:
+    """Return which of the public layouts lies at ``path``."""
+    path = Path(path)
+    if not path.exists():
+        raise InputFileError(f"{path}: there is no such file or folder")
+    fitting = fitting_layouts(path)
+    if not fitting:
+        raise InputFileError(f"{path}: no FEMNIST here; looked for {_LOOKED_FOR}")
+    if len(fitting) > 1:
+        raise InputFileError(f"{path}: could be {' or '.join(fitting)}; choose with layout=, --layout")
+    return fitting[0]
+
+
+def convert_femnist(
+    path: str | os.PathLike[str],
+    *,
+    layout: Layout | None = None,
+    leaf_compat: bool = False,
+    invert: bool = False,
+    workers: int | None = None,
+    progress: bool = False,
+) -> Conversion:
+    """Read FEMNIST at ``path`` into memory, past the cache.
+
+    ``leaf_compat`` keeps (for NIST's own trees: makes) the doubled first images of LEAF; ``invert`` takes a copy
+    with white ink on black paper; ``workers`` processes share the work (None: one a core).
+    """
+    path = Path(path)
+    layout = _checked(path, layout)
+    if leaf_compat and layout in ("parquet", "tff"):
+        raise DataError(f"{path}: leaf_compat keeps LEAF's doubled images, but {layout} files never have them")
+    match layout:
+        case "leaf":
+            done = leaf_json.load(path, leaf_compat, workers, progress)
+        case "nist":
+            done = nist.load(path, leaf_compat, workers, progress)
+        case "parquet":
+            done = parquet.load(path, workers, progress)
+        case "tff":
+            done = tff.load(path, progress)
+        case "npz":
+            done = npz.load(path, leaf_compat)
+    if invert:
+        done = replace(done, dataset=replace(done.dataset, images=255 - done.dataset.images))
+    check_polarity(done.dataset.images, str(path))
+    return done
+
+
+def _checked(path: Path, layout: Layout | None) -> Layout:
+    if layout is None:
+        return recognise(path)
+    if layout not in LAYOUTS:
+        raise DataError(f"layout {layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
+    if not path.exists():
+        raise InputFileError(f"{path}: there is no such file or folder")
+    return layout
+
+
+def load_femnist(
+    path: str | os.PathLike[str] | None = None,
+    leaf_compat: bool = False,
+    *,
+    layout: Layout | None = None,
+    invert: bool = False,
+    workers: int | None = None,
+    progress: bool = False,
+    use_cache: bool = True,
+) -> DataSet:
+    """Return FEMNIST as a data set with memory-mapped images.
+
+    ``path`` is any public form of it, a folder of the cache, or None for the set that ``fedgs data fetch
+    femnist`` made. ``use_cache=False`` neither reads nor writes the cache. Other options: :func:`convert_femnist`.
+    """
+    if path is None:
+        fetched = cache.cache_dir() / NAME
+        if not cache.is_set(fetched):
+            raise InputFileError(f"{fetched}: FEMNIST is not there; run 'fedgs data fetch femnist' or give its path")
+        return cache.load(fetched)
+    path = Path(path)
+    if cache.is_set(path):
+        return cache.load(path)
+    layout = _checked(path, layout)
+    key = f"{NAME}-{fingerprint(path, layout, leaf_compat=leaf_compat, invert=invert)}"
+    if use_cache and cache.is_set(cache.cache_dir() / key):
+        return cache.load(cache.cache_dir() / key)
+    done = convert_femnist(
+        path, layout=layout, leaf_compat=leaf_compat, invert=invert, workers=workers, progress=progress
+    )
+    return cache.load(remember(done, path, key)) if use_cache else done.dataset
+
+
+def remember(done: Conversion, path: Path, key: str = NAME) -> Path:
+    """Put a conversion into the cache, with where it came from."""
+    source: dict[str, Any] = {
+        "path": str(path.resolve()),
+        "layout": done.layout,
+        "doubles_dropped": done.doubles_dropped,
+    }
+    return cache.store(done.dataset, key, source)
+
+
+def fingerprint(path: Path, layout: Layout, **options: bool) -> str:
+    """Return a short name for this source as it is now: its files' paths, sizes and times, and the options."""
+    files = [(str(file.resolve()), (facts := file.stat()).st_size, facts.st_mtime_ns) for file in _FIND[layout](path)]
+    text = json.dumps([_FORMAT, layout, sorted(options.items()), files])
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

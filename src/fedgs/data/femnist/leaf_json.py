@@ -1,0 +1,158 @@
+"""LEAF's JSON (Caldas et al., 2018): ``{"users": […], "num_samples": […], "user_data": {id: {"x": …, "y": …}}}``.
+
+A folder holds many such files with about a hundred writers each; ``x`` is a list of 784 floats a sample, value/255,
+so that round(255 x) loses nothing. All files of a folder are merged and the users sorted. A folder with ``train``
+and ``test`` inside is a split that LEAF made, and the two must list the same users; ``all_data`` is not split.
+Doubled images (see :func:`fedgs.data.femnist.form.repeats`) are dropped unless ``leaf_compat`` asks for them.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedgs.data.femnist.form import SIDE, Conversion, check_labels, to_uint8
+from fedgs.data.femnist.json_stream import members
+from fedgs.data.femnist.writers import Samples, gather, join_split, without_repeats
+from fedgs.data.work import ordered_map, progress_bar
+from fedgs.errors import InputFileError
+
+_BEGINNING = re.compile(rb'\s*\{\s*"(users|num_samples|user_data|hierarchies)"')
+_LITTLE = 50_000_000  # bytes of JSON that are read here before other processes would have started
+
+
+def find(path: Path) -> list[Path]:
+    """Return the JSON files that make up this source; an empty list when it is none."""
+    if path.is_file():
+        return [path] if path.suffix == ".json" else []
+    train, test = _json_files(path / "train"), _json_files(path / "test")
+    if train and test:
+        return train + test
+    if all_data := _json_files(path / "all_data"):
+        return all_data
+    loose = _json_files(path)
+    return loose if any(map(_begins_like_leaf, loose)) else []
+
+
+def _begins_like_leaf(file: Path) -> bool:
+    # A folder of parquet or PNG files may well hold somebody's notes in JSON.
+    with file.open("rb") as stream:
+        return _BEGINNING.match(stream.read(200)) is not None
+
+
+def _json_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.json"))
+
+
+def load(path: Path, leaf_compat: bool = False, workers: int | None = None, progress: bool = False) -> Conversion:
+    """Read a LEAF folder (with ``train`` and ``test``, with ``all_data``, or of JSON files) or a single file."""
+    files = find(path)
+    if not files:
+        raise InputFileError(
+            f"{path}: no LEAF JSON here; looked for train/*.json with test/*.json, all_data/*.json, *.json"
+        )
+    if workers is None and sum(file.stat().st_size for file in files) < _LITTLE:
+        workers = 1
+    split = path.is_dir() and files[0].parent == path / "train"
+    parts: dict[str, dict[str, Samples]] = {"train": {}, "test": {}}
+    origin: dict[tuple[str, str], Path] = {}
+    with progress_bar("LEAF JSON files", len(files), progress) as advance:
+        for file, users in zip(files, ordered_map(read_file, files, workers), strict=True):
+            part = "test" if split and file.parent == path / "test" else "train"
+            for user, samples in users.items():
+                if user in parts[part]:
+                    raise InputFileError(f"{file}: user {user!r} is in {origin[part, user].name} already")
+                parts[part][user] = samples
+                origin[part, user] = file
+            advance(1)
+    if split:
+        _check_same_users(parts, origin, path)
+    return _combine(parts, split, leaf_compat)
+
+
+def _check_same_users(parts: dict[str, dict[str, Samples]], origin: dict[tuple[str, str], Path], path: Path) -> None:
+    for part, other in (("train", "test"), ("test", "train")):
+        missing = sorted(parts[part].keys() - parts[other].keys())
+        if missing:
+            raise InputFileError(
+                f"{origin[part, missing[0]]}: user {missing[0]!r} (and {len(missing) - 1} more) is in {part} but in no "
+                f"file of {path / other}; LEAF's split '-t sample' gives every user both"
+            )
+
+
+def _combine(parts: dict[str, dict[str, Samples]], split: bool, leaf_compat: bool) -> Conversion:
+    writers: dict[str, Samples] = {}
+    dropped = 0
+    for user in list(parts["train"]):
+        samples = parts["train"].pop(user)
+        if split:
+            samples = join_split(samples, parts["test"].pop(user))
+        kept = samples if leaf_compat else without_repeats(samples)
+        dropped += len(samples.labels) - len(kept.labels)
+        writers[user] = kept
+    return Conversion(gather("femnist", writers, split), "leaf", dropped)
+
+
+def read_file(file: Path) -> dict[str, Samples]:
+    """Return the users of one file, checked against the file's own list of users and counts."""
+    users: list[str] | None = None
+    counts: list[int] | None = None
+    found: dict[str, Samples] | None = None
+    for key, value in members(file, inside="user_data", convert=partial(_samples, file)):
+        if key == "users":
+            users = value
+        elif key == "num_samples":
+            counts = value
+        elif key == "user_data":
+            found = value
+    if users is None or counts is None or found is None:
+        raise InputFileError(f"{file}: LEAF's keys are 'users', 'num_samples' and 'user_data'; not all are there")
+    if not _list_of(str, users) or not _list_of(int, counts) or not isinstance(found, dict):
+        raise InputFileError(f"{file}: 'users' must be a list of names, 'num_samples' of counts, 'user_data' an object")
+    if len(users) != len(counts) or len(set(users)) != len(users) or set(users) != found.keys():
+        raise InputFileError(
+            f"{file}: 'users' names {len(users)}, 'num_samples' {len(counts)} and 'user_data' {len(found)} users; "
+            "the three must name the same ones, once each"
+        )
+    for user, count in zip(users, counts, strict=True):
+        if count != len(found[user].labels):
+            raise InputFileError(
+                f"{file}: num_samples of user {user!r} is {count}, but there are {len(found[user].labels)} samples"
+            )
+    return found
+
+
+def _list_of(kind: type, values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, kind) for value in values)
+
+
+def _samples(file: Path, user: str, value: Any) -> Samples:
+    where = f"{file}: user {user!r}"
+    try:
+        x, y = value["x"], value["y"]
+    except (TypeError, KeyError):
+        raise InputFileError(f"{where} has no 'x' and 'y'") from None
+    if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
+        raise InputFileError(f"{where}: 'x' and 'y' must be lists of the same length")
+    if not y:
+        raise InputFileError(f"{where} has no samples; remove empty users (LEAF's preprocess.sh: -k 1)")
+    for sample, length in _wrong_lengths(x):
+        raise InputFileError(f"{where}: image {sample} has {length} pixels; {SIDE * SIDE} expected")
+    try:
+        pixels = np.array(x, np.float64)
+        labels = np.array(y)
+    except (TypeError, ValueError):
+        raise InputFileError(f"{where}: 'x' and 'y' must hold numbers only") from None
+    if labels.dtype.kind != "i" or labels.ndim != 1:
+        raise InputFileError(f"{where}: labels must be whole numbers")
+    return Samples(to_uint8(pixels, where).reshape(-1, SIDE, SIDE), check_labels(labels, where))
+
+
+def _wrong_lengths(x: list[Any]) -> Iterator[tuple[int, int]]:
+    for sample, image in enumerate(x):
+        length = len(image) if isinstance(image, list) else 1
+        if length != SIDE * SIDE:
+            yield sample, length

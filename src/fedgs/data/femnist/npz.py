@@ -1,0 +1,86 @@
+"""FEMNIST in one .npz: this package's own form, or images with ``writers`` and LEAF's copies marked.
+
+The second kind has ``images`` (n, 28, 28), ``labels``, ``writers`` (index into ``writer_names``), ``classes`` and
+perhaps ``writer_hsf`` and ``leaf_dup``, the mask of the copies that LEAF's script makes. They are dropped
+unless ``leaf_compat`` asks for them.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedgs.data.dataset import DataSet
+from fedgs.data.femnist.form import CLASSES, SIDE, Conversion, check_labels, partition_attribute
+from fedgs.data.npz import from_arrays, is_own, read_arrays
+from fedgs.errors import DataError, InputFileError
+
+_KEYS = ("images", "labels", "writers", "writer_names", "classes")
+
+
+def find(path: Path) -> list[Path]:
+    """Return the file itself when it is a .npz."""
+    return [path] if path.suffix == ".npz" and path.is_file() else []
+
+
+def load(path: Path, leaf_compat: bool = False) -> Conversion:
+    """Read either kind of .npz."""
+    arrays = read_arrays(path)
+    if is_own(arrays):
+        dataset = from_arrays(path, arrays)
+        _check_form(path, dataset.images, dataset.classes)
+        return Conversion(dataset, "npz")
+    missing = [key for key in _KEYS if key not in arrays]
+    if missing:
+        raise InputFileError(f"{path}: no {missing[0]!r} in it; it holds {', '.join(sorted(arrays))}")
+    return _of_writers(path, arrays, leaf_compat)
+
+
+def _check_form(path: Path, images: np.ndarray[Any, Any], classes: tuple[str, ...]) -> None:
+    if classes != CLASSES:
+        raise InputFileError(f"{path}: its {len(classes)} classes are not the 62 of FEMNIST, 0-9 A-Z a-z in this order")
+    if images.shape[1:] != (SIDE, SIDE) or images.dtype != np.uint8:
+        raise InputFileError(f"{path}: images are {images.dtype} {images.shape}; uint8 of (n, {SIDE}, {SIDE}) expected")
+
+
+def _of_writers(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]], leaf_compat: bool) -> Conversion:
+    images, writers = arrays["images"], arrays["writers"]
+    _check_form(path, images, tuple(map(str, arrays["classes"])))
+    names = list(map(str, arrays["writer_names"]))
+    labels = check_labels(arrays["labels"], str(path))
+    double = np.asarray(arrays.get("leaf_dup", np.zeros(len(labels), np.bool_)), np.bool_)
+    for key, length in (("images", len(images)), ("writers", len(writers)), ("leaf_dup", len(double))):
+        if length != len(labels):
+            raise InputFileError(f"{path}: {length} entries in {key!r} but {len(labels)} in 'labels'")
+    absent = np.setdiff1d(np.arange(len(names)), writers)
+    if absent.size:
+        raise InputFileError(f"{path}: writer {names[absent[0]]!r} has no samples; leave such writers out")
+    if len(writers) and (writers.min() < 0 or writers.max() >= len(names)):
+        raise InputFileError(f"{path}: 'writers' goes beyond the {len(names)} 'writer_names'")
+    if len(set(names)) != len(names):
+        raise InputFileError(f"{path}: a name is twice in 'writer_names'")
+    rank = np.argsort(np.argsort(names, kind="stable"), kind="stable").astype(np.int32)
+    owners = rank[writers]
+    keep = np.arange(len(labels)) if leaf_compat else np.flatnonzero(~double)
+    order = keep[np.argsort(owners[keep], kind="stable")]
+    known: dict[str, int] = {}
+    if "writer_hsf" in arrays:
+        partitions = list(map(int, arrays["writer_hsf"]))
+        if len(partitions) != len(names):
+            raise InputFileError(f"{path}: {len(partitions)} entries in 'writer_hsf' for {len(names)} writers")
+        known = dict(zip(names, partitions, strict=True))
+    names.sort()
+    try:
+        dataset = DataSet(
+            "femnist",
+            images[order],
+            labels[order],
+            owners[order],
+            tuple(names),
+            CLASSES,
+            partition_attribute(names, known),
+        )
+    except DataError as error:
+        raise InputFileError(f"{path}: {error}") from None
+    return Conversion(dataset, "npz", len(labels) - len(order))

@@ -1,0 +1,148 @@
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from fedgs.cli import main
+from fedgs.data import DataSet
+from fedgs.data.femnist import CLASSES
+from fedgs.data.npz import load_npz, save_npz
+from fedgs.rng import stream
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def fedgs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run ``fedgs data …`` with a cache of its own."""
+    for name, value in {"FEDGS_DATA": str(tmp_path / "cache"), "COLUMNS": "120", "no_proxy": "*"}.items():
+        monkeypatch.setenv(name, value)
+
+    def run(*arguments: str | Path) -> Done:
+        monkeypatch.setattr(sys, "argv", ["fedgs", "data", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert isinstance(left.value.code, int)
+        return Done(left.value.code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    images = np.full((6, 28, 28), 255, np.uint8)
+    images[:, 8:20, 8:20] = stream(0, "cli").integers(0, 256, (6, 12, 12))
+    labels = np.uint8([0, 0, 0, 10, 10, 61])
+    dataset = DataSet("femnist", images, labels, np.int32([0, 0, 0, 0, 1, 1]), ("f0000_14", "f2100_01"), CLASSES)
+    return save_npz(dataset, tmp_path / "small.npz")
+
+
+def write_leaf(dataset: DataSet, path: Path) -> None:
+    users: dict[str, dict[str, list[object]]] = {}
+    for image, label, owner in zip(dataset.images, dataset.labels, dataset.owners, strict=True):
+        user = users.setdefault(dataset.owner_names[owner], {"x": [], "y": []})
+        user["x"].append((image.reshape(-1) / 255).tolist())
+        user["y"].append(int(label))
+    counts = [len(user["y"]) for user in users.values()]
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"users": list(users), "num_samples": counts, "user_data": users}))
+
+
+def test_inspect_a_file(file: Path, fedgs: Run) -> None:
+    done = fedgs("inspect", file)
+    assert done.returncode == 0, done.stderr
+    rows = {tuple(cell.strip() for cell in line.split("│")[1:4]) for line in done.stdout.splitlines()}
+    assert ("0", "3", "50.00%") in rows
+    assert ("z", "1", "16.67%") in rows
+    assert ("b", "0", "0.00%") in rows
+    assert ("samples", "6") in {row[:2] for row in rows}
+    assert ("samples per owner", "2 … 3 … 4 (least, median, most)") in {row[:2] for row in rows}
+
+
+def test_convert(file: Path, tmp_path: Path, fedgs: Run) -> None:
+    done = fedgs("convert", file, tmp_path / "out.npz")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("femnist: 6 images of 2 owners, written to")
+    assert np.array_equal(load_npz(tmp_path / "out.npz").images, load_npz(file).images)
+
+
+def test_fetch_what_is_there_then_use_its_name(file: Path, tmp_path: Path, fedgs: Run) -> None:
+    trees = tmp_path / "dir"
+    write_leaf(load_npz(file), trees / "all_data" / "all_data_0.json")
+    data = tmp_path / "cache"
+    done = fedgs("fetch", "femnist", "--dir", trees, "--url", "http://127.0.0.1:9")
+    assert done.returncode == 0, done.stderr
+    assert "6 images of 2 owners, from leaf files" in done.stdout
+    assert "cached in" in done.stdout
+    assert "6" in fedgs("inspect", "femnist").stdout
+    assert fedgs("convert", "femnist", tmp_path / "out.npz").returncode == 0
+    listed = fedgs("list", "--verify")
+    assert "femnist" in listed.stdout
+    assert "checksums compared" in listed.stdout
+    (data / "femnist" / "images.npy").write_bytes(b"")
+    broken = fedgs("list", "--verify")
+    assert broken.returncode == 2
+    assert "images.npy: its checksum is wrong" in broken.stderr
+
+
+def test_an_empty_cache(tmp_path: Path, fedgs: Run) -> None:
+    done = fedgs("list")
+    assert (done.returncode, done.stdout.strip()) == (0, f"no sets in {tmp_path / 'cache'}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inspect", "nothing"], "nothing: no such file or folder, and no set of this name; names are glyphs, femnist"),
+        (["inspect", "femnist"], "run 'fedgs data fetch femnist'"),
+        (["inspect", "{file}", "--layout", "csv"], "--layout csv: unknown; choose one of leaf, nist"),
+        (["inspect", "{folder}", "--layout", "tff"], "no TFF files here"),
+        (["inspect", "{file}", "--leaf-compat"], "converted already; --layout, --leaf-compat and --invert are for"),
+        (["inspect", "femnist", "--invert"], "femnist: converted already"),
+        (["convert", "{file}", "out.txt"], "out.txt: the name of the output must end in .npz"),
+        (["convert", "{file}", "nowhere/out.npz"], "there is no folder nowhere"),
+        (["convert", "{folder}", "{folder}/out.npz"], "no FEMNIST here; looked for"),
+        (["convert", "{file}"], "Missing argument 'OUT.npz'"),
+        (["convert", "{file}", "{folder}/out.npz", "--workers", "0"], "--workers"),
+        (["convert", "{file}", "{folder}/out.npz", "--invert"], "white on black"),
+        (["fetch", "mnist"], "'mnist' cannot be fetched; femnist can"),
+        (["fetch", "femnist", "--url", "http://127.0.0.1:9"], "by_write.zip by hand into"),
+        (["fetch", "femnist", "--dir", "{file}"], "cannot be made"),
+        (["nonsense"], "No such command 'nonsense'"),
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    file: Path, tmp_path: Path, fedgs: Run, arguments: list[str], message: str
+) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    filled = [argument.format(file=file, folder=folder) for argument in arguments]
+    done = fedgs(*filled)
+    assert done.returncode == 2
+    assert done.stderr.startswith("fedgs: error: ")
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+    assert not os.listdir(folder)
+    assert not list((tmp_path / "cache").glob("*/set.json"))
+
+
+def test_as_a_program(file: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedgs", "data", "convert", str(file), str(tmp_path / "out.npz")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    broken = subprocess.run([*command[:-2], str(tmp_path), "out.npz"], capture_output=True, text=True, check=False)
+    assert broken.returncode == 2
+    assert broken.stderr.startswith("fedgs: error: ")

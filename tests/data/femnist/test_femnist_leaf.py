@@ -1,0 +1,204 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from femnist_files import WRITERS, labels, leaf_file, pictures
+from numpy.typing import NDArray
+
+from fedgs.data.femnist import convert_femnist, json_stream, load_femnist, recognise
+from fedgs.data.femnist.leaf_json import read_file
+from fedgs.errors import InputFileError
+
+User = tuple[NDArray[np.uint8], NDArray[np.int64]]
+
+
+def user(name: str, count: int, doubled: bool = True) -> User:
+    """A writer as LEAF leaves them: the first image twice."""
+    x, y = pictures(count, name), labels(count, name)
+    return (np.insert(x, 0, x[0], 0), np.insert(y, 0, y[0])) if doubled else (x, y)
+
+
+@pytest.fixture
+def everybody() -> dict[str, User]:
+    return {name: user(name, 5 + number, doubled=number > 0) for number, name in enumerate(WRITERS)}
+
+
+def all_data(folder: Path, users: dict[str, User]) -> Path:
+    """Two files, with the users in no order."""
+    names = list(users)
+    leaf_file(folder / "all_data" / "all_data_0.json", {names[2]: users[names[2]], names[0]: users[names[0]]})
+    leaf_file(folder / "all_data" / "all_data_1.json", {names[1]: users[names[1]]})
+    return folder
+
+
+def test_all_data(tmp_path: Path, everybody: dict[str, User]) -> None:
+    done = convert_femnist(all_data(tmp_path, everybody))
+    dataset = done.dataset
+    assert (done.layout, done.doubles_dropped) == ("leaf", 2)
+    assert dataset.owner_names == WRITERS
+    assert np.bincount(dataset.owners).tolist() == [5, 6, 7]
+    assert dataset.attributes["hsf"].tolist() == [0, 0, 4]
+    assert dataset.test is None
+    for number, name in enumerate(WRITERS):
+        mine = dataset.owners == number
+        assert np.array_equal(dataset.images[mine], pictures(5 + number, name))
+        assert np.array_equal(dataset.labels[mine], labels(5 + number, name))
+
+
+def test_leaf_compat_keeps_the_doubles(tmp_path: Path, everybody: dict[str, User]) -> None:
+    done = convert_femnist(all_data(tmp_path, everybody), leaf_compat=True)
+    assert done.doubles_dropped == 0
+    assert np.bincount(done.dataset.owners).tolist() == [5, 7, 8]
+
+
+def test_number_of_workers_changes_nothing(tmp_path: Path, everybody: dict[str, User]) -> None:
+    path = all_data(tmp_path, everybody)
+    one, two = (convert_femnist(path, workers=workers).dataset for workers in (1, 2))
+    assert np.array_equal(one.images, two.images)
+    assert np.array_equal(one.labels, two.labels)
+
+
+def split(folder: Path, users: dict[str, User], test_samples: list[int]) -> Path:
+    def part(choose_test: bool) -> dict[str, User]:
+        chosen = {name: np.isin(np.arange(len(y)), test_samples) == choose_test for name, (_, y) in users.items()}
+        return {name: (x[chosen[name]], y[chosen[name]]) for name, (x, y) in users.items()}
+
+    leaf_file(folder / "train" / "all_data_0_niid_1_keep_0_train_9.json", part(False))
+    leaf_file(folder / "test" / "all_data_0_niid_1_keep_0_test_9.json", part(True))
+    return folder
+
+
+def test_a_split_folder_keeps_its_split(tmp_path: Path, everybody: dict[str, User]) -> None:
+    dataset = convert_femnist(split(tmp_path, everybody, [3, 4])).dataset
+    assert dataset.test is not None
+    assert dataset.test[dataset.owners == 0].tolist() == [False] * 3 + [True] * 2
+    assert np.array_equal(dataset.images[dataset.owners == 0], pictures(5, WRITERS[0]))
+
+
+def test_a_double_across_the_split_does_not_leak(tmp_path: Path, everybody: dict[str, User]) -> None:
+    path = split(tmp_path, everybody, [1, 4])  # sample 1 is the copy of sample 0
+    done = convert_femnist(path)
+    dataset = done.dataset
+    assert done.doubles_dropped == 2
+    assert dataset.test is not None
+    for owner in range(3):
+        mine = dataset.owners == owner
+        train = {image.tobytes() for image in dataset.images[mine & ~dataset.test]}
+        test = {image.tobytes() for image in dataset.images[mine & dataset.test]}
+        assert train
+        assert test
+        assert not train & test
+    kept = convert_femnist(path, leaf_compat=True).dataset
+    assert len(kept) == len(dataset) + 2
+
+
+def test_all_data_beside_a_split_is_not_read_twice(tmp_path: Path, everybody: dict[str, User]) -> None:
+    split(all_data(tmp_path, everybody), everybody, [4])
+    assert convert_femnist(tmp_path).dataset.test is not None
+    assert convert_femnist(tmp_path / "all_data").dataset.test is None
+
+
+def test_user_of_train_that_is_not_in_test(tmp_path: Path, everybody: dict[str, User], cache: Path) -> None:
+    split(tmp_path, everybody, [4])
+    test = next((tmp_path / "test").iterdir())
+    leaf_file(test, {name: everybody[name] for name in WRITERS[:2]})
+    with pytest.raises(InputFileError, match=r"train_9.json: user 'f2100_70' .* in train but in no file of .*test"):
+        load_femnist(tmp_path)
+    assert not cache.exists()
+
+
+def test_user_of_test_that_is_not_in_train(tmp_path: Path, everybody: dict[str, User]) -> None:
+    split(tmp_path, everybody, [4])
+    leaf_file(tmp_path / "test" / "more.json", {"f0009_09": user("f0009_09", 2)})
+    with pytest.raises(InputFileError, match=r"more.json: user 'f0009_09' .* in test but in no file of .*train"):
+        load_femnist(tmp_path)
+
+
+def test_user_in_two_files(tmp_path: Path, everybody: dict[str, User]) -> None:
+    all_data(tmp_path, everybody)
+    leaf_file(tmp_path / "all_data" / "all_data_2.json", {WRITERS[0]: everybody[WRITERS[0]]})
+    with pytest.raises(InputFileError, match=r"all_data_2.json: user 'f0000_14' is in all_data_0.json already"):
+        load_femnist(tmp_path)
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.9999])
+def test_truncated_json(tmp_path: Path, everybody: dict[str, User], cache: Path, part: float) -> None:
+    file = leaf_file(tmp_path / "all_data_7.json", everybody)
+    text = file.read_text()
+    file.write_text(text[: int(len(text) * part)])
+    with pytest.raises(InputFileError, match=r"all_data_7.json: broken or truncated JSON"):
+        load_femnist(file)
+    assert not cache.exists()
+
+
+X, Y = pictures(2, "a").reshape(2, -1) / 255, [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"user_data": {"a": {"x": [[1.0] * 783, [1.0] * 784], "y": Y}}}, "user 'a': image 0 has 783 pixels"),
+        ({"user_data": {"a": {"x": X.tolist(), "y": [1, 62]}}}, "user 'a': label 62 of sample 1"),
+        ({"user_data": {"a": {"x": X.tolist(), "y": [1, -1]}}}, "user 'a': label -1"),
+        ({"user_data": {"a": {"x": X.tolist(), "y": [1, 1.5]}}}, "labels must be whole numbers"),
+        ({"user_data": {"a": {"x": X.tolist(), "y": [1]}}}, "lists of the same length"),
+        ({"user_data": {"a": {"x": X.tolist()}}}, "user 'a' has no 'x' and 'y'"),
+        ({"user_data": {"a": {"x": [], "y": []}}, "num_samples": [0]}, "user 'a' has no samples"),
+        ({"user_data": {"a": {"x": [["1"] * 784] * 2, "y": ["a", "b"]}}}, "whole numbers|numbers only"),
+        ({"user_data": {"a": {"x": (X * 255).tolist(), "y": Y}}}, "pixels must lie in 0..1"),
+        ({"num_samples": [3]}, "num_samples of user 'a' is 3, but there are 2"),
+        ({"num_samples": [2, 2]}, "'num_samples' 2"),
+        ({"users": ["b"]}, "must name the same ones"),
+        ({"users": "a"}, "'users' must be a list of names"),
+        ({"user_data": []}, "'user_data' an object"),
+    ],
+)
+def test_bad_contents_name_the_file(tmp_path: Path, cache: Path, changes: dict[str, object], message: str) -> None:
+    file = leaf_file(tmp_path / "odd.json", {"a": (pictures(2, "a"), np.array(Y))}, **changes)
+    with pytest.raises(InputFileError, match=f"odd.json: .*{message}"):
+        load_femnist(file)
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"users": ["a"]}', "{1: 2}", '{"a" 1}', '{"users": []} x', '{"user_data": {"a": 1}}', "\xff"],
+)
+def test_files_that_are_not_leaf(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "odd.json"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputFileError, match=r"odd.json: "):
+        read_file(file)
+
+
+def test_white_on_black_is_refused_and_can_be_inverted(tmp_path: Path) -> None:
+    x, y = user("a", 4, doubled=False)
+    file = leaf_file(tmp_path / "inverted.json", {"a": (255 - x, y)})
+    with pytest.raises(ValueError, match=r"inverted.json: the images are white on black"):
+        convert_femnist(file)
+    assert np.array_equal(convert_femnist(file, invert=True).dataset.images, x)
+
+
+@pytest.mark.parametrize("window", [1, 7, 4096])
+def test_a_small_window_reads_the_same(
+    tmp_path: Path, everybody: dict[str, User], window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = leaf_file(tmp_path / "all_data_0.json", everybody, extra=[12345, {"a": '}\\"{'}], hierarchies=None, n=123456)
+    whole = json.loads(file.read_text())
+    monkeypatch.setattr(json_stream, "_WINDOW", window)
+    found = dict(json_stream.members(file, inside="user_data", convert=lambda name, value: value))
+    assert found == whole
+
+
+def test_order_of_keys_does_not_matter(tmp_path: Path, everybody: dict[str, User]) -> None:
+    file = leaf_file(tmp_path / "a.json", everybody)
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(dict(reversed(content.items())), indent=1))
+    assert set(read_file(file)) == set(WRITERS)
+
+
+def test_recognised(tmp_path: Path, everybody: dict[str, User]) -> None:
+    assert recognise(all_data(tmp_path, everybody)) == "leaf"
+    assert recognise(tmp_path / "all_data") == "leaf"
+    assert recognise(tmp_path / "all_data" / "all_data_1.json") == "leaf"

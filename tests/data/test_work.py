@@ -1,0 +1,61 @@
+import os
+import sys
+
+import pytest
+
+from fedgs.data.work import ordered_map, progress_bar
+from fedgs.errors import DataError, InputFileError
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def refuse_three(number: int) -> int:
+    if number == 3:
+        raise InputFileError("three: not readable")
+    return number
+
+
+def die(number: int) -> int:
+    os._exit(number)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_come_in_order(workers: int) -> None:
+    assert list(ordered_map(square, range(40), workers)) == [number * number for number in range(40)]
+    assert list(ordered_map(square, [], workers)) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_of_a_worker_is_the_callers(workers: int) -> None:
+    with pytest.raises(InputFileError, match="three: not readable"):
+        list(ordered_map(refuse_three, range(10), workers))
+
+
+def test_a_worker_that_dies() -> None:
+    with pytest.raises(DataError, match="a worker process died"):
+        list(ordered_map(die, [1, 1], 2))
+
+
+def test_no_bar_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    for shown in (False, True):
+        with progress_bar("images", 10, shown) as advance:
+            advance(10)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are a Unix thing")
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pty
+
+    main, terminal = pty.openpty()
+    with os.fdopen(terminal, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        monkeypatch.setenv("TERM", "xterm")
+        with progress_bar("images", 10, shown=True) as advance:
+            advance(4)
+    shown = os.read(main, 100_000).decode()
+    os.close(main)
+    assert "images" in shown
+    assert "4/10" in shown
