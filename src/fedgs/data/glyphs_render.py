@@ -82,7 +82,7 @@ def render(
     depth = _interpolate(seen.fields, labels, x, y)
     _crowd(depth, labels, left, right, x, y, seen, style, draw)
     count = len(labels)
-    spread = draw.normal(style.weight, 0.15, count)
+    spread = draw.normal(style.weight, 0.22, count)
     ink = np.clip(depth * _column(scale) + _column(spread + 0.5), 0, 1)
     _scratch(ink, style, draw)
     return _expose(ink, style, draw)
@@ -96,14 +96,14 @@ def _look(
     width, height = seen.widths[labels], seen.heights[labels]
     capital = float(seen.heights[CHARACTERS.index("H")])
     cropped = draw.random(count) < style.crop
-    size = style.size * np.exp(draw.normal(0, 0.05, count))
-    stretch = np.exp(draw.normal(style.stretch, 0.08, count))
+    size = style.size * np.exp(draw.normal(0, 0.1, count))
+    stretch = np.exp(draw.normal(style.stretch, 0.12, count))
     scale = size / np.where(cropped, np.maximum(width * stretch, height / stretch), capital)
     # Uncropped characters stand on a common baseline, half a capital's height below the middle.
     rise = np.where(cropped, 0, (seen.middles[labels] - capital / 2) * scale / stretch)
-    tilt, slant = draw.normal(style.tilt, 0.06, count), draw.normal(style.slant, 0.06, count)
-    centre_x = (SIDE - 1) / 2 + draw.normal(0, 1, count)
-    centre_y = (SIDE - 1) / 2 + draw.normal(0, 1, count) - rise
+    tilt, slant = draw.normal(style.tilt, 0.08, count), draw.normal(style.slant, 0.1, count)
+    centre_x = (SIDE - 1) / 2 + draw.normal(0, 1.3, count)
+    centre_y = (SIDE - 1) / 2 + draw.normal(0, 1.3, count) - rise
     # The inverse of rotation · shear · stretch, applied to the offset from the character's centre.
     cosine, sine = np.cos(tilt), np.sin(tilt)
     across, down = 1 / (scale * stretch), stretch / scale

@@ -69,13 +69,13 @@ def draw_style(draw: np.random.Generator) -> Style:
     """Draw a camera's style."""
     return Style(
         font=FONTS[int(draw.integers(len(FONTS)))],
-        size=draw.uniform(15, 21),
-        crop=draw.uniform(0.6, 1),
+        size=draw.uniform(14, 21),
+        crop=draw.uniform(0.8, 1),
         slant=draw.normal(0, 0.12),
         tilt=draw.normal(0, 0.07),
-        stretch=draw.normal(0, 0.1),
+        stretch=draw.normal(0, 0.12),
         weight=draw.uniform(-0.2, 0.5),
-        blur=draw.uniform(0.5, 1.4),
+        blur=draw.uniform(0.5, 1.5),
         ink=draw.uniform(0, 110),
         paper=draw.uniform(210, 255),
         noise=draw.uniform(3, 22),
