@@ -9,7 +9,7 @@ Pixels are made with additions, multiplications and divisions only; nothing depe
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +39,7 @@ class Face:
     """Height of each box's centre above the baseline."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def face(font: str) -> Face:
     """Draw the 62 characters of one of matplotlib's own fonts."""
     import matplotlib
@@ -81,8 +81,8 @@ def render(
     x, y, scale = _look(labels, seen, style, draw)
     depth = _interpolate(seen.fields, labels, x, y)
     _crowd(depth, labels, left, right, x, y, seen, style, draw)
-    count = len(labels)
-    spread = draw.normal(style.weight, 0.22, count)
+    # Thinner than this and the hairlines of the serif fonts are gone: a blank picture is not a hard one.
+    spread = np.maximum(draw.normal(style.weight, 0.22, len(labels)), -0.2)
     ink = np.clip(depth * _column(scale) + _column(spread + 0.5), 0, 1)
     _scratch(ink, style, draw)
     return _expose(ink, style, draw)
@@ -193,6 +193,6 @@ def _expose(ink: Floats, style: Style, draw: np.random.Generator) -> NDArray[np.
     return np.clip(np.rint(picture), 0, 255).astype(np.uint8)
 
 
-def _column(values: NDArray[np.float64]) -> Floats:
+def _column(values: NDArray[np.floating]) -> Floats:
     """One number per sample, ready to meet (samples, rows, columns)."""
     return np.asarray(values, np.float32)[:, None, None]

@@ -74,7 +74,7 @@ def draw_style(draw: np.random.Generator) -> Style:
         slant=draw.normal(0, 0.12),
         tilt=draw.normal(0, 0.07),
         stretch=draw.normal(0, 0.12),
-        weight=draw.uniform(-0.2, 0.5),
+        weight=draw.uniform(-0.1, 0.5),
         blur=draw.uniform(0.5, 1.5),
         ink=draw.uniform(0, 110),
         paper=draw.uniform(210, 255),

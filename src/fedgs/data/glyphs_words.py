@@ -16,6 +16,7 @@ FEMNIST. Dock and rack codes are drawn evenly, so that no letter is absent from 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 CAPITALS = CHARACTERS[10:36]
@@ -26,21 +27,20 @@ LINE_SHARES = (0.21, 0.14, 0.29, 0.36)
 BUSY_SHARES = (0.3, 0.3, 0.3, 0.6)
 """The share of busy cameras at each line; FEMNIST's writers of whole paragraphs are the model."""
 
-DESTINATIONS = tuple(
-    """
-    Aarhus Abidjan Accra Adelaide Algeciras Algiers Amsterdam Antwerp Argentina Athens Auckland Australia
-    Bangkok Barcelona Beirut Belgium Bilbao Bombay Boston Brazil Bremen Brisbane Brussels Busan Cadiz Cairo
-    Callao Canada Chennai Chile Chongqing Colombo Copenhagen Croatia Dakar Dalian Denmark Djibouti Doha Dubai
-    Dublin Durban Egypt Ecuador Felixstowe Finland Fujairah Gdansk Genoa Georgia Germany Ghana Guayaquil Haifa
-    Halifax Hamburg Hanoi Havana Helsinki Houston Iceland India Iquique Iraq Ireland Istanbul Italy Izmir
-    Jakarta Japan Jeddah Karachi Kenya Klaipeda Kobe Kuwait Lagos Latvia Lisbon Liverpool London Luanda
-    Luxembourg Malaga Malta Manila Marseille Melbourne Mexico Mombasa Montreal Morocco Mumbai Muscat Nagoya
-    Napoli Netherlands Norway Odessa Oman Osaka Oslo Panama Peru Piraeus Poland Portugal Qatar Qingdao Quebec
-    Ravenna Riga Rijeka Rotterdam Santos Seattle Seville Shanghai Shenzhen Singapore Spain Stockholm Suez
-    Sweden Sydney Taiwan Tallinn Tokyo Toronto Trieste Tunis Turkey Uruguay Valencia Valparaiso Vancouver
-    Venice Veracruz Vietnam Warsaw Xiamen Yokohama Zagreb Zeebrugge Zurich
-    """.split()
-)
+_NAMES = """
+Aarhus Abidjan Accra Adelaide Algeciras Algiers Amsterdam Antwerp Argentina Athens Auckland Australia
+Bangkok Barcelona Beirut Belgium Bilbao Bombay Boston Brazil Bremen Brisbane Brussels Busan Cadiz Cairo
+Callao Canada Chennai Chile Chongqing Colombo Copenhagen Croatia Dakar Dalian Denmark Djibouti Doha Dubai
+Dublin Durban Egypt Ecuador Felixstowe Finland Fujairah Gdansk Genoa Georgia Germany Ghana Guayaquil Haifa
+Halifax Hamburg Hanoi Havana Helsinki Houston Iceland India Iquique Iraq Ireland Istanbul Italy Izmir
+Jakarta Japan Jeddah Karachi Kenya Klaipeda Kobe Kuwait Lagos Latvia Lisbon Liverpool London Luanda
+Luxembourg Malaga Malta Manila Marseille Melbourne Mexico Mombasa Montreal Morocco Mumbai Muscat Nagoya
+Napoli Netherlands Norway Odessa Oman Osaka Oslo Panama Peru Piraeus Poland Portugal Qatar Qingdao Quebec
+Ravenna Riga Rijeka Rotterdam Santos Seattle Seville Shanghai Shenzhen Singapore Spain Stockholm Suez
+Sweden Sydney Taiwan Tallinn Tokyo Toronto Trieste Tunis Turkey Uruguay Valencia Valparaiso Vancouver
+Venice Veracruz Vietnam Warsaw Xiamen Yokohama Zagreb Zeebrugge Zurich
+"""
+DESTINATIONS = tuple(_NAMES.split())
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,11 @@ def read(camera: Camera, samples: int, draw: np.random.Generator) -> list[str]:
     return words
 
 
-def labels_and_neighbours(words: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def labels_and_neighbours(words: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
     """Return the class of every character, and that of the one left and right of it in its word (or -1)."""
-    labels, left, right = [], [], []
+    labels: list[int] = []
+    left: list[int] = []
+    right: list[int] = []
     for word in words:
         classes = [CHARACTERS.index(character) for character in word]
         labels += classes
