@@ -98,7 +98,8 @@ def _look(
     cropped = draw.random(count) < style.crop
     size = style.size * np.exp(draw.normal(0, 0.1, count))
     stretch = np.exp(draw.normal(style.stretch, 0.12, count))
-    scale = size / np.where(cropped, np.maximum(width * stretch, height / stretch), capital)
+    # An uncropped line needs room for p and g below it, so its capitals are smaller than a cropped character.
+    scale = size / np.where(cropped, np.maximum(width * stretch, height / stretch), capital / 0.75)
     # Uncropped characters stand on a common baseline, half a capital's height below the middle.
     rise = np.where(cropped, 0, (seen.middles[labels] - capital / 2) * scale / stretch)
     tilt, slant = draw.normal(style.tilt, 0.08, count), draw.normal(style.slant, 0.1, count)

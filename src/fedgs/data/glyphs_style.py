@@ -40,7 +40,7 @@ class Style:
 
     font: str
     size: float
-    """Height of a capital, or the longer side of a cropped character."""
+    """The longer side of a cropped character; in an uncropped line of text a capital has three quarters of it."""
     crop: float
     """How often the segmenter scales a character to its own box, which hides the difference of C and c."""
     slant: float
