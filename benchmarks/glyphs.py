@@ -5,6 +5,7 @@ python benchmarks/glyphs.py --sheet docs/images/glyphs.png
 """
 
 import argparse
+import sys
 import time
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +16,7 @@ from fedgs.data import DataSet
 from fedgs.data.glyphs import load_glyphs
 from fedgs.data.glyphs_style import draw_style
 from fedgs.data.glyphs_words import LINES
+from fedgs.errors import FedgsError
 from fedgs.rng import stream
 
 
@@ -81,6 +83,11 @@ def tile(image: np.ndarray) -> np.ndarray:
     return np.pad(image, 1, constant_values=255)
 
 
+def fail(message: str) -> int:
+    print(f"glyphs: error: {message}", file=sys.stderr)
+    return 2
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--devices", type=int, default=350)
@@ -89,11 +96,19 @@ def main() -> None:
     options.add_argument("--sheet", type=Path, help="write the contact sheet here (PNG)")
     given = options.parse_args()
     began = time.perf_counter()
-    data = load_glyphs(devices=given.devices, seed=given.seed, workers=given.workers, cache=False)
+    try:
+        data = load_glyphs(devices=given.devices, seed=given.seed, workers=given.workers, cache=False)
+    except FedgsError as error:
+        sys.exit(fail(str(error)))
     print(f"{len(data)} pictures of {given.devices} cameras in {time.perf_counter() - began:.1f} s")
     facts(data)
     if given.sheet:
-        sheet(data, given.seed, given.sheet)
+        if np.bincount(data.labels, minlength=62).min() < 14 or np.bincount(data.attributes["line"]).min() < 11:
+            sys.exit(fail(f"--devices {given.devices}: too few for a sheet of 31 cameras and 62 classes; give 100"))
+        try:
+            sheet(data, given.seed, given.sheet)
+        except (OSError, ValueError) as error:
+            sys.exit(fail(f"--sheet {given.sheet}: cannot be written as a picture ({error})"))
 
 
 if __name__ == "__main__":

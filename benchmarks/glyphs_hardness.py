@@ -1,11 +1,12 @@
 """How hard the ``glyphs`` data set is: train a network centrally, print its accuracy and the pairs it confuses.
 
 python benchmarks/glyphs_hardness.py                      # compact network, about three minutes on two cores
-python benchmarks/glyphs_hardness.py --paper --epochs 10  # the paper's network; slow without a GPU
+python benchmarks/glyphs_hardness.py --paper --epochs 3   # the paper's network; slow without a GPU
 python benchmarks/glyphs_hardness.py --npz femnist.npz    # the same on images and labels of an .npz, to compare
 """
 
 import argparse
+import sys
 import time
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import nn
 
 from fedgs.data.glyphs import load_glyphs
 from fedgs.data.glyphs_words import CHARACTERS
+from fedgs.errors import FedgsError
 
 
 def network(paper: bool) -> nn.Sequential:
@@ -30,6 +32,15 @@ def network(paper: bool) -> nn.Sequential:
         nn.ReLU(),
         nn.Linear(hidden, len(CHARACTERS)),
     )
+
+
+def load(npz: str | None, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    if npz is None:
+        data = load_glyphs(seed=seed, cache=False)
+        return data.images, data.labels.astype(np.int64)
+    with np.load(npz) as file:
+        kept = ~file["leaf_dup"] if "leaf_dup" in file else slice(None)
+        return file["images"][kept], file["labels"][kept].astype(np.int64)
 
 
 def batch(images: np.ndarray, which: np.ndarray) -> torch.Tensor:
@@ -49,14 +60,14 @@ def main() -> None:
     options.add_argument("--paper", action="store_true", help="the paper's network instead of the compact one")
     options.add_argument("--npz", help="measure this file's images and labels instead")
     given = options.parse_args()
-
-    if given.npz:
-        with np.load(given.npz) as file:
-            kept = ~file["leaf_dup"] if "leaf_dup" in file else slice(None)
-            images, labels = file["images"][kept], file["labels"][kept].astype(np.int64)
-    else:
-        data = load_glyphs(seed=given.seed, cache=False)
-        images, labels = data.images, data.labels.astype(np.int64)
+    try:
+        images, labels = load(given.npz, given.seed)
+    except (FedgsError, OSError, ValueError, KeyError) as error:
+        print(f"glyphs_hardness: error: {f'{given.npz}: ' if given.npz else ''}{error}", file=sys.stderr)
+        sys.exit(2)
+    if given.epochs < 1:
+        print(f"glyphs_hardness: error: --epochs {given.epochs}: give at least 1", file=sys.stderr)
+        sys.exit(2)
     torch.manual_seed(0)
     draw = np.random.default_rng(0)
     order = draw.permutation(len(labels))
