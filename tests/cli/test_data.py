@@ -65,7 +65,7 @@ def test_inspect_a_file(file: Path, fedgs: Run) -> None:
     done = fedgs("inspect", file)
     assert done.returncode == 0, done.stderr
     rows = {tuple(cell.strip() for cell in line.split("│")[1:4]) for line in done.stdout.splitlines()}
-    assert ("0", "3", "50.00%") in rows
+    assert ("0", "3", "0.5") in rows
     assert ("z", "1", "16.67%") in rows
     assert ("b", "0", "0.00%") in rows
     assert ("samples", "6") in {row[:2] for row in rows}
