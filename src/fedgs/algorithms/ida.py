@@ -14,7 +14,7 @@ taken once: recomputing the reference with the new shares would be another metho
 
 Uploads are read twice, tensor by tensor: the first pass takes the reference and all distances to it, the second the
 weighted mean. All uploads must be there together, 100 × 26.4 MB for the paper's CNN; next to them a pass needs one
-float64 tensor the size of the largest layer (and on a GPU three more for intermediate values).
+float64 tensor the size of the largest layer (on a GPU a few, for intermediate values).
 """
 
 from collections.abc import Sequence

@@ -55,7 +55,8 @@ def weighted_mean(key: str, own: Tensor, uploads: Sequence[Upload], shares: Sequ
         first = _piece(uploads[0], key, where, own.device, exact)
         rest = torch.zeros(first.shape, dtype=torch.float64, device=own.device)
         for upload, share in zip(uploads[1:], shares[1:], strict=True):
-            rest += (_piece(upload, key, where, own.device, exact) - first) * share
+            difference = _piece(upload, key, where, own.device, exact) - first
+            rest += difference.to(torch.float64) * share  # int64 × share would be float32
         if exact == torch.int64:
             rest = torch.floor(rest + 0.5).to(torch.int64)
         torch.add(first, rest, out=mean[where])
