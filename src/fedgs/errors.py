@@ -40,3 +40,7 @@ class MissingDependencyError(FedgsError, ImportError):
 
 class DownloadError(FedgsError, OSError):
     """A file cannot be fetched from the network, or what came is not what was asked for."""
+
+
+class AlgorithmError(FedgsError, ValueError):
+    """A learning rule does not exist, does not take an option, or cannot take what was uploaded to it."""
