@@ -91,7 +91,7 @@ def main() -> None:
     ten = median_seconds(lambda ps, i: solve_batch(ps, "exact", i), [problems[:10]] * 50)
     claim("solve_batch of ten, exact", readable_time(ten), "<= 3 ms", ten <= 3e-3)
 
-    print("\nmany devices (N=10,000, L=200, two hundred of them pre-sampled as in the paper: a fifth)")
+    print("\nmany devices (N=10,000, L=200, a fifth of them pre-sampled, as in the paper)")
     many = crowd(federation, 10_000, 200)
     for name in ("gbp-cs", "large"):
         solve(many, name)

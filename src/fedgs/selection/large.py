@@ -25,7 +25,7 @@ POOL = 600
 """Devices of a repair's small problem."""
 FREED = 200
 """Most of the choice that one repair may exchange."""
-KICKS = 8
+KICKS = 16
 """Random restarts inside one repair."""
 KICKED = 4
 """Devices a kick exchanges before descending again."""
@@ -34,7 +34,7 @@ FILL_WORK = 4_000_000
 
 
 def solve_large(
-    problem: SelectionProblem, key: Key, record: Record | None, *, repairs: int = 20, seconds: float | None = None
+    problem: SelectionProblem, key: Key, record: Record | None, *, repairs: int = 10, seconds: float | None = None
 ) -> tuple[Indices, bool]:
     """Fill greedily, then repair ``repairs`` times or until ``seconds`` have passed."""
     if repairs < 0 or (seconds is not None and not seconds > 0):
