@@ -40,3 +40,19 @@ class MissingDependencyError(FedgsError, ImportError):
 
 class DownloadError(FedgsError, OSError):
     """A file cannot be fetched from the network, or what came is not what was asked for."""
+
+
+class DeviceError(FedgsError, RuntimeError):
+    """A GPU was asked for and is not there, or its memory does not suffice."""
+
+
+class TrainingError(FedgsError, ArithmeticError):
+    """Training has gone astray: a loss or a weight is not a finite number."""
+
+
+class CheckpointError(FedgsError, ValueError):
+    """A checkpoint is torn, or belongs to another run."""
+
+
+class WorkerError(FedgsError, RuntimeError):
+    """A process of a distributed run has been lost."""
