@@ -32,8 +32,8 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     targets = {wanted.eval.target for wanted in settings}
     target_of_all = targets.pop() if len(targets) == 1 else None
     to_target = "to target" if target_of_all is None else f"to {target_of_all:.0%}"
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("run", "solver", "rounds", "final", "best", "last 10", "loss", to_target, "divergence"):
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for column in ("run", "solver", "rounds", "final", "best", "last 10", "loss", to_target, "diverg."):
         text = column in ("run", "solver")
         table.add_column(column, justify="left" if text else "right", no_wrap=column != "run", overflow="fold")
     for name, wanted, lines in zip(names, settings, metrics, strict=True):
@@ -48,7 +48,8 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
         table.add_row(
             name,
             wanted.selection.solver,
-            f"{lines[-1]['round']}" + ("" if lines[-1]["round"] == wanted.training.rounds else " of " + str(wanted.training.rounds)),
+            f"{lines[-1]['round']}"
+            + ("" if lines[-1]["round"] == wanted.training.rounds else " of " + str(wanted.training.rounds)),
             f"{tested[-1]['accuracy']:.2%}",
             f"{max(line['accuracy'] for line in tested):.2%}",
             f"{sum(last) / len(last):.2%}",

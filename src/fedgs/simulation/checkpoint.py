@@ -35,8 +35,6 @@ def save_checkpoint(folder: Path, state: RunState, layout: Layout, identity: str
     from safetensors.torch import save
 
     final = folder / f"round-{state.round:06d}"
-    if final.exists():
-        return final
     tensors, numbers = _take_apart(state, layout)
     payload = save(tensors)
     facts = {
@@ -55,11 +53,14 @@ def save_checkpoint(folder: Path, state: RunState, layout: Layout, identity: str
         temporary.mkdir()
         _write(temporary / TENSORS, payload)
         _write(temporary / NUMBERS, json.dumps(facts).encode())
+        if final.exists():  # a torn one of the same round, or the same state once more
+            final.rename(folder / f".{final.name}.old")
         os.rename(temporary, final)
         _sync_folder(folder)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise OutputError(f"{final}: the checkpoint cannot be written ({error.strerror})") from None
+    shutil.rmtree(folder / f".{final.name}.old", ignore_errors=True)
     for old in list_checkpoints(folder)[:-KEEP]:
         shutil.rmtree(old, ignore_errors=True)
     return final

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 
-from fedgs import __version__
 from fedgs.config import Settings, settings_from
 from fedgs.data import Federation
 from fedgs.errors import DeviceError, InputFileError, OutputError, TrainingError
@@ -46,7 +45,7 @@ def create_run(folder: Path, settings: Settings) -> None:
     make_folder(folder.parent)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
     make_folder(temporary)
-    write_text(temporary / CONFIG, json.dumps({"fedgs": __version__, **settings.model_dump()}, indent=1) + "\n")
+    write_text(temporary / CONFIG, json.dumps(settings.model_dump(), indent=1) + "\n")
     try:
         os.rename(temporary, folder)  # a run folder always has its settings in it
     except OSError as error:
@@ -58,8 +57,7 @@ def read_settings(folder: Path) -> Settings:
     path = folder / CONFIG
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        values.pop("fedgs", None)
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError):
         raise InputFileError(f"{folder}: is not the folder of a run, {CONFIG} is missing or broken") from None
     return settings_from(values, str(path))
 

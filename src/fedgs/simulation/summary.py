@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs import __version__
 from fedgs.config import Settings
 from fedgs.data import Federation
 from fedgs.files import write_text
@@ -38,6 +39,7 @@ def summarise(
             events[name] = events.get(name, 0) + count
     use = usage(federation, state)
     return {
+        "fedgs": __version__,
         "data": federation.name,
         "fingerprint": federation.fingerprint(),
         "solver": settings.selection.solver,
