@@ -6,9 +6,11 @@ Names are words; the paper's symbol stands beside each (Table I and section VII-
 Whatever is wrong ends in one ``ConfigError`` line that names the file, the key and the value.
 """
 
+import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -54,6 +56,11 @@ class SelectionSettings(Section):
     presample: int = Field(2, ge=0, description="of these, how many are drawn at random beforehand (L_rnd)")
     cap: bool = Field(False, description="a factory with fewer than pick devices takes all it has")
     start: Literal["mpinv", "zero", "random"] = Field("mpinv", description="first point of gbp-cs")
+    fairness: float = Field(
+        0.0,
+        ge=0,
+        description="weight V of the fairness term: squared counts a device is worth for each turn it is behind",
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -70,10 +77,100 @@ class SelectionSettings(Section):
         return self
 
 
+class ScheduleSettings(Section):
+    """How the learning rate moves; all times are in rounds."""
+
+    kind: Literal["constant", "step", "cosine"] = Field("constant", description="the paper: constant")
+    warmup: float = Field(0.0, ge=0, description="rounds over which the rate rises from 0 in a straight line")
+    every: int = Field(100, ge=1, description="step: rounds between two cuts")
+    factor: float = Field(0.5, gt=0, le=1, description="step: what a cut multiplies the rate by")
+    floor: float = Field(0.0, ge=0, le=1, description="cosine: the last rate as a share of the first")
+
+
 class TrainingSettings(Section):
     """How the model is trained."""
 
+    model: Literal["paper", "compact"] = Field("paper", description="a name in fedgs.models.MODELS")
+    rounds: int = Field(500, ge=0, description="external synchronisations (R)")
+    iterations: int = Field(50, ge=1, description="internal synchronisations in a round (T)")
     batch_size: int = Field(32, ge=1, description="samples of a mini-batch (n)")
+    learning_rate: float = Field(0.01, gt=0, description="of one SGD step (η)")
+    momentum: float = Field(0.0, ge=0, lt=1, description="of the stations' SGD; the paper has none")
+    schedule: ScheduleSettings = ScheduleSettings()
+    engine: Literal["auto", "fused", "per-device", "graph"] = Field(
+        "auto", description="fused: one step on the union batch; per-device: the slow oracle; graph: CUDA graph"
+    )
+    precision: Literal["float32", "tf32", "bfloat16"] = Field(
+        "tf32", description="of matrix products on a GPU; processors always compute in float32"
+    )
+
+
+class DataSettings(Section):
+    """The images and how they become devices."""
+
+    name: str = Field("femnist", description="glyphs, femnist, a set of the cache, a file or a folder")
+    samples_per_device: int = Field(230, ge=1, description="glyphs: mean number of samples")
+    min_samples: int = Field(100, ge=0, description="owners with fewer samples are left out (not for glyphs)")
+    train_fraction: float = Field(0.9, gt=0, lt=1, description="share of a device's samples to train on")
+    partition: str = Field("balanced", description="how devices are dealt to factories")
+    attribute: str | None = Field(None, description="the owners' attribute that partition goes by")
+
+
+class DriftSettings(Section):
+    """How the devices' class distributions change; times in mini-batches of a device (fedgs.data.Drift)."""
+
+    kind: Literal["none", "sudden", "gradual", "recurring"] = Field("none", description="none: they stay as they are")
+    start: float = Field(100.0, ge=0, description="when the first change begins")
+    length: float = Field(100.0, gt=0, description="of the change (gradual) or of a regime (recurring)")
+    alpha: float = Field(0.3, gt=0, description="Dirichlet concentration of the new distribution")
+    spread: float = Field(0.0, ge=0, description="each device starts later by up to so much")
+
+
+class StreamSettings(Section):
+    """What the devices' next mini-batches are (fedgs.data.DeviceStreams)."""
+
+    mode: Literal["sticky", "fresh", "buffer"] = Field("sticky", description="when a device moves on to its next batch")
+    capacity: int | None = Field(None, ge=1, description="buffer: samples a device keeps")
+    arrival: float | None = Field(None, gt=0, description="buffer: samples that come in at each iteration")
+    drift: DriftSettings = DriftSettings()
+
+
+class EvaluationSettings(Section):
+    """When and how the global model is tested."""
+
+    every: int = Field(1, ge=1, description="rounds between two evaluations; round 0 and the last are always tested")
+    target: float = Field(0.82, gt=0, le=1, description="the accuracy whose first round the summary names")
+    ema: float = Field(0.0, ge=0, lt=1, description="decay of the averaged global model that is tested instead")
+
+
+class ServerSettings(Section):
+    """The external synchronisation."""
+
+    rule: str = Field("mean", description="mean (the paper), or a server rule of fedgs.algorithms")
+    options: dict[str, Any] = Field(default_factory=dict, description="of that rule")
+
+
+class DynamicsSettings(Section):
+    """What can happen to devices; rates are chances for each device and iteration."""
+
+    leave: float = Field(0.0, ge=0, le=1, description="a device that is online goes offline")
+    come_back: float = Field(0.1, ge=0, le=1, description="a device that is offline returns")
+    move: float = Field(0.0, ge=0, le=1, description="a device moves to another factory")
+    drop_out: float = Field(0.0, ge=0, le=1, description="a selected device is lost in mid-iteration")
+    straggle: float = Field(0.0, ge=0, le=1, description="a selected device is slow")
+    straggle_share: float = Field(0.5, ge=0, lt=1, description="share of its mini-batch a slow device gets done")
+    trace: str | None = Field(None, description="CSV of events: iteration,device,event,factory")
+
+    @property
+    def active(self) -> bool:
+        """Whether anything can happen at all."""
+        return self.trace is not None or any((self.leave, self.move, self.drop_out, self.straggle))
+
+
+class CheckpointSettings(Section):
+    """How much a crash may cost."""
+
+    every: int = Field(10, ge=1, description="rounds between two checkpoints")
 
 
 class Settings(Section):
@@ -83,6 +180,16 @@ class Settings(Section):
     federation: FederationSettings = FederationSettings()
     selection: SelectionSettings = SelectionSettings()
     training: TrainingSettings = TrainingSettings()
+    data: DataSettings = DataSettings()
+    streams: StreamSettings = StreamSettings()
+    server: ServerSettings = ServerSettings()
+    eval: EvaluationSettings = EvaluationSettings()
+    dynamics: DynamicsSettings = DynamicsSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    tensorboard: bool = Field(False, description="also write TensorBoard events (extra fedgs[tensorboard])")
+    beside: list[str] = Field(
+        default_factory=list, description="key.path=value of a second run to be set beside this one"
+    )
 
     @model_validator(mode="after")
     def _pick_fits(self) -> Self:
@@ -106,22 +213,77 @@ class ImpossibleError(ValueError):
         self.reason = reason
 
 
-def load_settings(path: str | Path | None = None, overrides: Iterable[str] = ()) -> Settings:
-    """Read settings from a TOML file (or take the defaults) and apply ``key.path=value`` overrides."""
+def load_settings(path: str | Path | None = None, overrides: Iterable[str] = (), preset: str | None = None) -> Settings:
+    """Read settings: the defaults, under a preset, under a TOML or JSON file, under ``key.path=value`` overrides."""
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
     source = "settings"
+    if preset is not None:
+        source = f"preset {preset}"
+        values = _read_preset(preset)
     if path is not None:
         source = str(path)
-        values = _read_toml(Path(path))
+        values = _merged(values, _read_file(Path(path)))
     for override in overrides:
         key, value = _parse_override(override)
         _assign(values, key, value, override)
         origin[key] = f"--set {override}"
+    return _validated(values, source, origin)
+
+
+def settings_from(values: Mapping[str, Any], source: str = "settings") -> Settings:
+    """Return the settings of plain values, such as those a run keeps."""
+    return _validated(dict(values), source, {})
+
+
+def apply_overrides(settings: Settings, overrides: Iterable[str]) -> Settings:
+    """Return the settings with ``key.path=value`` overrides applied."""
+    values = settings.model_dump()
+    for override in overrides:
+        key, value = _parse_override(override)
+        _assign(values, key, value, override)
+    return _validated(values, "beside", {})
+
+
+def _validated(values: dict[str, Any], source: str, origin: Mapping[str, str]) -> Settings:
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
         raise ConfigError(_one_line(error.errors()[0], values, source, origin)) from None
+
+
+PRESETS = ("quick", "paper")
+
+
+def _read_preset(name: str) -> dict[str, Any]:
+    if name not in PRESETS:
+        raise ConfigError(f"--preset {name}: there is no such preset; choose {' or '.join(PRESETS)}")
+    return tomllib.loads(files("fedgs.presets").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both, section by section; where they differ, ``above`` is right."""
+    result = dict(below)
+    for key, value in above.items():
+        under = result.get(key)
+        result[key] = _merged(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    return _read_json(path) if path.suffix == ".json" else _read_toml(path)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; give the path of a settings file") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read as JSON ({error})") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: holds no sections of settings")
+    return values
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -44,3 +44,19 @@ class DownloadError(FedgsError, OSError):
 
 class AlgorithmError(FedgsError, ValueError):
     """A learning rule does not exist, does not take an option, or cannot take what was uploaded to it."""
+
+
+class DeviceError(FedgsError, RuntimeError):
+    """A GPU was asked for and is not there, or its memory does not suffice."""
+
+
+class TrainingError(FedgsError, ArithmeticError):
+    """Training has gone astray: a loss or a weight is not a finite number."""
+
+
+class CheckpointError(FedgsError, ValueError):
+    """A checkpoint is torn, or belongs to another run."""
+
+
+class WorkerError(FedgsError, RuntimeError):
+    """A process of a distributed run has been lost."""

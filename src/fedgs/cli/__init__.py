@@ -10,7 +10,7 @@ import click
 import typer
 
 from fedgs import __version__
-from fedgs.cli import bench_selection, data, select
+from fedgs.cli import bench_selection, compare, data, run, select
 from fedgs.errors import FedgsError
 
 app = typer.Typer(
@@ -21,6 +21,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+app.command("run")(run.run)
+app.command("resume")(run.resume)
+app.command("compare")(compare.compare)
 app.command("select")(select.select)
 app.command("bench-selection")(bench_selection.bench_selection)
 app.add_typer(data.app, name="data")

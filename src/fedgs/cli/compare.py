@@ -1,0 +1,74 @@
+"""``fedgs compare``: several runs in one table and one picture."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
+    out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("runs/comparison.png"),
+) -> None:
+    """Lay runs over each other: one table, one picture."""
+    compare_folders(runs, out)
+
+
+def compare_folders(folders: Sequence[Path], picture: Path) -> None:
+    """Print the table of these runs and draw them into one picture."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedgs.errors import OutputError
+    from fedgs.files import make_folder
+    from fedgs.report.run_figures import draw_comparison
+    from fedgs.simulation.runs import read_metrics, read_settings
+
+    settings = [read_settings(folder) for folder in folders]
+    metrics = [read_metrics(folder) for folder in folders]
+    names = _names(folders)
+    targets = {wanted.eval.target for wanted in settings}
+    target_of_all = targets.pop() if len(targets) == 1 else None
+    to_target = "to target" if target_of_all is None else f"to {target_of_all:.0%}"
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for column in ("run", "solver", "rounds", "final", "best", "last 10", "loss", to_target, "diverg."):
+        text = column in ("run", "solver")
+        table.add_column(column, justify="left" if text else "right", no_wrap=column != "run", overflow="fold")
+    for name, wanted, lines in zip(names, settings, metrics, strict=True):
+        tested = [line for line in lines if "accuracy" in line]
+        if not tested:
+            table.add_row(name, wanted.selection.solver, "0")
+            continue
+        target = wanted.eval.target
+        reached = next((str(line["round"]) for line in tested if line["accuracy"] >= target), "×")
+        divergences = [line["divergence"] for line in lines if line.get("divergence") is not None]
+        last = [line["accuracy"] for line in tested[-10:]]
+        table.add_row(
+            name,
+            wanted.selection.solver,
+            f"{lines[-1]['round']}"
+            + ("" if lines[-1]["round"] == wanted.training.rounds else " of " + str(wanted.training.rounds)),
+            f"{tested[-1]['accuracy']:.2%}",
+            f"{max(line['accuracy'] for line in tested):.2%}",
+            f"{sum(last) / len(last):.2%}",
+            f"{tested[-1]['loss']:.4f}",
+            f"{reached} ({target:.0%})" if target_of_all is None else reached,
+            f"{sum(divergences) / len(divergences):.4f}" if divergences else "–",
+        )
+    Console().print(table)
+    make_folder(picture.parent)
+    try:
+        draw_comparison(picture, dict(zip(names, metrics, strict=True)), target_of_all)
+    except OSError as error:
+        raise OutputError(f"{picture}: cannot be written ({error.strerror}); choose another with --out") from None
+    except ValueError as error:
+        raise OutputError(f"{picture}: cannot be drawn ({error}); give a name that ends in .png") from None
+    typer.echo(f"picture: {picture}")
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """Return short names that tell the runs apart."""
+    short = [folder.resolve().name for folder in folders]
+    return short if len(set(short)) == len(short) else [str(folder) for folder in folders]

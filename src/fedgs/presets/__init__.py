@@ -1,0 +1,1 @@
+"""Settings that come with the package, as TOML files."""

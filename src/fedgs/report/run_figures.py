@@ -1,0 +1,131 @@
+"""The pictures of a run, and of several runs laid over each other."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Lines = Sequence[Mapping[str, Any]]
+COLOURS = ("#1f6f8b", "#d1495b", "#e3a857", "#3d9970", "#5b5ea6", "#9aa0a6", "#b07aa1", "#59504d")
+
+
+def draw_run(
+    folder: Path, name: str, metrics: Lines, rates: NDArray[np.float64], factory_of: NDArray[Any], target: float
+) -> list[Path]:
+    """Draw accuracy and loss, divergence, and selection rates of a run as PNG files into its folder."""
+    return [
+        _draw_learning(folder / "learning.png", name, metrics, target),
+        _draw_divergence(folder / "divergence.png", name, metrics),
+        _draw_rates(folder / "selection.png", name, rates, factory_of),
+    ]
+
+
+def _draw_learning(path: Path, name: str, metrics: Lines, target: float) -> Path:
+    figure, (left, right) = _figure(2)
+    tested = [line for line in metrics if "accuracy" in line]
+    rounds = [line["round"] for line in tested]
+    low, middle, high = ([line["percentiles"][key] for line in tested] for key in ("10", "50", "90"))
+    left.fill_between(rounds, low, high, color=COLOURS[0], alpha=0.15, linewidth=0, label="10th to 90th percentile")
+    left.plot(rounds, middle, color=COLOURS[0], linewidth=1, linestyle=":", label="median device")
+    left.plot(rounds, [line["accuracy"] for line in tested], color=COLOURS[0], linewidth=2, label="all test samples")
+    left.axhline(target, color="#777777", linewidth=0.8, linestyle="--", label=f"target {target:g}")
+    left.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
+    left.legend(frameon=False, fontsize=8, loc="lower right")
+    right.plot(rounds, [line["loss"] for line in tested], color=COLOURS[0], linewidth=2, label="test")
+    trained = [line for line in metrics if line.get("train_loss") is not None]
+    right.plot(
+        [line["round"] for line in trained],
+        [line["train_loss"] for line in trained],
+        color=COLOURS[1],
+        linewidth=1.2,
+        label="training, mean of the round",
+    )
+    right.set(xlabel="round", ylabel="cross-entropy")
+    right.set_ylim(bottom=0)
+    right.legend(frameon=False, fontsize=8)
+    return _finish(figure, (left, right), f"{name}: accuracy and loss", path)
+
+
+def _draw_divergence(path: Path, name: str, metrics: Lines) -> Path:
+    figure, (axes,) = _figure(1)
+    trained = [line for line in metrics if line.get("divergence") is not None]
+    values = [line["divergence"] for line in trained]
+    axes.plot([line["round"] for line in trained], values, color=COLOURS[0], linewidth=1.6, label="mean of the round")
+    if values:
+        axes.axhline(
+            float(np.mean(values)), color="#777777", linewidth=0.8, linestyle="--", label=f"mean {np.mean(values):.4f}"
+        )
+        axes.legend(frameon=False, fontsize=8, loc="lower right")
+    axes.set(xlabel="round", ylabel="divergence  ‖P − P_real‖₂")
+    axes.set_ylim(bottom=0)
+    return _finish(figure, (axes,), f"{name}: how far super nodes are from the whole", path)
+
+
+def _draw_rates(path: Path, name: str, rates: NDArray[np.float64], factory_of: NDArray[Any]) -> Path:
+    figure, (axes,) = _figure(1)
+    order = np.lexsort((rates, factory_of))
+    for factory in np.unique(factory_of):
+        places = np.flatnonzero(factory_of[order] == factory)
+        axes.bar(places, rates[order][places], width=1.0, color=COLOURS[int(factory) % 2 * 5])
+    axes.axhline(float(rates.mean()), color=COLOURS[1], linewidth=1, label=f"mean {rates.mean():.3f}")
+    axes.set(xlabel="devices, factory by factory", ylabel="share of iterations selected in")
+    axes.set_xlim(-0.5, len(rates) - 0.5)
+    axes.set_xticks([])
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    return _finish(figure, (axes,), f"{name}: how often each device was selected", path)
+
+
+def draw_comparison(path: Path, runs: Mapping[str, Lines], target: float | None = None) -> Path:
+    """Draw accuracy, loss and divergence of several runs in one picture."""
+    figure, (accuracy, loss, divergence) = _figure(3)
+    for number, (name, metrics) in enumerate(runs.items()):
+        style: dict[str, Any] = {
+            "color": COLOURS[number % len(COLOURS)],
+            "linestyle": ("-", "--", ":")[number // len(COLOURS) % 3],
+            "linewidth": 1.6,
+        }
+        tested = [line for line in metrics if "accuracy" in line]
+        rounds = [line["round"] for line in tested]
+        accuracy.plot(rounds, [line["accuracy"] for line in tested], label=name, **style)
+        loss.plot(rounds, [line["loss"] for line in tested], **style)
+        trained = [line for line in metrics if line.get("divergence") is not None]
+        divergence.plot(
+            [line["round"] for line in trained], [line["divergence"] for line in trained], **(style | {"linewidth": 1})
+        )
+    if target is not None:
+        accuracy.axhline(target, color="#777777", linewidth=0.8, linestyle="--")
+        accuracy.annotate(f"target {target:g}", (0, target), xytext=(2, 3), textcoords="offset points", fontsize=7.5,
+                          color="#555555")  # fmt: skip
+    accuracy.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
+    loss.set(xlabel="round", ylabel="test cross-entropy")
+    divergence.set(xlabel="round", ylabel="divergence  ‖P − P_real‖₂")
+    loss.set_ylim(bottom=0)
+    divergence.set_ylim(bottom=0)
+    accuracy.legend(frameon=False, fontsize=8, loc="lower right")
+    return _finish(figure, (accuracy, loss, divergence), "", path)
+
+
+def _figure(panels: int) -> "tuple[Figure, Sequence[Axes]]":
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    width = {1: 7.2, 2: 10.0, 3: 12.5}[panels]
+    figure = Figure(figsize=(width, 3.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, list(np.atleast_1d(figure.subplots(1, panels)))
+
+
+def _finish(figure: "Figure", axes: "Sequence[Axes]", title: str, path: Path) -> Path:
+    for one in axes:
+        one.spines[["top", "right"]].set_visible(False)
+        one.grid(axis="y", alpha=0.25)
+    if title:
+        figure.suptitle(title, fontsize=10)
+    figure.savefig(path, dpi=130)
+    return path

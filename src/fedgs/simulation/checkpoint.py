@@ -1,0 +1,193 @@
+"""Checkpoints: the state after a round as a folder of two files, complete or not there at all.
+
+    checkpoints/round-000120/state.json          numbers, text, and the digest of the other file
+    checkpoints/round-000120/state.safetensors   global model, momentum, server rule, averaged model
+
+A folder is written under another name and renamed when both files are on the disk, so a process killed at any moment
+leaves either a whole checkpoint or one that is never looked at. The last two are kept. One that is torn all the
+same (a full disk, a broken copy) or that belongs to another run is refused, and the one before it is taken.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedgs.errors import CheckpointError, OutputError
+from fedgs.simulation.layout import Layout
+from fedgs.simulation.state import RunState
+
+FORMAT = 1
+KEEP = 2
+NUMBERS, TENSORS = "state.json", "state.safetensors"
+
+
+def save_checkpoint(folder: Path, state: RunState, layout: Layout, identity: str) -> Path:
+    """Write the checkpoint of a state into ``folder`` and remove those before the one before it.
+
+    ``identity`` stands for the run (settings and federation); only a run of the same identity takes it up again.
+    """
+    from safetensors.torch import save
+
+    final = folder / f"round-{state.round:06d}"
+    tensors, numbers = _take_apart(state, layout)
+    payload = save(tensors)
+    facts = {
+        "format": FORMAT,
+        "identity": identity,
+        "round": state.round,
+        "digest": _digest(payload),
+        "plan": state.plan,
+        "server": numbers,
+        "metrics": list(state.metrics),
+    }
+    temporary = folder / f".{final.name}.{os.getpid()}"
+    try:
+        folder.mkdir(exist_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        _write(temporary / TENSORS, payload)
+        _write(temporary / NUMBERS, json.dumps(facts).encode())
+        if final.exists():  # a torn one of the same round, or the same state once more
+            final.rename(folder / f".{final.name}.old")
+        os.rename(temporary, final)
+        _sync_folder(folder)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise OutputError(f"{final}: the checkpoint cannot be written ({error.strerror})") from None
+    shutil.rmtree(folder / f".{final.name}.old", ignore_errors=True)
+    for old in list_checkpoints(folder)[:-KEEP]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints of a folder, oldest first; unfinished ones are not among them."""
+    return sorted(path for path in folder.glob("round-*") if path.is_dir())
+
+
+def load_newest(
+    folder: Path, layout: Layout, identity: str, refused: Callable[[str], None] = lambda line: None
+) -> RunState | None:
+    """Return the state of the newest good checkpoint; None where there is none at all.
+
+    ``refused`` is told of each one that is passed over, in a line.
+    """
+    for leftover in folder.glob(".round-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    found = list_checkpoints(folder)
+    for path in reversed(found):
+        try:
+            return load_checkpoint(path, layout, identity)
+        except CheckpointError as error:
+            refused(str(error))
+            last = error
+    if found:
+        raise CheckpointError(f"{folder}: no checkpoint can be used; the oldest: {last}")
+    return None
+
+
+def load_checkpoint(path: Path, layout: Layout, identity: str) -> RunState:
+    """Read one checkpoint, or say why it cannot be used."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        facts = json.loads((path / NUMBERS).read_text(encoding="utf-8"))
+        payload = (path / TENSORS).read_bytes()
+        if facts["format"] != FORMAT:
+            raise CheckpointError(f"{path}: written in format {facts['format']}, this version reads {FORMAT}")
+        if _digest(payload) != facts["digest"]:
+            raise CheckpointError(f"{path}: torn, the tensors are not those that were written; it is passed over")
+        if facts["identity"] != identity:
+            raise CheckpointError(f"{path}: belongs to a run with other settings or data; it is passed over")
+        return _put_together(facts, load(payload), layout)
+    except OSError as error:
+        raise CheckpointError(f"{path}: torn, {Path(error.filename or path).name} cannot be read") from None
+    except (ValueError, KeyError, TypeError, SafetensorError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"{path}: torn, it does not hold a state ({type(error).__name__}: {error})") from None
+
+
+def _take_apart(state: RunState, layout: Layout) -> tuple[dict[str, Tensor], dict[str, int]]:
+    tensors = {f"weights/{name}": tensor for name, tensor in layout.named(state.weights).items()}
+    if state.average is not None:
+        tensors |= {f"average/{name}": tensor for name, tensor in layout.named(state.average).items()}
+    if state.momentum is not None:
+        tensors["momentum"] = state.momentum.detach().cpu().contiguous()
+    numbers: dict[str, int] = {}
+    for entry, value in state.server.items():
+        if isinstance(value, dict):
+            tensors |= {f"server/{entry}/{key}": tensor.cpu().contiguous() for key, tensor in value.items()}
+        else:
+            numbers[entry] = value
+    return tensors, numbers
+
+
+def _put_together(facts: dict[str, Any], tensors: dict[str, Tensor], layout: Layout) -> RunState:
+    def flat(prefix: str) -> Tensor:
+        return layout.flatten({name: tensors[f"{prefix}/{name}"] for name in layout.names})
+
+    server: dict[str, Any] = dict(facts["server"])
+    for name, tensor in tensors.items():
+        if name.startswith("server/"):
+            _, entry, key = name.split("/", 2)
+            server.setdefault(entry, {})[key] = tensor
+    return RunState(
+        round=facts["round"],
+        weights=flat("weights"),
+        plan=facts["plan"],
+        server=server,
+        momentum=tensors.get("momentum"),
+        average=flat("average") if any(name.startswith("average/") for name in tensors) else None,
+        metrics=tuple(facts["metrics"]),
+    )
+
+
+def _digest(payload: bytes) -> str:
+    return blake2b(payload, digest_size=16).hexdigest()
+
+
+def _write(path: Path, payload: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(payload)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def save_model(path: Path, weights: Tensor, layout: Layout) -> None:
+    """Write the named weights of a model as one safetensors file, in one step."""
+    from safetensors.torch import save
+
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        _write(temporary, save(layout.named(weights)))
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def load_model(path: Path, layout: Layout) -> Tensor:
+    """Read the flat weights of a file that :func:`save_model` wrote."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return layout.flatten(load_file(path))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path}: cannot be read as a model ({error})") from None

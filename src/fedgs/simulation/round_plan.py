@@ -1,0 +1,65 @@
+"""What one round trains on: the whole schedule of T iterations in all M factories, known before the model is."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """Who trains on which samples in each iteration of a round. Places nobody fills are −1, with size 0."""
+
+    round: int
+    """1 for the first one."""
+    devices: NDArray[np.int32]
+    """(iterations, factories, places) the selected devices."""
+    samples: NDArray[np.int32]
+    """(iterations, factories, places, batch size) their mini-batches, as indices into the federation's images."""
+    sizes: NDArray[np.int32]
+    """(iterations, factories, places) how many samples of each mini-batch count (n^{m,k}), the first ones."""
+    divergence: NDArray[np.float64]
+    """(iterations, factories) ‖P_t^m − P_real‖₂ of the selected devices; NaN where there was nobody."""
+    events: dict[str, int] = field(default_factory=dict)
+    """How often something happened that is not in the paper: devices offline, moved, dropped out, ..."""
+    state: dict[str, Any] = field(default_factory=dict)
+    """The plan's own state after this round, for checkpoints."""
+    seconds: float = 0.0
+    """How long the selection took."""
+
+    @property
+    def full(self) -> bool:
+        """Whether every place is filled and every mini-batch is whole, as in the paper."""
+        return bool((self.sizes == self.samples.shape[-1]).all())
+
+    @property
+    def totals(self) -> NDArray[np.int64]:
+        """(iterations, factories) samples of each super node (n^m)."""
+        totals: NDArray[np.int64] = self.sizes.sum(axis=2, dtype=np.int64)
+        return totals
+
+    @property
+    def trained(self) -> NDArray[np.bool_]:
+        """(factories,) whether a factory made at least one step in this round."""
+        return np.asarray(self.totals.any(axis=0))
+
+    def union(self, iteration: int, factory: int) -> NDArray[np.int64]:
+        """Return the samples of a super node: the counting parts of its devices' batches, one after the other."""
+        samples, sizes = self.samples[iteration, factory], self.sizes[iteration, factory]
+        counting = np.arange(samples.shape[-1]) < sizes[:, None]
+        union: NDArray[np.int64] = samples[counting].astype(np.int64)
+        return union
+
+    def only(self, factories: NDArray[np.int64]) -> "RoundPlan":
+        """Return the part of some factories."""
+        return RoundPlan(
+            self.round,
+            self.devices[:, factories],
+            self.samples[:, factories],
+            self.sizes[:, factories],
+            self.divergence[:, factories],
+            self.events,
+            self.state,
+            self.seconds,
+        )

@@ -1,0 +1,229 @@
+"""The folder of a run, and the running itself: what was asked for, what happened in each round, what came out.
+
+    runs/NAME/config.json         all settings, presets and overrides resolved; fedgs run takes it as a config
+    runs/NAME/metrics.jsonl       a line a round; the same seed gives the same bytes (processors)
+    runs/NAME/timings.jsonl       a line a round: seconds and memory, which differ from run to run
+    runs/NAME/checkpoints/        the last two, for fedgs resume
+    runs/NAME/summary.json        what the run comes to; devices.csv the same for every device
+    runs/NAME/model.safetensors   the global model
+
+A run that is killed at any moment can be resumed: the metrics file is cut back to the checkpoint's round and goes
+on from there without a hole or a double line.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedgs.config import Settings, settings_from
+from fedgs.data import Federation
+from fedgs.errors import DeviceError, InputFileError, OutputError, TrainingError
+from fedgs.files import make_folder, write_text
+from fedgs.simulation.checkpoint import load_newest, save_checkpoint, save_model
+from fedgs.simulation.memory import resident_megabytes
+from fedgs.simulation.simulator import Simulator
+from fedgs.simulation.state import RunState
+from fedgs.simulation.summary import summarise, write_devices
+from fedgs.simulation.watch import Watcher
+from fedgs.simulation.world import World
+
+CONFIG, METRICS, TIMINGS, SUMMARY = "config.json", "metrics.jsonl", "timings.jsonl", "summary.json"
+CHECKPOINTS, MODEL, DEVICES = "checkpoints", "model.safetensors", "devices.csv"
+
+
+def create_run(folder: Path, settings: Settings) -> None:
+    """Make the folder of a new run; one that exists is left as it is and refused."""
+    if folder.exists():
+        raise OutputError(
+            f"{folder}: exists already; choose another folder with --out, or go on with: fedgs resume {folder}"
+        )
+    make_folder(folder.parent)
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+    make_folder(temporary)
+    write_text(temporary / CONFIG, json.dumps(settings.model_dump(), indent=1) + "\n")
+    try:
+        os.rename(temporary, folder)  # a run folder always has its settings in it
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be made ({error.strerror}); choose another folder with --out") from None
+
+
+def read_settings(folder: Path) -> Settings:
+    """Return the settings of a run."""
+    path = folder / CONFIG
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InputFileError(f"{folder}: is not the folder of a run, {CONFIG} is missing or broken") from None
+    return settings_from(values, str(path))
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's metrics file; an unfinished last line is left out."""
+    path = folder / METRICS
+    try:
+        text = path.read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    except (OSError, ValueError):
+        raise InputFileError(f"{path}: is missing or broken; give the folder of a run") from None
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a run has come to its end."""
+    return (folder / SUMMARY).exists()
+
+
+def run_identity(settings: Settings, federation: Federation) -> str:
+    """Return what a checkpoint of this run is known by: all settings and the federation."""
+    text = json.dumps(settings.model_dump(), sort_keys=True) + federation.fingerprint()
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def execute(
+    folder: Path,
+    settings: Settings,
+    federation: Federation,
+    device: str | torch.device = "cpu",
+    world: World | None = None,
+    watchers: Sequence[Watcher] = (),
+) -> dict[str, Any]:
+    """Carry out a run from its newest checkpoint, or from the beginning, and return its summary."""
+    world = world or World()
+    if world.size > 1:
+        world.wait()  # for the first rank to have made the folder
+    try:
+        return _execute(folder, settings, federation, torch.device(device), world, watchers)
+    except torch.OutOfMemoryError as error:
+        need = str(error).split(".")[0]
+        raise DeviceError(
+            f"out of GPU memory ({need}); lower training.batch_size or selection.pick, or use --device cpu"
+        ) from None
+    except MemoryError:
+        raise DeviceError("out of memory; lower federation.devices, training.batch_size or selection.pick") from None
+    except RuntimeError as error:
+        if "not enough memory" not in str(error):
+            raise
+        raise DeviceError("out of memory; lower federation.devices, training.batch_size or selection.pick") from None
+
+
+def _execute(
+    folder: Path,
+    settings: Settings,
+    federation: Federation,
+    device: torch.device,
+    world: World,
+    watchers: Sequence[Watcher],
+) -> dict[str, Any]:
+    def note(line: str) -> None:
+        for watcher in watchers:
+            watcher.note(line)
+
+    def tick(iterations: float) -> None:
+        for watcher in watchers:
+            watcher.tick(iterations)
+
+    identity = run_identity(settings, federation)
+    with Simulator(settings, federation, device, world, tick=tick) as simulator:
+        state = load_newest(folder / CHECKPOINTS, simulator.layout, identity, note)
+        fresh = state is None
+        if state is None:
+            state = simulator.begin()
+        world.wait()  # nobody writes a checkpoint before all have read
+        files = _Files(folder, state) if world.first else None
+        for watcher in watchers:
+            watcher.begin(state)
+        try:
+            if fresh:
+                _save(folder, simulator, state, identity)
+                if files is not None:
+                    files.timing(state, simulator)
+            for following in simulator.rounds(state):
+                state = following
+                if files is not None:
+                    files.line(state)
+                    files.timing(state, simulator)
+                if state.round % settings.checkpoint.every == 0 or state.round == settings.training.rounds:
+                    _save(folder, simulator, state, identity)
+                for watcher in watchers:
+                    watcher.round(state, simulator.timing)
+        except TrainingError:
+            _save(folder, simulator, state, identity)  # the last good round
+            raise
+        except KeyboardInterrupt:
+            if world.size == 1:
+                _save(folder, simulator, state, identity)
+            raise
+        finally:
+            if files is not None:
+                files.close()
+            for watcher in watchers:
+                watcher.end()
+        if simulator.last_evaluation is None:  # resumed with nothing left to do
+            tested = state.weights if state.average is None else state.average
+            simulator.last_evaluation = simulator.evaluator.evaluate(tested.to(device))
+        summary = summarise(settings, federation, state, _read_timings(folder))
+        if world.first:
+            save_model(folder / MODEL, state.weights if state.average is None else state.average, simulator.layout)
+            write_devices(folder / DEVICES, federation, state, simulator.last_evaluation)
+            write_text(folder / SUMMARY, json.dumps(summary, indent=1) + "\n")
+        return summary
+
+
+def _save(folder: Path, simulator: Simulator, state: RunState, identity: str) -> None:
+    whole = simulator.gathered(state)
+    if simulator.world.first:
+        save_checkpoint(folder / CHECKPOINTS, whole, simulator.layout, identity)
+
+
+class _Files:
+    """The two files that grow by a line a round."""
+
+    def __init__(self, folder: Path, state: RunState) -> None:
+        earlier = [line for line in _read_timings(folder) if line["round"] <= state.round]
+        write_text(folder / METRICS, _lines(state.metrics))
+        write_text(folder / TIMINGS, _lines(earlier))
+        try:
+            self._metrics = (folder / METRICS).open("a", encoding="utf-8")
+            self._timings = (folder / TIMINGS).open("a", encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"{folder}: cannot be written to ({error.strerror})") from None
+
+    def line(self, state: RunState) -> None:
+        """Add the last round's line."""
+        self._metrics.write(_lines(state.metrics[-1:]))
+        self._metrics.flush()
+
+    def timing(self, state: RunState, simulator: Simulator) -> None:
+        """Add what the last round took."""
+        timing = simulator.timing
+        facts = {
+            "round": state.round,
+            "seconds": round(timing.total, 4),
+            "training": round(timing.training, 4),
+            "evaluation": round(timing.evaluation, 4),
+            "waiting": round(timing.waiting, 4),
+            "megabytes": resident_megabytes(),
+        }
+        self._timings.write(_lines([facts]))
+        self._timings.flush()
+
+    def close(self) -> None:
+        """Close both."""
+        self._metrics.close()
+        self._timings.close()
+
+
+def _lines(rows: Sequence[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def _read_timings(folder: Path) -> list[dict[str, Any]]:
+    path = folder / TIMINGS
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]

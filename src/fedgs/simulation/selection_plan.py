@@ -1,0 +1,206 @@
+"""The selection of a whole run (Algorithm 1, client selection; Algorithm 2, line 1), without a model.
+
+What a station selects follows from the class counts of its devices' next mini-batches, never from the model. So the
+plan of a round is made before the round is trained, and ahead of the training (:mod:`fedgs.simulation.run_ahead`).
+
+In iteration t every factory m draws L_rnd devices at random from the stream (seed, "presample", t, m); their counts
+are b; the solver picks the other L − L_rnd. All factories are solved together by ``solve_batch``.
+
+The fairness term (off by default) is a virtual queue a device: it grows by its fair share of turns, L·N_k / Σ N over
+its factory and at most 1, and falls by one when the device is selected, never below 0. The solver sees the bonus
+V · queue. Queues stay bounded, so in the long run every device is used in proportion to its data.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgs import rng
+from fedgs.config import Settings, StreamSettings
+from fedgs.data import DeviceStreams, Drift, Federation
+from fedgs.errors import DataError
+from fedgs.selection import SelectionProblem, solve_batch
+from fedgs.selection.problem import MOST_DIVERGENCE
+from fedgs.simulation.dynamics import Dynamics
+from fedgs.simulation.round_plan import RoundPlan
+
+Devices = NDArray[np.int64]
+
+
+class SelectionPlan:
+    """Makes the plans of the rounds, one after the other."""
+
+    def __init__(self, federation: Federation, settings: Settings) -> None:
+        self.federation, self.settings = federation, settings
+        self.target = federation.p_real()
+        self.streams = make_streams(federation, settings.training.batch_size, settings.seed, settings.streams)
+        self.dynamics = Dynamics(federation, settings.dynamics, settings.seed)
+        self.round = 0
+        devices = len(federation)
+        self.selected = np.zeros(devices, np.int64)
+        """(devices,) how often each was selected."""
+        self.last = np.zeros(devices, np.int64)
+        """(devices,) the iteration (from 1) in which each was last selected; 0: never."""
+        self.longest_wait = np.zeros(devices, np.int64)
+        """(devices,) the most iterations between two selections, those before the first and after the last too."""
+        self.queue = np.zeros(devices)
+        """(devices,) turns each is behind its fair share; all 0 without the fairness term."""
+        self._train_sizes = federation.train.sizes
+        self._solver_options = _solver_options(settings)
+        if settings.selection.cap or settings.dynamics.active:
+            return
+        smallest = int(federation.factory_sizes.min())
+        if settings.selection.pick > smallest:
+            raise DataError(
+                f"selection.pick={settings.selection.pick} is more than the {smallest} devices of the smallest factory "
+                "of this federation; lower it, or set selection.cap=true to take all of them"
+            )
+
+    def next_round(self) -> RoundPlan:
+        """Select for the T iterations of the next round."""
+        began = time.perf_counter()
+        training, places = self.settings.training, self.settings.selection.pick
+        factories = self.federation.factories
+        shape = (training.iterations, factories, places)
+        devices = np.full(shape, -1, np.int32)
+        samples = np.full((*shape, training.batch_size), -1, np.int32)
+        sizes = np.zeros(shape, np.int32)
+        divergence = np.full(shape[:2], np.nan)
+        for row in range(training.iterations):
+            iteration = self.streams.iteration
+            self.dynamics.begin(iteration)
+            chosen, divergence[row] = self._select(iteration)
+            everyone = np.concatenate(chosen) if chosen else np.empty(0, np.int64)
+            batches = self.streams.next_indices(everyone)
+            shares = self.dynamics.shares(iteration, everyone)
+            first = 0
+            for factory, mine in enumerate(chosen):
+                last = first + len(mine)
+                devices[row, factory, : len(mine)] = mine
+                samples[row, factory, : len(mine)] = batches[first:last]
+                sizes[row, factory, : len(mine)] = np.floor(shares[first:last] * training.batch_size + 1e-9)
+                first = last
+            self._count(everyone, iteration + 1)
+            self.streams.advance(everyone)
+        self.round += 1
+        events = self.dynamics.take_events()
+        return RoundPlan(
+            self.round, devices, samples, sizes, divergence, events, self.state_dict(), time.perf_counter() - began
+        )
+
+    def _select(self, iteration: int) -> tuple[list[Devices], NDArray[np.float64]]:
+        """Return the devices of every factory, and their divergences."""
+        pick, presample, seed = self.settings.selection.pick, self.settings.selection.presample, self.settings.seed
+        counts, factories = self.streams.counts, self.federation.factories
+        drawn: list[Devices] = []
+        candidates: list[Devices] = []
+        problems: list[SelectionProblem] = []
+        seeds: list[int] = []
+        asked: list[int] = []
+        for factory, there in enumerate(self._there()):
+            order = rng.stream(seed, "presample", iteration, factory).permutation(there)
+            take = min(pick, len(order))
+            if take < pick:
+                self.dynamics.events["idle" if take == 0 else "short"] += 1
+            if take == len(order):  # all there are
+                drawn.append(order)
+                candidates.append(order[:0])
+                continue
+            beforehand = min(presample, take)
+            drawn.append(order[:beforehand])
+            candidates.append(order[beforehand:])
+            asked.append(factory)
+            bonus = self.settings.selection.fairness * self.queue[candidates[-1]]
+            problems.append(
+                SelectionProblem(
+                    counts[candidates[-1]],
+                    self.target,
+                    take - beforehand,
+                    base=counts[drawn[-1]].sum(axis=0),
+                    bonus=bonus,
+                )
+            )
+            seeds.append(rng.key(seed, "select", iteration, factory))
+        answers = solve_batch(problems, self.settings.selection.solver, seeds, **self._solver_options)
+        divergence = np.full(factories, np.nan)
+        chosen = drawn
+        for factory, answer in zip(asked, answers, strict=True):
+            chosen[factory] = np.sort(np.concatenate([drawn[factory], candidates[factory][answer.chosen]]))
+            divergence[factory] = answer.divergence
+        for factory in sorted(set(range(factories)) - set(asked)):
+            chosen[factory] = np.sort(drawn[factory])
+            divergence[factory] = self._divergence(chosen[factory])
+        return chosen, divergence
+
+    def _there(self) -> list[Devices]:
+        """Return the devices of every factory that can be selected now."""
+        able = self.streams.ready & self.dynamics.online
+        return [
+            np.flatnonzero(able & (self.dynamics.factory_of == factory)) for factory in range(self.federation.factories)
+        ]
+
+    def _divergence(self, devices: Devices) -> float:
+        if not len(devices):
+            return float("nan")
+        counts = self.streams.counts[devices].sum(axis=0)
+        total = counts.sum()
+        return float(np.linalg.norm(counts / total - self.target)) if total else MOST_DIVERGENCE
+
+    def _count(self, everyone: Devices, iteration: int) -> None:
+        self.selected[everyone] += 1
+        self.longest_wait[everyone] = np.maximum(self.longest_wait[everyone], iteration - self.last[everyone])
+        self.last[everyone] = iteration
+        if self.settings.selection.fairness:
+            where = self.dynamics.factory_of
+            samples = np.bincount(where, self._train_sizes, minlength=self.federation.factories)
+            self.queue += np.minimum(1.0, self.settings.selection.pick * self._train_sizes / samples[where])
+            self.queue[everyone] -= 1.0
+            np.maximum(self.queue, 0.0, out=self.queue)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that is needed to go on later, in plain numbers, lists and text."""
+        return {
+            "round": self.round,
+            "streams": self.streams.state_dict(),
+            "dynamics": self.dynamics.state_dict(),
+            "selected": self.selected.tolist(),
+            "last": self.last.tolist(),
+            "longest_wait": self.longest_wait.tolist(),
+            "queue": self.queue.tolist(),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.round = int(state["round"])
+        self.streams.load_state(state["streams"])
+        self.dynamics.load_state(state["dynamics"])
+        self.selected, self.last, self.longest_wait = (
+            np.asarray(state[key], dtype=np.int64) for key in ("selected", "last", "longest_wait")
+        )
+        self.queue = np.asarray(state["queue"], dtype=np.float64)
+
+
+def make_streams(federation: Federation, batch_size: int, seed: int, settings: StreamSettings) -> DeviceStreams:
+    """Return the device streams the settings ask for."""
+    drift = settings.drift
+    wanted = None
+    if drift.kind != "none":
+        wanted = Drift(drift.kind, drift.start, drift.length, drift.alpha, drift.spread)
+    return DeviceStreams(
+        federation,
+        batch_size,
+        seed,
+        settings.mode,
+        capacity=settings.capacity,
+        arrival=settings.arrival,
+        drift=wanted,
+    )
+
+
+def _solver_options(settings: Settings) -> dict[str, Any]:
+    if settings.selection.solver == "gbp-cs" and settings.selection.start != "mpinv":
+        return {"start": settings.selection.start}
+    return {}

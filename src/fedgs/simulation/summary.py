@@ -1,0 +1,120 @@
+"""What a run comes to: accuracies, rounds to the target, and how evenly the devices were used.
+
+Fairness of use: the rate of a device is its share of all iterations in which it was selected; its epochs are the
+samples it gave divided by those it has; Jain's index of the epochs, (Σx)² / (K Σx²), is 1 when all devices' data are
+used alike and 1/K when one device is used alone; the longest wait counts iterations without a turn.
+"""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgs import __version__
+from fedgs.config import Settings
+from fedgs.data import Federation
+from fedgs.files import write_text
+from fedgs.simulation.evaluate import Evaluation
+from fedgs.simulation.state import RunState
+
+LAST = 10
+
+
+def summarise(
+    settings: Settings, federation: Federation, state: RunState, timings: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any]:
+    """Return the summary of a run; everything but ``machine`` follows from the seed."""
+    tested = [line for line in state.metrics if "accuracy" in line]
+    best = max(tested, key=lambda line: line["accuracy"])
+    target = settings.eval.target
+    reached = next((line["round"] for line in tested if line["accuracy"] >= target), None)
+    trained = [line for line in state.metrics if line.get("divergence") is not None]
+    events: dict[str, int] = {}
+    for line in state.metrics:
+        for name, count in line.get("events", {}).items():
+            events[name] = events.get(name, 0) + count
+    use = usage(federation, state)
+    return {
+        "fedgs": __version__,
+        "data": federation.name,
+        "fingerprint": federation.fingerprint(),
+        "solver": settings.selection.solver,
+        "rounds": state.round,
+        "iterations": state.round * settings.training.iterations,
+        "accuracy": {
+            "final": tested[-1]["accuracy"],
+            "best": best["accuracy"],
+            "best_round": best["round"],
+            "last_10": float(np.mean([line["accuracy"] for line in tested[-LAST:]])),
+            "percentiles": tested[-1]["percentiles"],
+        },
+        "loss": {"final": tested[-1]["loss"], "least": min(line["loss"] for line in tested)},
+        "target": {"accuracy": target, "round": reached},
+        "divergence": float(np.mean([line["divergence"] for line in trained])) if trained else None,
+        "selection": {
+            "rate_min": float(use["rate"].min()),
+            "rate_max": float(use["rate"].max()),
+            "jain_of_epochs": jain(use["epochs"]),
+            "longest_wait": int(use["longest_wait"].max()),
+            "never_selected": int((use["selected"] == 0).sum()),
+        },
+        "events": events,
+        "machine": _machine(timings),
+    }
+
+
+def _machine(timings: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    at_ten = next((line["megabytes"] for line in timings if line["round"] == 10), None)
+    return {
+        "seconds": round(sum(line["seconds"] for line in timings), 2),
+        "waiting_for_selection": round(sum(line["waiting"] for line in timings), 2),
+        "megabytes_at_round_10": at_ten,
+        "megabytes_at_the_end": timings[-1]["megabytes"] if timings else None,
+    }
+
+
+def jain(values: NDArray[np.float64]) -> float:
+    """Return Jain's index of fairness; 1 when nobody had anything."""
+    squares = float(np.square(values).sum())
+    return float(values.sum() ** 2 / (len(values) * squares)) if squares else 1.0
+
+
+def usage(federation: Federation, state: RunState) -> dict[str, NDArray[Any]]:
+    """Return how each device was used: selected, rate, epochs, longest_wait."""
+    plan = state.plan
+    iterations = int(plan["streams"]["iteration"])
+    selected = np.asarray(plan["selected"], dtype=np.int64)
+    used = np.asarray(plan["streams"]["samples_used"], dtype=np.int64)
+    since = iterations - np.asarray(plan["last"], dtype=np.int64)
+    return {
+        "selected": selected,
+        "rate": selected / max(iterations, 1),
+        "epochs": used / federation.train.sizes,
+        "longest_wait": np.maximum(np.asarray(plan["longest_wait"], dtype=np.int64), since),
+    }
+
+
+def write_devices(path: Path, federation: Federation, state: RunState, tested: Evaluation) -> None:
+    """Write a CSV table with a row a device."""
+    use = usage(federation, state)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["device", "factory", "train_samples", "selected", "rate", "epochs", "longest_wait", "accuracy"])
+    for device, name in enumerate(federation.device_names):
+        writer.writerow(
+            [
+                name,
+                federation.factory_names[federation.factory_of[device]],
+                federation.train.sizes[device],
+                use["selected"][device],
+                f"{use['rate'][device]:.6f}",
+                f"{use['epochs'][device]:.4f}",
+                use["longest_wait"][device],
+                f"{tested.devices[device]:.6f}",
+            ]
+        )
+    write_text(path, text.getvalue())

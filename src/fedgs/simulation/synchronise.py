@@ -1,0 +1,71 @@
+"""The external synchronisation: the stations' models become the next global model.
+
+The paper (eq. external-aggr) takes the plain mean of all M stations, ω ← (1/M) Σ_m ω^m: summed in float64, factory by
+factory. A factory that made no step in the round sits it out: the mean is over the others. With several processes
+each adds up its own stations, and one all-reduce gives the sum.
+
+Any server rule of ``fedgs.algorithms`` can take the mean's place; every station counts as one sample.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgs.config import ServerSettings
+from fedgs.errors import MissingDependencyError
+from fedgs.simulation.layout import Layout
+from fedgs.simulation.world import World
+
+
+class Synchroniser:
+    """Applies the server rule of the settings."""
+
+    def __init__(self, settings: ServerSettings, layout: Layout, world: World | None = None) -> None:
+        self.layout, self.world = layout, world or World()
+        self._rule = None if settings.rule == "mean" else _server_rule(settings)
+
+    def begin(self, weights: Tensor) -> dict[str, Any]:
+        """Return what the rule remembers before the first round."""
+        if self._rule is None:
+            return {}
+        state: dict[str, Any] = self._rule.init(self.layout.named(weights))
+        return state
+
+    def update(
+        self, memory: dict[str, Any], weights: Tensor, stations: Tensor, trained: NDArray[np.bool_]
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Return the next global weights and what to remember.
+
+        ``stations`` are this process's, ``trained`` tells for all factories whether they made a step.
+        """
+        if not trained.any():
+            return weights, memory
+        if self._rule is None:
+            return self._mean(stations, trained), memory
+        everyone = self.world.gather_rows(stations, len(trained))
+        from fedgs.algorithms import Upload  # type: ignore[import-not-found,unused-ignore]
+
+        uploads = [Upload(self.layout.views(everyone[factory]), 1, {}) for factory in np.flatnonzero(trained).tolist()]
+        new, memory = self._rule.update(memory, self.layout.views(weights), uploads)
+        return self.layout.flatten(new, out=torch.empty_like(weights)), memory
+
+    def _mean(self, stations: Tensor, trained: NDArray[np.bool_]) -> Tensor:
+        total = torch.zeros(stations.shape[1], dtype=torch.float64, device=stations.device)
+        for row, factory in enumerate(self.world.shard(len(trained)).tolist()):
+            if trained[factory]:
+                total += stations[row]
+        self.world.add_up(total)
+        return (total / int(trained.sum())).float()
+
+
+def _server_rule(settings: ServerSettings) -> Any:
+    try:
+        from fedgs.algorithms import server_rule  # type: ignore[import-not-found,unused-ignore]
+    except ModuleNotFoundError:
+        raise MissingDependencyError(
+            f"server.rule={settings.rule!r} needs fedgs.algorithms, which is not part of this installation; use 'mean'"
+        ) from None
+    return server_rule(settings.rule, **settings.options)

@@ -1,0 +1,84 @@
+"""The processes of a run: one by default, or those ``torchrun`` started, with the factories shared out among them.
+
+Every rank makes the whole selection plan (it follows from the seed, so there is nothing to send), trains its own
+factories and tests its own part of the samples. They meet in two places only: the external synchronisation, one
+all-reduce of the sum of station models in float64, and the test results. Nothing here knows of models or data.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgs.errors import WorkerError
+
+
+@dataclass(frozen=True)
+class World:
+    """Which rank this process is, and how ranks exchange tensors."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the rank that writes files and speaks."""
+        return self.rank == 0
+
+    def mine(self, number: int) -> bool:
+        """Whether piece ``number`` of some work is this rank's."""
+        return number % self.size == self.rank
+
+    def shard(self, factories: int) -> NDArray[np.int64]:
+        """Return this rank's factories: consecutive, as even as can be; the first ranks have one more."""
+        return np.array_split(np.arange(factories), self.size)[self.rank]
+
+    def add_up(self, tensor: Tensor) -> None:
+        """Replace ``tensor`` on all ranks by the sum over ranks."""
+        if self.size > 1:
+            self._exchange(lambda: dist.all_reduce(tensor))
+
+    def gather_rows(self, mine: Tensor, factories: int) -> Tensor:
+        """Return the rows of all factories, (factories, …), from each rank's own."""
+        if self.size == 1:
+            return mine
+        rows = mine.new_zeros((factories, *mine.shape[1:]))
+        rows[torch.from_numpy(self.shard(factories))] = mine
+        # Summing with zeros is exact, and works for uneven shards with every backend.
+        self._exchange(lambda: dist.all_reduce(rows))
+        return rows
+
+    def wait(self) -> None:
+        """Wait until all ranks are here."""
+        if self.size > 1:
+            self._exchange(dist.barrier)
+
+    def _exchange(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise WorkerError(
+                f"rank {self.rank} of {self.size} has lost another rank ({reason[:120]}); the run goes on from its "
+                "last checkpoint with: fedgs resume RUN"
+            ) from None
+
+
+@contextmanager
+def join_world(device: torch.device) -> Iterator[World]:
+    """Join the processes that torchrun started; without torchrun, a world of one."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1 or not dist.is_available():
+        yield World()
+        return
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield World(dist.get_rank(), size)
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,62 @@
+"""Small federations that can be learnt in a second, and settings for them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from fedgs.config import Settings, load_settings
+from fedgs.data import DataSet, Federation, build_federation
+from fedgs.data.npz import save_npz
+
+SMALL = [
+    "federation.devices=12",
+    "federation.factories=3",
+    "selection.pick=3",
+    "selection.presample=1",
+    "training.model=compact",
+    "training.rounds=3",
+    "training.iterations=4",
+    "training.batch_size=5",
+    "training.learning_rate=0.1",
+    "checkpoint.every=1",
+    "data.min_samples=0",
+]
+
+
+def small_set(devices: int = 12, classes: int = 4, seed: int = 0, pixels: int = 8) -> DataSet:
+    """Noisy pictures of a bright bar whose place tells the class; devices prefer some classes."""
+    draws = np.random.default_rng(seed)
+    sizes = draws.integers(18, 31, devices)
+    labels, owners = [], []
+    for device, size in enumerate(sizes):
+        labels.append(draws.choice(classes, size, p=draws.dirichlet(np.full(classes, 0.7))))
+        owners.append(np.full(size, device))
+    label = np.concatenate(labels).astype(np.uint8)
+    images = draws.integers(0, 90, (len(label), pixels, pixels)).astype(np.uint8)
+    for row, kind in enumerate(label):
+        images[row, 2 * kind % pixels] += 150
+    return DataSet(
+        "bars",
+        images,
+        label,
+        np.concatenate(owners).astype(np.int32),
+        tuple(f"device-{device:02d}" for device in range(devices)),
+        tuple("abcdefgh"[:classes]),
+    )
+
+
+def small_federation(devices: int = 12, factories: int = 3, seed: int = 0) -> Federation:
+    return build_federation(small_set(devices, seed=seed), factories, seed=seed)
+
+
+def small_settings(*overrides: str) -> Settings:
+    return load_settings(overrides=[*SMALL, *overrides])
+
+
+def small_config(folder: Path, *overrides: str) -> list[str]:
+    """Write the small data set and return the --set options of a run on it."""
+    data = folder / "bars.npz"
+    if not data.exists():
+        save_npz(small_set(), data)
+    options = [*SMALL, f"data.name='{data}'", *overrides]
+    return [part for option in options for part in ("--set", option)]

@@ -1,0 +1,124 @@
+"""The fast path equals the slow one, and both are the mathematics of the paper."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from fedgs.config import TrainingSettings
+from fedgs.errors import ConfigError
+from fedgs.models import build_model
+from fedgs.simulation.engine import make_engine
+from fedgs.simulation.fused import FusedEngine
+from fedgs.simulation.images import ImageStore
+from fedgs.simulation.layout import Layout
+from fedgs.simulation.per_device import PerDeviceEngine
+from fedgs.simulation.round_plan import RoundPlan
+from fedgs.simulation.selection_plan import SelectionPlan
+from tests.simulation.small import small_federation, small_settings
+
+FEDERATION = small_federation()
+STORE = ImageStore(FEDERATION, torch.device("cpu"))
+MODEL = build_model("compact", 4, (8, 8))
+LAYOUT = Layout.of(MODEL)
+WEIGHTS = LAYOUT.flatten(dict(MODEL.named_parameters()))
+RATES = np.linspace(0.1, 0.05, 4)
+
+
+def plan(unequal: bool) -> RoundPlan:
+    whole = SelectionPlan(FEDERATION, small_settings()).next_round()
+    if not unequal:
+        assert whole.full
+        return whole
+    sizes = np.random.default_rng(5).integers(0, 6, whole.sizes.shape).astype(np.int32)
+    sizes[1, 2] = 0  # a factory without anybody
+    sizes[2, 0] = [1, 5, 2]
+    return RoundPlan(1, whole.devices, whole.samples, sizes, whole.divergence)
+
+
+@pytest.mark.parametrize("unequal", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("name", ["compact", "paper"])
+def test_fused_equals_per_device(unequal: bool, momentum: float, name: str) -> None:
+    model = build_model(name, 4, (8, 8))
+    weights = Layout.of(model).flatten(dict(model.named_parameters()))
+    schedule = plan(unequal)
+    # With large steps of a large network one unit at the edge of its rectifier tells rounding errors apart.
+    rates = RATES if name == "compact" else 0.1 * RATES
+    slow, fast = PerDeviceEngine(model, STORE, momentum), FusedEngine(model, STORE, momentum)
+    expected = slow.train_round(weights, schedule, rates)
+    found = fast.train_round(weights, schedule, rates)
+    assert not torch.allclose(expected.stations, weights.expand_as(expected.stations), atol=1e-4)
+    torch.testing.assert_close(found.stations, expected.stations, rtol=1e-4, atol=3e-6)
+    np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-4)
+    assert np.array_equal(np.isnan(found.losses), schedule.totals == 0)
+    if momentum:
+        assert found.momentum is not None
+        assert expected.momentum is not None
+        torch.testing.assert_close(found.momentum, expected.momentum, rtol=1e-3, atol=1e-4)
+        further = fast.train_round(weights, schedule, rates, found.momentum)
+        expected = slow.train_round(weights, schedule, rates, expected.momentum)
+        torch.testing.assert_close(further.stations, expected.stations, rtol=1e-3, atol=1e-4)
+    fast.close()
+
+
+def test_one_internal_synchronisation_is_one_sgd_step_on_the_union() -> None:
+    schedule = plan(unequal=True)
+    one = RoundPlan(1, schedule.devices[2:3], schedule.samples[2:3], schedule.sizes[2:3], schedule.divergence[2:3])
+    result = PerDeviceEngine(MODEL, STORE).train_round(WEIGHTS, one, np.array([0.5]))
+    samples = one.union(0, 0)
+    assert len(samples) == 1 + 5 + 2
+    model = copy.deepcopy(MODEL)
+    images = torch.from_numpy(FEDERATION.images[samples]).float()[:, None] / 255
+    loss = cross_entropy(model(images), torch.from_numpy(FEDERATION.labels[samples].astype(np.int64)))
+    loss.backward()
+    torch.optim.SGD(model.parameters(), lr=0.5).step()
+    expected = LAYOUT.flatten(dict(model.named_parameters()))
+    torch.testing.assert_close(result.stations[0], expected, rtol=1e-5, atol=1e-6)
+    assert result.losses[0, 0] == pytest.approx(float(loss.detach()), rel=1e-5)
+
+
+def test_a_union_holds_the_counting_parts_of_the_batches() -> None:
+    samples = np.array([[[[1, 2, 3], [4, 5, 6]]]], np.int32)
+    one = RoundPlan(1, np.zeros((1, 1, 2), np.int32), samples, np.array([[[2, 1]]], np.int32), np.zeros((1, 1)))
+    assert one.union(0, 0).tolist() == [1, 2, 4]
+    assert one.totals.tolist() == [[3]]
+    assert not one.full
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_the_number_of_threads_changes_no_bit(threads: int) -> None:
+    schedule = plan(unequal=False)
+    inside = torch.get_num_threads()
+    engine = FusedEngine(MODEL, STORE, threads=threads)
+    found = engine.train_round(WEIGHTS, schedule, RATES).stations
+    engine.close()
+    reference = FusedEngine(MODEL, STORE, threads=3).train_round(WEIGHTS, schedule, RATES).stations
+    assert torch.equal(found, reference)
+    assert torch.get_num_threads() == inside
+
+
+def test_engines_leave_their_input_alone_and_report_every_iteration() -> None:
+    before = WEIGHTS.clone()
+    ticks: list[float] = []
+    for engine in (FusedEngine(MODEL, STORE), PerDeviceEngine(MODEL, STORE)):
+        ticks.clear()
+        engine.train_round(WEIGHTS, plan(unequal=False), RATES, tick=ticks.append)
+        assert sum(ticks) == pytest.approx(4)
+        assert torch.equal(WEIGHTS, before)
+        engine.close()
+
+
+def test_a_cuda_graph_without_a_gpu_is_refused() -> None:
+    with pytest.raises(ConfigError, match="needs --device cuda"):
+        make_engine(MODEL, STORE, TrainingSettings(engine="graph"))
+
+
+def test_images_are_scaled_to_one_and_channels_last() -> None:
+    images, labels = STORE.batch(np.array([3, 0]))
+    assert images.shape == (2, 1, 8, 8)
+    assert labels.tolist() == FEDERATION.labels[[3, 0]].tolist()
+    assert np.allclose(images[0, 0].numpy() * 255, FEDERATION.images[3])
+    assert images.is_contiguous(memory_format=torch.channels_last)

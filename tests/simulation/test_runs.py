@@ -1,0 +1,155 @@
+"""Runs as a user starts them: real processes, real folders, real kills."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.simulation.small import small_config
+
+ENVIRONMENT = {**os.environ, "COLUMNS": "200"}
+
+
+def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "fedgs", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=cwd, env=ENVIRONMENT)
+
+
+def fedgs(*arguments: str, cwd: Path) -> tuple[int, str, str]:
+    process = start(*arguments, cwd=cwd)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def results(folder: Path) -> tuple[bytes, bytes, dict[str, object]]:
+    summary = json.loads((folder / "summary.json").read_text())
+    summary.pop("machine")
+    return (folder / "metrics.jsonl").read_bytes(), (folder / "model.safetensors").read_bytes(), summary
+
+
+def test_killed_runs_end_like_uninterrupted_ones(tmp_path: Path) -> None:
+    """SIGKILL at random moments, also in mid-round, until the run is through: the same bytes come out."""
+    options = small_config(
+        tmp_path, "training.rounds=24", "training.iterations=30", "checkpoint.every=3", "training.momentum=0.5",
+        "eval.ema=0.5", "dynamics.leave=0.02",
+    )  # fmt: skip
+    code, out, err = fedgs("run", *options, "--out", "whole", "--device", "cpu", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert "accuracy" in out
+    draws = np.random.default_rng(0)
+    folder = tmp_path / "killed"
+    process = start("run", *options, "--out", "killed", "--device", "cpu", cwd=tmp_path)
+    kills, seen = 0, 0
+    for _ in range(9):
+        deadline = time.monotonic() + 60
+        # Kill it a random moment after it got somewhere; the first time right after its folder appeared.
+        while process.poll() is None and time.monotonic() < deadline:
+            if kills == 0 and folder.exists():
+                break
+            lines = (folder / "metrics.jsonl").read_bytes().count(b"\n") if (folder / "metrics.jsonl").exists() else 0
+            if lines > seen + 5:
+                seen = lines
+                time.sleep(draws.uniform(0, 0.15))
+                break
+            time.sleep(0.01)
+        if process.poll() is None and kills < 4:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.communicate()
+        if (folder / "summary.json").exists():
+            break
+        process = start("resume", "killed", "--device", "cpu", cwd=tmp_path)
+    assert kills >= 3
+    assert results(folder) == results(tmp_path / "whole")
+    rounds = [json.loads(line)["round"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert rounds == list(range(25))
+    code, out, err = fedgs("resume", "killed", cwd=tmp_path)
+    assert (code, out, err) == (0, "killed: is finished, there is nothing left to do\n", "")
+
+
+def test_a_run_leaves_its_folder_and_compares(tmp_path: Path) -> None:
+    options = small_config(tmp_path, "beside=['selection.solver=random']")
+    code, out, err = fedgs("run", *options, "--out", "runs/a", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert "runs/a/comparison.png" in out
+    for name in ("config.json", "metrics.jsonl", "timings.jsonl", "summary.json", "devices.csv", "model.safetensors",
+                 "learning.png", "divergence.png", "selection.png", "comparison.png"):  # fmt: skip
+        assert (tmp_path / "runs/a" / name).stat().st_size > 0, name
+    other = json.loads((tmp_path / "runs/a-random/config.json").read_text())
+    assert other["selection"]["solver"] == "random"
+    code, out, err = fedgs("compare", "runs/a", "runs/a-random", "--out", "both.png", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert "a-random" in out
+    assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
+    # The resolved settings of a run are a config themselves, and give the same run.
+    code, out, err = fedgs("run", "runs/a/config.json", "--set", "beside=[]", "--out", "again", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert results(tmp_path / "again") == results(tmp_path / "runs/a")
+    # A damaged newest checkpoint costs a line and a round, not the run.
+    (tmp_path / "again/summary.json").unlink()
+    newest = sorted((tmp_path / "again/checkpoints").iterdir())[-1]
+    (newest / "state.safetensors").write_bytes(b"torn")
+    code, out, err = fedgs("resume", "again", cwd=tmp_path)
+    assert code == 0
+    assert err.count("\n") == 1
+    assert "round-000003: torn" in err
+    assert results(tmp_path / "again") == results(tmp_path / "runs/a")
+
+
+def test_a_loss_that_explodes_keeps_the_last_good_round(tmp_path: Path) -> None:
+    options = small_config(tmp_path, "training.learning_rate=1e18", "checkpoint.every=50")
+    code, _, err = fedgs("run", *options, "--out", "wild", cwd=tmp_path)
+    assert code == 2
+    assert err.startswith("fedgs: error: round ")
+    assert "factory-0" in err
+    assert "learning rate 1e+18" in err
+    assert err.count("\n") == 1
+    assert (tmp_path / "wild/checkpoints/round-000000/state.json").exists()
+    assert not (tmp_path / "wild/summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--preset", "slow"], "there is no such preset; choose quick or paper"),
+        (["run", "nowhere.toml"], "nowhere.toml: no such file"),
+        (["run", "--device", "tpu"], "choose auto, cpu or cuda"),
+        (["run", "--set", "federation.factories=500"], "is more than devices"),
+        (["run", "--set", "data.name=nowhere"], "data.name='nowhere': no such file or folder"),
+        (["run", "--set", "training.engine=graph", "--device", "cpu"], "needs --device cuda"),
+        (["run", "--set", "training.round=3"], "did you mean rounds?"),
+        (["run", "--set", "dynamics.trace=nowhere.csv"], "nowhere.csv: the trace cannot be read"),
+        (["run", "--out", "there"], "there: exists already"),
+        (["run", "--out", "file/run"], "cannot be made a folder"),
+        (["resume", "nowhere"], "nowhere: is not the folder of a run"),
+        (["compare", "there"], "there: is not the folder of a run"),
+    ],
+)
+def test_what_a_user_gets_wrong_is_one_line(
+    tmp_path: Path,
+    arguments: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from fedgs.cli import main
+
+    (tmp_path / "there").mkdir()
+    (tmp_path / "file").write_text("")
+    monkeypatch.chdir(tmp_path)
+    options = small_config(tmp_path) if arguments[0] == "run" and "--preset" not in arguments else []
+    monkeypatch.setattr(sys, "argv", ["fedgs", *arguments[:1], *options, *arguments[1:]])
+    with pytest.raises(SystemExit) as exit_code:
+        main()
+    assert exit_code.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("fedgs: error: ")
+    assert error.count("\n") == 1
+    assert words in error

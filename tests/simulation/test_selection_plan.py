@@ -1,0 +1,130 @@
+import json
+
+import numpy as np
+import pytest
+
+from fedgs.config import Settings
+from fedgs.errors import DataError
+from fedgs.experiments.instances import draw_instances
+from fedgs.selection import solve
+from fedgs.simulation.round_plan import RoundPlan
+from fedgs.simulation.run_ahead import RunAhead
+from fedgs.simulation.selection_plan import SelectionPlan
+from tests.simulation.small import small_federation, small_settings
+
+FEDERATION = small_federation()
+
+
+def same(one: RoundPlan, other: RoundPlan) -> bool:
+    arrays = ("devices", "samples", "sizes", "divergence")
+    return all(np.array_equal(getattr(one, a), getattr(other, a), equal_nan=a == "divergence") for a in arrays)
+
+
+@pytest.mark.parametrize("solver", ["gbp-cs", "random", "exact"])
+def test_a_plan_selects_what_the_paper_says(solver: str) -> None:
+    settings = small_settings(f"selection.solver={solver}")
+    plan = SelectionPlan(FEDERATION, settings).next_round()
+    assert plan.devices.shape == (4, 3, 3)
+    seen: set[int] = set()
+    target = FEDERATION.p_real()
+    for row in range(4):
+        for factory in range(3):
+            devices = plan.devices[row, factory]
+            assert len(set(devices.tolist())) == 3
+            assert set(devices.tolist()) <= set(FEDERATION.devices_of(factory).tolist())
+            for place, device in enumerate(devices):
+                assert set(plan.samples[row, factory, place].tolist()) <= set(FEDERATION.train_indices(int(device)))
+            samples = plan.union(row, factory)
+            counts = np.bincount(FEDERATION.labels[samples], minlength=4)
+            assert plan.divergence[row, factory] == pytest.approx(np.linalg.norm(counts / 15 - target))
+            seen |= set(devices.tolist())
+    assert plan.trained.all()
+    assert len(seen) > 9
+
+
+def test_the_first_iteration_is_the_instance_that_benchmarks_use() -> None:
+    settings = small_settings("selection.solver=exact")
+    plan = SelectionPlan(FEDERATION, settings).next_round()
+    for factory, problem in enumerate(draw_instances(FEDERATION, settings, 3)):
+        assert plan.divergence[0, factory] == pytest.approx(solve(problem, "exact").divergence)
+
+
+def test_batches_wait_until_they_are_used() -> None:
+    """Sticky streams: what a device trains on next does not depend on how long it waited."""
+    plan = SelectionPlan(FEDERATION, small_settings("training.iterations=12")).next_round()
+    for device in range(len(FEDERATION)):
+        mine = plan.samples[plan.devices == device].ravel()
+        size = FEDERATION.train.sizes[device]
+        assert len(np.unique(mine[:size])) == min(size, len(mine))
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+def test_running_ahead_changes_nothing(depth: int) -> None:
+    settings = small_settings()
+    plain = SelectionPlan(FEDERATION, settings)
+    expected = [plain.next_round() for _ in range(5)]
+    with RunAhead(SelectionPlan(FEDERATION, settings), 5, depth) as ahead:
+        found = list(ahead)
+    assert [plan.round for plan in found] == [1, 2, 3, 4, 5]
+    assert all(same(one, other) for one, other in zip(found, expected, strict=True))
+    assert found[1].state == expected[1].state
+
+
+def test_leaving_early_ends_the_thread_and_errors_come_through() -> None:
+    class Broken(SelectionPlan):
+        def next_round(self) -> RoundPlan:
+            raise DataError("nothing to select")
+
+    with RunAhead(SelectionPlan(FEDERATION, small_settings()), 1000, 2) as ahead:
+        next(iter(ahead))
+    assert not ahead._thread.is_alive()
+    with RunAhead(Broken(FEDERATION, small_settings()), 2, 2) as broken, pytest.raises(DataError, match="nothing"):
+        next(iter(broken))
+
+
+@pytest.mark.parametrize("options", [(), ("selection.fairness=5.0", "selection.presample=0"), ("streams.mode=buffer",)])
+def test_a_plan_goes_on_from_its_state(options: tuple[str, ...]) -> None:
+    settings = small_settings(*options)
+    plan = SelectionPlan(FEDERATION, settings)
+    first = plan.next_round()
+    expected = plan.next_round()
+    other = SelectionPlan(FEDERATION, settings)
+    other.load_state(json.loads(json.dumps(first.state)))
+    found = other.next_round()
+    assert same(found, expected)
+    assert found.state == expected.state
+
+
+def test_counters() -> None:
+    plan = SelectionPlan(FEDERATION, small_settings())
+    rounds = [plan.next_round() for _ in range(3)]
+    devices = np.concatenate([r.devices for r in rounds])
+    assert plan.selected.tolist() == [int((devices == k).sum()) for k in range(12)]
+    for device in range(12):
+        turns = np.flatnonzero((devices == device).any(axis=(1, 2))) + 1
+        waits = np.diff(np.concatenate([[0], turns]))
+        assert plan.longest_wait[device] == (waits.max() if len(waits) else 0)
+
+
+def test_fairness_uses_devices_in_proportion_to_their_data() -> None:
+    def jain(settings: Settings) -> float:
+        plan = SelectionPlan(FEDERATION, settings)
+        for _ in range(10):
+            plan.next_round()
+        epochs = plan.streams.samples_used / FEDERATION.train.sizes
+        return float(epochs.sum() ** 2 / (len(epochs) * (epochs**2).sum()))
+
+    common = ("selection.presample=0", "training.iterations=20", "selection.pick=2")
+    plain = jain(small_settings(*common))
+    fair = jain(small_settings(*common, "selection.fairness=50.0"))
+    assert fair > 0.99
+    assert fair > plain + 0.02
+
+
+def test_more_picks_than_devices_need_a_cap() -> None:
+    with pytest.raises(DataError, match="smallest factory"):
+        SelectionPlan(small_federation(12, 5), small_settings("federation.factories=4"))
+    capped = SelectionPlan(FEDERATION, small_settings("selection.pick=9", "selection.cap=true")).next_round()
+    assert (capped.devices[0, 0] >= 0).sum() == 4
+    assert (capped.sizes.sum(axis=2) == 20).all()
+    assert not capped.full

@@ -1,0 +1,136 @@
+import numpy as np
+import pytest
+import torch
+
+from fedgs.config import ServerSettings, TrainingSettings
+from fedgs.errors import DeviceError, TrainingError
+from fedgs.models import build_model
+from fedgs.simulation.evaluate import Evaluator
+from fedgs.simulation.images import ImageStore
+from fedgs.simulation.layout import Layout
+from fedgs.simulation.schedule import learning_rates
+from fedgs.simulation.simulator import Simulator, pick_device
+from fedgs.simulation.state import RunState
+from fedgs.simulation.synchronise import Synchroniser
+from tests.simulation.small import small_federation, small_settings
+
+FEDERATION = small_federation()
+
+
+def run(*options: str, ahead: int = 3) -> tuple[RunState, Simulator]:
+    with Simulator(small_settings(*options), FEDERATION, ahead=ahead) as simulator:
+        state = simulator.begin()
+        for following in simulator.rounds(state):
+            state = following
+    return state, simulator
+
+
+def test_a_small_run_learns() -> None:
+    state, _ = run("training.rounds=12", "training.iterations=8", "training.learning_rate=0.3")
+    first, last = state.metrics[0], state.metrics[-1]
+    assert first["round"] == 0
+    assert first["accuracy"] < 0.6
+    assert last["accuracy"] > 0.95
+    assert last["loss"] < 0.5 * first["loss"]
+    assert [line["round"] for line in state.metrics] == list(range(13))
+
+
+def test_the_same_seed_gives_the_same_bits() -> None:
+    one, _ = run()
+    other, _ = run(ahead=1)
+    different, _ = run("seed=1")
+    assert torch.equal(one.weights, other.weights)
+    assert one.metrics == other.metrics
+    assert one.plan == other.plan
+    assert one.metrics != different.metrics
+
+
+def test_the_whole_run_equals_the_oracles() -> None:
+    fast, _ = run("training.rounds=5")
+    slow, _ = run("training.rounds=5", "training.engine=per-device")
+    torch.testing.assert_close(fast.weights, slow.weights, rtol=1e-4, atol=1e-5)
+    for one, other in zip(fast.metrics, slow.metrics, strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+
+
+def test_rounds_are_functions_of_the_state() -> None:
+    """Going on from the state after round 1 gives what an uninterrupted run gives."""
+    settings = small_settings("training.momentum=0.5", "eval.ema=0.8")
+    with Simulator(settings, FEDERATION) as simulator:
+        states = [simulator.begin()]
+        states += list(simulator.rounds(states[0]))
+    with Simulator(settings, FEDERATION) as other:
+        again = list(other.rounds(states[1]))
+    assert [state.round for state in again] == [2, 3]
+    assert torch.equal(again[-1].weights, states[-1].weights)
+    assert again[-1].momentum is not None
+    assert states[-1].momentum is not None
+    assert torch.equal(again[-1].momentum, states[-1].momentum)
+    assert again[-1].metrics == states[-1].metrics
+
+
+def test_external_synchronisation_is_the_uniform_mean_of_those_who_trained() -> None:
+    layout = Layout(("w",), (torch.Size([2]),))
+    synchroniser = Synchroniser(ServerSettings(), layout)
+    stations = torch.tensor([[1.0, 2.0], [3.0, 4.0], [8.0, 0.0]])
+    old = torch.zeros(2)
+    everyone, nobody = np.array([True, True, True]), np.zeros(3, bool)
+    assert synchroniser.update({}, old, stations, everyone)[0].tolist() == [4.0, 2.0]
+    assert synchroniser.update({}, old, stations, np.array([True, False, True]))[0].tolist() == [4.5, 1.0]
+    assert synchroniser.update({}, old, stations, nobody)[0] is old
+
+
+def test_evaluation_by_hand() -> None:
+    """A network whose last bias favours one class gets exactly the samples of that class right."""
+    model = build_model("compact", 4, (8, 8))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+        model.get_parameter("dense2.bias")[2] = 1.0
+    layout = Layout.of(model)
+    store = ImageStore(FEDERATION, torch.device("cpu"))
+    evaluator = Evaluator(model, FEDERATION, store)
+    found = evaluator.evaluate(layout.flatten(dict(model.named_parameters())))
+    labels = FEDERATION.labels[FEDERATION.test.flat]
+    shares = np.array([(FEDERATION.test_labels(k) == 2).mean() for k in range(12)])
+    assert found.accuracy == pytest.approx((labels == 2).mean())
+    right, wrong = np.log(np.e + 3) - 1, np.log(np.e + 3)
+    assert found.loss == pytest.approx(np.where(labels == 2, right, wrong).mean(), rel=1e-5)
+    assert found.devices.tolist() == shares.tolist()
+    assert found.percentiles == pytest.approx(tuple(np.percentile(shares, [10, 50, 90])))
+    mine = np.concatenate([FEDERATION.test_labels(int(k)) for k in FEDERATION.devices_of(1)])
+    assert found.factories[1] == pytest.approx((mine == 2).mean())
+
+
+def test_a_loss_that_is_no_number_names_factory_iteration_and_rate() -> None:
+    with pytest.raises(TrainingError, match=r"factory 'factory-0\d' .* iteration \d+ \(learning rate 1e\+20\)"):
+        run("training.learning_rate=1e20")
+
+
+def test_evaluation_comes_every_so_many_rounds_and_at_the_end() -> None:
+    state, _ = run("training.rounds=5", "eval.every=2")
+    assert [line["round"] for line in state.metrics if "accuracy" in line] == [0, 2, 4, 5]
+
+
+def test_schedules() -> None:
+    common = {"learning_rate": 0.8, "iterations": 4, "rounds": 10}
+    constant = TrainingSettings.model_validate(common)
+    assert learning_rates(constant, 7).tolist() == [0.8] * 4
+    step = TrainingSettings.model_validate({**common, "schedule": {"kind": "step", "every": 3, "factor": 0.5}})
+    assert [learning_rates(step, r)[0] for r in (1, 3, 4, 7)] == [0.8, 0.8, 0.4, 0.2]
+    cosine = TrainingSettings.model_validate({**common, "schedule": {"kind": "cosine", "floor": 0.5}})
+    assert learning_rates(cosine, 1)[0] == pytest.approx(0.8)
+    assert learning_rates(cosine, 6)[0] == pytest.approx(0.6)
+    warm = TrainingSettings.model_validate({**common, "schedule": {"warmup": 2.0}})
+    assert learning_rates(warm, 1).tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert learning_rates(warm, 3).tolist() == [0.8] * 4
+
+
+def test_devices() -> None:
+    assert pick_device("cpu") == torch.device("cpu")
+    with pytest.raises(DeviceError, match="choose auto, cpu or cuda"):
+        pick_device("tpu")
+    if not torch.cuda.is_available():
+        assert pick_device("auto") == torch.device("cpu")
+        with pytest.raises(DeviceError, match="no CUDA GPU"):
+            pick_device("cuda")
