@@ -97,8 +97,8 @@ class TrainingSettings(Section):
     learning_rate: float = Field(0.01, gt=0, description="of one SGD step (η)")
     momentum: float = Field(0.0, ge=0, lt=1, description="of the stations' SGD; the paper has none")
     schedule: ScheduleSettings = ScheduleSettings()
-    engine: Literal["auto", "fused", "per-device", "graph"] = Field(
-        "auto", description="fused: one step on the union batch; per-device: the slow oracle; graph: CUDA graph"
+    engine: Literal["auto", "fused", "per-device", "graph", "stacked"] = Field(
+        "auto", description="fused: one step on the union batch; per-device: the slow oracle; graph, stacked: for GPUs"
     )
     precision: Literal["float32", "tf32", "bfloat16"] = Field(
         "tf32", description="of matrix products on a GPU; processors always compute in float32"
