@@ -1,6 +1,8 @@
 """``fedgs run`` and ``fedgs resume``: simulate, with a live display, and leave a folder with all that came out."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,7 +75,7 @@ def _carry_out(jobs: "list[tuple[Path, Settings]]", device_name: str, new: bool)
     from fedgs.simulation.world import join_world
 
     device = pick_device(device_name)
-    with join_world(device) as world:
+    with join_world(device) as world, _one_voice(world.first):
         federation: Federation | None = None
         if new and world.first:
             for folder, settings in jobs:
@@ -97,6 +99,21 @@ def _carry_out(jobs: "list[tuple[Path, Settings]]", device_name: str, new: bool)
             from fedgs.cli.compare import compare_folders
 
             compare_folders([folder for folder, _ in jobs], jobs[0][0] / "comparison.png")
+
+
+@contextmanager
+def _one_voice(speaks: bool) -> Iterator[None]:
+    """Let only one process say what is wrong with the settings or the data: all find the same."""
+    from fedgs.errors import FedgsError, WorkerError
+
+    try:
+        yield
+    except WorkerError:
+        raise  # the one that speaks may be the one that was lost
+    except FedgsError:
+        if speaks:
+            raise
+        raise typer.Exit(2) from None
 
 
 def _data(settings: "Settings") -> tuple[Any, ...]:

@@ -65,7 +65,7 @@ def make_engine(model: nn.Module, store: ImageStore, settings: TrainingSettings)
     on_gpu = store.device.type == "cuda"
     name = settings.engine if settings.engine != "auto" else ("graph" if on_gpu else "fused")
     if name == "per-device":
-        return PerDeviceEngine(model, store, settings.momentum)
+        return PerDeviceEngine(model, store, settings.momentum, precision=settings.precision)
     if name == "fused":
         return FusedEngine(model, store, settings.momentum, precision=settings.precision)
     if not on_gpu:
