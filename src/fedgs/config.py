@@ -64,6 +64,11 @@ class SelectionSettings(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
+        # Imported here, because it loads the compiler, which settings alone do not need.
+        from fedgs.selection.solve import SOLVERS, suggestion
+
+        if self.solver != "auto" and self.solver not in SOLVERS:
+            raise ImpossibleError("solver", f"is not a solver; {suggestion(self.solver)}")
         if self.presample > self.pick:
             raise ImpossibleError(
                 "presample",
@@ -92,8 +97,8 @@ class TrainingSettings(Section):
     learning_rate: float = Field(0.01, gt=0, description="of one SGD step (η)")
     momentum: float = Field(0.0, ge=0, lt=1, description="of the stations' SGD; the paper has none")
     schedule: ScheduleSettings = ScheduleSettings()
-    engine: Literal["auto", "fused", "per-device", "graph"] = Field(
-        "auto", description="fused: one step on the union batch; per-device: the slow oracle; graph: CUDA graph"
+    engine: Literal["auto", "fused", "per-device", "graph", "stacked"] = Field(
+        "auto", description="fused: one step on the union batch; per-device: the slow oracle; graph, stacked: for GPUs"
     )
     precision: Literal["float32", "tf32", "bfloat16"] = Field(
         "tf32", description="of matrix products on a GPU; processors always compute in float32"
@@ -320,10 +325,13 @@ def _one_line(error: ErrorDetails, values: Mapping[str, Any], source: str, origi
         problem = cause.reason
     elif error["type"] == "extra_forbidden":
         problem = _unknown_key(path)
+    elif error["type"] == "model_type":
+        problem = "is not possible: input should be a section"
     else:
         problem = f"is not possible: {error['msg'][0].lower()}{error['msg'][1:]}"
     key = ".".join(path)
-    return f"{origin.get(key, source)}: {key}={_shown(_look_up(path, values))} {problem}"
+    where = next((shown for name, shown in origin.items() if f"{name}.".startswith(f"{key}.")), source)
+    return f"{where}: {key}={_shown(_look_up(path, values))} {problem}"
 
 
 def _unknown_key(path: Sequence[str]) -> str:

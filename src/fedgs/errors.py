@@ -42,6 +42,10 @@ class DownloadError(FedgsError, OSError):
     """A file cannot be fetched from the network, or what came is not what was asked for."""
 
 
+class AlgorithmError(FedgsError, ValueError):
+    """A learning rule does not exist, does not take an option, or cannot take what was uploaded to it."""
+
+
 class DeviceError(FedgsError, RuntimeError):
     """A GPU was asked for and is not there, or its memory does not suffice."""
 

@@ -11,17 +11,23 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"{path}: cannot be made a folder ({error.strerror}); choose another with --out") from None
+        raise OutputError(f"{path}: cannot make this folder ({error.strerror}); choose another") from None
     if not os.access(path, os.W_OK):
-        raise OutputError(f"{path}: no permission to write there; choose another folder with --out")
+        raise OutputError(f"{path}: no permission to write there; choose another folder")
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> Path:
     """Write a text file in one step."""
+    return write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    """Write a file in one step."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content)
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
+    return path

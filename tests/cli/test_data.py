@@ -65,11 +65,14 @@ def test_inspect_a_file(file: Path, fedgs: Run) -> None:
     done = fedgs("inspect", file)
     assert done.returncode == 0, done.stderr
     rows = {tuple(cell.strip() for cell in line.split("│")[1:4]) for line in done.stdout.splitlines()}
-    assert ("0", "3", "50.00%") in rows
-    assert ("z", "1", "16.67%") in rows
-    assert ("b", "0", "0.00%") in rows
+    assert ("0", "3", "0.5") in rows
+    assert ("z", "1", "0.166667") in rows
+    assert ("b", "0", "0.0") in rows
     assert ("samples", "6") in {row[:2] for row in rows}
-    assert ("samples per owner", "2 … 3 … 4 (least, median, most)") in {row[:2] for row in rows}
+    assert "contact_sheet.png" not in done.stdout
+    done = fedgs("inspect", file, "--out", file.parent / "pictures")
+    assert "contact_sheet.png" in done.stdout
+    assert (file.parent / "pictures" / "contact_sheet.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_convert(file: Path, tmp_path: Path, fedgs: Run) -> None:

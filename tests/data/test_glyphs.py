@@ -189,7 +189,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
     monkeypatch.setenv("FEDGS_DATA", str(blocked))
-    with pytest.raises(OutputError, match="cache=False") as caught:
+    with pytest.raises(OutputError, match="FEDGS_DATA names another folder") as caught:
         load_glyphs(devices=1, samples_per_device=1)
     assert str(blocked) in str(caught.value)
     assert isinstance(caught.value, FedgsError)

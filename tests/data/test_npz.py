@@ -34,7 +34,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_files_that_are_something_else(tmp_path: Path) -> None:
     file = tmp_path / "a.npz"
-    with pytest.raises(InputFileError, match=r"a.npz: not a readable .npz file \(No such file or directory\)"):
+    with pytest.raises(InputFileError, match=r"a.npz: no such file"):
         load_npz(file)
     file.write_bytes(b"text")
     with pytest.raises(InputFileError, match=r"a.npz: not a readable .npz file"):

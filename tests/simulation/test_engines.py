@@ -17,6 +17,7 @@ from fedgs.simulation.layout import Layout
 from fedgs.simulation.per_device import PerDeviceEngine
 from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.selection_plan import SelectionPlan
+from fedgs.simulation.stacked import StackedEngine
 from tests.simulation.small import small_federation, small_settings
 
 FEDERATION = small_federation()
@@ -122,3 +123,25 @@ def test_images_are_scaled_to_one_and_channels_last() -> None:
     assert labels.tolist() == FEDERATION.labels[[3, 0]].tolist()
     assert np.allclose(images[0, 0].numpy() * 255, FEDERATION.images[3])
     assert images.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("unequal", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_stacked_equals_per_device(unequal: bool, momentum: float) -> None:
+    """The written-out forward and backward pass, with the plain pieces that the GPU kernels stand for."""
+    model = build_model("paper", 4, (8, 8))
+    weights = Layout.of(model).flatten(dict(model.named_parameters()))
+    schedule = plan(unequal)
+    expected = PerDeviceEngine(model, STORE, momentum).train_round(weights, schedule, 0.1 * RATES)
+    found = StackedEngine(model, STORE, momentum, precision="float32").train_round(weights, schedule, 0.1 * RATES)
+    torch.testing.assert_close(found.stations, expected.stations, rtol=1e-4, atol=3e-6)
+    np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-4)
+    if momentum:
+        assert found.momentum is not None
+        assert expected.momentum is not None
+        torch.testing.assert_close(found.momentum, expected.momentum, rtol=1e-3, atol=1e-4)
+
+
+def test_stacked_is_for_the_papers_network_only() -> None:
+    with pytest.raises(ConfigError, match="'stacked' is for the paper's CNN"):
+        make_engine(MODEL, STORE, TrainingSettings(engine="stacked"))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedgs.errors import DataError, FedgsError, InputFileError, MissingDependencyError
+from fedgs.errors import DataError, FedgsError, InputFileError
 
 if TYPE_CHECKING:
     from fedgs.data import DataSet
@@ -95,11 +94,23 @@ def inspect(
     leaf_compat: CompatOption = False,
     invert: InvertOption = False,
 ) -> None:
-    """Print what a data set holds; with --out also draw it."""
-    dataset = _resolve(what, _layout(layout), leaf_compat, invert)
-    _print_tables(dataset)
-    if out is not None:
-        _room("fedgs.report.data_figures").inspect(dataset, out)
+    """Print what a data set holds and how heterogeneous it is; with --out also draw it."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedgs.data import load_dataset
+    from fedgs.report.data_figures import inspect as describe
+
+    dataset = load_dataset(what, layout=_layout(layout), leaf_compat=leaf_compat, invert=invert, progress=True)
+    inspection = describe(dataset, out)
+    console = Console()
+    for content in inspection.tables:
+        table = Table(*content.columns, title=content.title)
+        for row in content.rows:
+            table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
+        console.print(table)
+    if inspection.files:
+        typer.echo(f"{out}/: " + ", ".join(path.name for path in inspection.files.values()))
 
 
 @app.command("list")
@@ -137,15 +148,6 @@ def list_sets(
         raise InputFileError(f"{len(broken)} of {len(names)} sets broken: {broken[0]}")
 
 
-def _room(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not name.startswith(error.name):
-            raise
-        raise MissingDependencyError(f"{name} is not part of this installation of fedgs") from None
-
-
 def _layout(text: str | None) -> Layout | None:
     from fedgs.data.femnist import LAYOUTS
 
@@ -155,29 +157,6 @@ def _layout(text: str | None) -> Layout | None:
     if text is not None:
         raise DataError(f"--layout {text}: unknown; choose one of {', '.join(LAYOUTS)}")
     return None
-
-
-def _resolve(what: str, layout: Layout | None, leaf_compat: bool, invert: bool) -> DataSet:
-    """Return the data set of this name or path; a name of the cache comes before a file called the same."""
-    from fedgs.data import cache
-    from fedgs.data.femnist import load_femnist
-    from fedgs.data.npz import is_own_file, load_npz
-
-    if what in ("glyphs", "femnist", *cache.cached_sets()) or is_own_file(Path(what)):
-        _refuse_options(what, layout, leaf_compat, invert)
-    if what == "glyphs":
-        loaded: DataSet = _room("fedgs.data.glyphs").load_glyphs()
-        return loaded
-    if what == "femnist":
-        return load_femnist()
-    if what in cache.cached_sets():
-        return cache.load(cache.cache_dir() / what)
-    if not Path(what).exists():
-        known = ", ".join(dict.fromkeys(["glyphs", "femnist", *cache.cached_sets()]))
-        raise InputFileError(f"{what}: no such file or folder, and no set of this name; names are {known}")
-    if is_own_file(Path(what)):
-        return load_npz(what)
-    return load_femnist(what, leaf_compat, layout=layout, invert=invert, progress=True)
 
 
 def _refuse_options(what: str, layout: str | None, leaf_compat: bool, invert: bool) -> None:
@@ -192,33 +171,3 @@ def _summary(dataset: DataSet) -> str:
 def _tell_doubles(count: int) -> None:
     if count:
         typer.echo(f"{count:,} doubled images of LEAF dropped (--leaf-compat keeps them)")
-
-
-def _print_tables(dataset: DataSet) -> None:
-    import numpy as np
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    sizes = np.bincount(dataset.owners, minlength=len(dataset.owner_names))
-    facts = Table("data set", dataset.name)
-    facts.add_row("samples", f"{len(dataset):,}")
-    facts.add_row("images", " x ".join(map(str, dataset.images.shape[1:])))
-    facts.add_row("owners", f"{len(dataset.owner_names):,}")
-    if len(sizes):
-        low, middle, high = int(sizes.min()), float(np.median(sizes)), int(sizes.max())
-        facts.add_row("samples per owner", f"{low} … {middle:g} … {high} (least, median, most)")
-    facts.add_row("classes", str(len(dataset.classes)))
-    if dataset.test is not None:
-        facts.add_row("test samples of its own split", f"{int(dataset.test.sum()):,}")
-    for name, values in dataset.attributes.items():
-        groups, counts = np.unique(values, return_counts=True)
-        facts.add_row(f"owners by {name}", ", ".join(f"{g}: {c}" for g, c in zip(groups, counts, strict=True)))
-    console.print(facts)
-    counts = np.bincount(dataset.labels, minlength=len(dataset.classes))
-    histogram = Table("class", "samples", "share", "")
-    longest = max(1, int(counts.max(initial=0)))
-    for character, count in zip(dataset.classes, counts.tolist(), strict=True):
-        share = count / max(1, len(dataset))
-        histogram.add_row(character, f"{count:,}", f"{share:.2%}", "█" * round(40 * count / longest))
-    console.print(histogram)

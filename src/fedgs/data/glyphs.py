@@ -12,15 +12,13 @@ grey values from one version to the next; labels do not.
 """
 
 import os
-import shutil
-import tempfile
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.data.cache import cache_dir, is_set, load, store
 from fedgs.data.dataset import DataSet
 from fedgs.data.glyphs_render import face, render
 from fedgs.data.glyphs_style import draw_style
@@ -34,15 +32,13 @@ from fedgs.data.glyphs_words import (
     labels_and_neighbours,
     read,
 )
-from fedgs.errors import DataError, OutputError
+from fedgs.errors import DataError, InputFileError
 from fedgs.rng import stream
 
 EDITION = 1
 """Raised whenever the same arguments begin to give other pictures."""
 MOST_DEVICES = 100_000
 """Names are numbered with five digits, so that they sort as they count."""
-
-Arrays = dict[str, NDArray[np.generic]]
 
 
 def load_glyphs(
@@ -64,20 +60,15 @@ def load_glyphs(
     if workers is not None:
         _check("workers", workers, 1, None)
 
-    def build() -> Arrays:
+    if not cache:
         return _build(devices, samples_per_device, seed, workers)
-
-    arrays = _cached(_cache_name(devices, samples_per_device, seed), build) if cache else build()
-    counts = arrays["counts"]
-    return DataSet(
-        name="glyphs",
-        images=arrays["images"].astype(np.uint8, copy=False),
-        labels=arrays["labels"].astype(np.uint8, copy=False),
-        owners=np.repeat(np.arange(devices, dtype=np.int32), counts.astype(np.int64)),
-        owner_names=tuple(f"camera-{device:05d}" for device in range(devices)),
-        classes=tuple(CHARACTERS),
-        attributes={"line": arrays["line"].astype(np.int32, copy=False)},
-    )
+    key = _cache_key(devices, samples_per_device, seed)
+    folder = cache_dir() / key
+    if is_set(folder):
+        with suppress(InputFileError):  # damaged: made anew below
+            return load(folder)
+    made = _build(devices, samples_per_device, seed, workers)
+    return load(store(made, key, {"layout": "glyphs", "seed": seed}))
 
 
 def camera(device: int, seed: int = 0) -> Camera:
@@ -107,18 +98,21 @@ def _device(device: int, mean: int, seed: int) -> tuple[NDArray[np.uint8], NDArr
     return render(labels, left, right, style, stream(seed, "glyphs", device, "pictures")), labels
 
 
-def _build(devices: int, mean: int, seed: int, workers: int | None) -> Arrays:
+def _build(devices: int, mean: int, seed: int, workers: int | None) -> DataSet:
     for font in {draw_style(stream(seed, "glyphs", device, "style")).font for device in range(devices)}:
         face(font)  # once, before the threads ask for it together
     # Threads, not processes: numpy and scipy let go of the interpreter lock while they work on a camera's arrays.
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
         made = list(pool.map(lambda device: _device(device, mean, seed), range(devices)))
-    return {
-        "images": np.concatenate([images for images, _ in made]),
-        "labels": np.concatenate([labels for _, labels in made]),
-        "counts": np.array([len(labels) for _, labels in made], np.int64),
-        "line": np.array([_line(device, seed) for device in range(devices)], np.int32),
-    }
+    return DataSet(
+        name="glyphs",
+        images=np.concatenate([images for images, _ in made]),
+        labels=np.concatenate([labels for _, labels in made]),
+        owners=np.repeat(np.arange(devices, dtype=np.int32), [len(labels) for _, labels in made]),
+        owner_names=tuple(f"camera-{device:05d}" for device in range(devices)),
+        classes=tuple(CHARACTERS),
+        attributes={"line": np.array([_line(device, seed) for device in range(devices)], np.int32)},
+    )
 
 
 def _check(name: str, value: int, least: int, most: int | None) -> None:
@@ -128,33 +122,7 @@ def _check(name: str, value: int, least: int, most: int | None) -> None:
         raise DataError(f"glyphs: {name}={value!r} is not possible; give {allowed}")
 
 
-def _cache_name(devices: int, mean: int, seed: int) -> str:
+def _cache_key(devices: int, mean: int, seed: int) -> str:
     import matplotlib
 
     return f"glyphs-{EDITION}-matplotlib-{matplotlib.__version__}-{devices}-{mean}-{seed}"
-
-
-def _cached(name: str, build: Callable[[], Arrays]) -> Arrays:
-    """Return the arrays kept under this name, memory-mapped, after making them where there are none."""
-    home = os.environ.get("FEDGS_DATA")
-    base = Path(home) if home else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "fedgs")
-    folder = base / name
-    if not folder.is_dir():
-        arrays = build()
-        try:
-            base.mkdir(parents=True, exist_ok=True)
-            new = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=base))
-            try:
-                for key, array in arrays.items():
-                    np.save(new / f"{key}.npy", array)
-                new.rename(folder)
-            except OSError:
-                shutil.rmtree(new, ignore_errors=True)
-                if not folder.is_dir():  # otherwise another process was first, with the same bytes
-                    raise
-        except OSError as error:
-            raise OutputError(
-                f"{folder}: the cache cannot be written ({error.strerror}); set FEDGS_DATA to a folder that can, "
-                "or load with cache=False"
-            ) from None
-    return {file.stem: np.load(file, mmap_mode="r") for file in sorted(folder.glob("*.npy"))}

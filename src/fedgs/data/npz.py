@@ -62,6 +62,8 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
             return {key: opened[key] for key in opened.files}
     except InputFileError:
         raise
+    except FileNotFoundError:
+        raise InputFileError(f"{path}: no such file") from None
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
         raise InputFileError(f"{path}: not a readable .npz file ({reason})") from None

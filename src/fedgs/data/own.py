@@ -6,16 +6,15 @@ An .npz holds ``images`` and ``labels`` and, if known, ``owners``, ``owner_names
 ``attribute_<name>``.
 """
 
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedgs.data.dataset import DataSet
+from fedgs.data.npz import read_arrays
 from fedgs.errors import DataError, InputFileError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")
@@ -77,17 +76,7 @@ def from_arrays(
 def from_npz(path: str | Path, name: str | None = None) -> DataSet:
     """Read an .npz file of arrays."""
     file = Path(path)
-    try:
-        # Opened here because numpy leaves its own handle open when the archive is broken.
-        with file.open("rb") as handle:
-            stored = np.load(handle, allow_pickle=False)
-            if isinstance(stored, np.ndarray):
-                raise ValueError("it is one array, an .npy file")
-            arrays = {key: stored[key] for key in stored.files}
-    except FileNotFoundError:
-        raise InputFileError(f"{file}: no such file") from None
-    except (BadZipFile, zlib.error, ValueError, OSError, EOFError) as error:
-        raise InputFileError(f"{file}: not a readable .npz file of plain arrays ({error})") from error
+    arrays = read_arrays(file)
     for key in ("images", "labels"):
         if key not in arrays:
             raise InputFileError(f"{file}: no array {key!r}; it holds {', '.join(sorted(arrays)) or 'nothing'}")

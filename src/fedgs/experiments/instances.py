@@ -7,6 +7,7 @@ between iterations, so that instances are not copies of each other.
 
 from fedgs.config import Settings
 from fedgs.data import DeviceStreams, Federation
+from fedgs.errors import ConfigError
 from fedgs.rng import stream
 from fedgs.selection import SelectionProblem
 
@@ -22,6 +23,11 @@ def draw_instances(federation: Federation, settings: Settings, count: int) -> li
                 return problems
             devices = federation.devices_of(factory)
             order = stream(settings.seed, "presample", streams.iteration, factory).permutation(devices)
+            if len(devices) <= settings.selection.presample:
+                raise ConfigError(
+                    f"selection.presample={settings.selection.presample} leaves nobody to select in a factory of "
+                    f"{len(devices)} devices; lower it or use fewer factories"
+                )
             presampled, candidates = order[: settings.selection.presample], order[settings.selection.presample :]
             counts = streams.counts
             problems.append(

@@ -6,7 +6,6 @@ histogram, samples per device, and how far the class distributions of devices an
 
 import csv
 import io
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from fedgs.data.federation import Federation
 from fedgs.data.indexing import IndexLists
 from fedgs.data.owners import owners_of
 from fedgs.data.statistics import Heterogeneity, heterogeneity
-from fedgs.errors import OutputError
+from fedgs.files import make_folder, write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,26 +68,21 @@ def inspect(source: DataSet | Federation, out_dir: str | Path | None = None, dev
     if out_dir is None:
         return Inspection(statistics, tables, devices, {})
     folder = Path(out_dir)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder}: cannot make this folder ({error.strerror})") from error
+    make_folder(folder)
     pictures = {
         "contact_sheet": contact_sheet(source, devices_shown),
         "class_histogram": class_histogram(statistics),
     }
-    if (
-        len(statistics.device_names) > 1
-    ):  # one owner alone, before a synthesiser deals its samples out: no spread to show
+    if len(statistics.device_names) > 1:  # one owner alone has no spread to show
         pictures["samples_per_device"] = samples_per_device(statistics)
         pictures["divergence"] = divergence_histogram(statistics)
     files = {}
     for name, figure in pictures.items():
         png = io.BytesIO()
         figure.savefig(png, format="png", dpi=150)
-        files[name] = _write(folder / f"{name}.png", png.getvalue())
+        files[name] = write_bytes(folder / f"{name}.png", png.getvalue())
     for table in (*tables, devices):
-        files[table.title] = _write(folder / f"{table.title}.csv", table.csv().encode())
+        files[table.title] = write_bytes(folder / f"{table.title}.csv", table.csv().encode())
     return Inspection(statistics, tables, devices, files)
 
 
@@ -278,14 +272,3 @@ def _finish(axes: "Axes", title: str, horizontal: str, vertical: str) -> None:
 
 def _bins(values: NDArray[Any]) -> int:
     return max(1, int(2 * np.sqrt(len(values))))
-
-
-def _write(path: Path, content: bytes) -> Path:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise OutputError(f"{path}: cannot be written ({error.strerror})") from error
-    return path

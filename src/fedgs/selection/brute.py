@@ -39,6 +39,8 @@ def solve_brute(problem: SelectionProblem, key: Key, record: Record | None) -> t
         if record is not None and found < best:
             record(chosen)
         best = found
+    if record is not None:
+        record(chosen)
     return chosen, True
 
 

@@ -53,7 +53,9 @@ def _pooled(counts: Floats, base: Floats | None) -> Floats:
     if counts.ndim != 2:
         raise ProblemError(f"counts must have 2 dimension(s), not shape {counts.shape}")
     total: Floats = counts.sum(axis=0) + (0.0 if base is None else base)
-    if not total.sum() > 0:
+    if not np.isfinite(total).all() or total.min() < 0:
+        return np.full(len(total), 1.0 / len(total))  # the problem itself will say which count is wrong
+    if total.sum() == 0:
         raise ProblemError("all counts are zero, so there is no distribution to match; give a target")
     pooled: Floats = total / total.sum()
     return pooled

@@ -16,7 +16,7 @@ import numpy as np
 from fedgs.compiled import composed, kernel
 from fedgs.errors import SolverError
 from fedgs.selection.draws import draw_subset, start_key
-from fedgs.selection.problem import NO_LIMIT, Flags, Indices, Key, Record, SelectionProblem
+from fedgs.selection.problem import NO_LIMIT, Flags, Floats, Indices, Key, Record, SelectionProblem
 from fedgs.selection.quadratic import Quadratic, gram_form
 from fedgs.selection.rows import Rows, as_rows
 from fedgs.selection.swap import descend
@@ -25,7 +25,7 @@ POOL = 600
 """Devices of a repair's small problem."""
 FREED = 200
 """Most of the choice that one repair may exchange."""
-KICKS = 8
+KICKS = 16
 """Random restarts inside one repair."""
 KICKED = 4
 """Devices a kick exchanges before descending again."""
@@ -34,7 +34,7 @@ FILL_WORK = 4_000_000
 
 
 def solve_large(
-    problem: SelectionProblem, key: Key, record: Record | None, *, repairs: int = 20, seconds: float | None = None
+    problem: SelectionProblem, key: Key, record: Record | None, *, repairs: int = 10, seconds: float | None = None
 ) -> tuple[Indices, bool]:
     """Fill greedily, then repair ``repairs`` times or until ``seconds`` have passed."""
     if repairs < 0 or (seconds is not None and not seconds > 0):
@@ -44,7 +44,8 @@ def solve_large(
     deadline = None if seconds is None else time.perf_counter() + seconds
     random = np.random.Generator(np.random.Philox(key=int(key)))
     rows = as_rows(problem)
-    inside = _fill(rows, random)
+    own = np.einsum("ik,ik->i", rows.centred, rows.centred) - rows.bonus
+    inside = _fill(rows, own, random)
     if record is not None:
         record(np.flatnonzero(inside))
     for _ in range(repairs):
@@ -53,7 +54,7 @@ def solve_large(
         members, others = np.flatnonzero(inside), np.flatnonzero(~inside)
         free = members if len(members) <= FREED else np.sort(random.choice(members, FREED, replace=False))
         fixed = np.setdiff1d(members, free, assume_unique=True)
-        pool = np.concatenate([free, _candidates(rows, members, others, random)])
+        pool = np.concatenate([free, _candidates(rows, own, members, others, random)])
         picked = np.arange(len(free))
         form = _small_problem(problem, pool, fixed, len(free))
         improve(form, picked, KICKS, np.uint64(random.integers(2**63)))
@@ -64,38 +65,52 @@ def solve_large(
     return np.flatnonzero(inside), False
 
 
-def _fill(rows: Rows, random: np.random.Generator) -> Flags:
+def _fill(rows: Rows, own: Floats, random: np.random.Generator) -> Flags:
     devices = len(rows.centred)
     inside = np.zeros(devices, dtype=np.bool_)
     looked_at = min(devices, max(64, FILL_WORK // rows.pick))
-    own = np.einsum("ik,ik->i", rows.centred, rows.centred) - rows.bonus
     residual = rows.base.copy()
+    everybody = np.arange(devices)
     for _ in range(rows.pick):
-        if looked_at == devices:
-            cost = 2.0 * (rows.centred @ residual) + own
-            cost[inside] = np.inf
-            best = int(np.argmin(cost))
-        else:
-            seen = random.choice(np.flatnonzero(~inside), min(looked_at, devices - int(inside.sum())), replace=False)
-            best = int(seen[np.argmin(2.0 * (rows.centred[seen] @ residual) + own[seen])])
+        seen = everybody if looked_at == devices else random.integers(devices, size=looked_at)
+        seen = seen[~inside[seen]]
+        if not len(seen):  # the sample met members only
+            seen = np.flatnonzero(~inside)
+        best = int(seen[np.argmin(costs(rows.centred, own, residual, seen))])
         inside[best] = True
         residual += rows.centred[best]
     return inside
 
 
-def _candidates(rows: Rows, members: Indices, others: Indices, random: np.random.Generator) -> Indices:
+def _candidates(rows: Rows, own: Floats, members: Indices, others: Indices, random: np.random.Generator) -> Indices:
     """Return who might come in: the cheapest to add now, and some at random for variety."""
     wanted = POOL - FREED
     if len(others) <= wanted:
         return others
     residual = rows.base + rows.centred[members].sum(axis=0)
-    cost = 2.0 * (rows.centred[others] @ residual) + np.einsum("ik,ik->i", rows.centred[others], rows.centred[others])
-    cost -= rows.bonus[others]
-    order = np.argpartition(cost, wanted // 2)
+    order = np.argpartition(costs(rows.centred, own, residual, others), wanted // 2)
     cheapest, rest = order[: wanted // 2], order[wanted // 2 :]
     drawn = random.choice(rest, wanted - len(cheapest), replace=False)
     candidates: Indices = others[np.concatenate([cheapest, drawn])]
     return candidates
+
+
+def costs_oracle(centred: Floats, own: Floats, residual: Floats, seen: Indices) -> Floats:
+    """Plain numpy version of :func:`costs`."""
+    return 2.0 * (centred[seen] @ residual) + own[seen]
+
+
+@kernel(costs_oracle)
+def costs(centred: Floats, own: Floats, residual: Floats, seen: Indices) -> Floats:
+    """By how much ‖residual‖² (less the bonus) grows when each of the ``seen`` comes in.
+
+    Row by row on one core: a threaded matrix product would wait for its threads longer than it computes.
+    """
+    out = np.empty(len(seen))
+    for position in range(len(seen)):
+        i = seen[position]
+        out[position] = 2.0 * np.dot(centred[i], residual) + own[i]
+    return out
 
 
 def _small_problem(problem: SelectionProblem, pool: Indices, fixed: Indices, pick: int) -> Quadratic:

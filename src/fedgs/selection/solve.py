@@ -106,9 +106,7 @@ def solve(
 def look_up(name: str, options: dict[str, Any]) -> Solver:
     """Return a solver of the table, after checking that it exists and takes these options."""
     if name not in SOLVERS:
-        near = get_close_matches(name, SOLVERS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(SOLVERS)} and auto"
-        raise SolverError(f"no solver is called {name!r}; {hint}")
+        raise SolverError(f"no solver is called {name!r}; {suggestion(name)}")
     found = SOLVERS[name]
     if options:
         for option in options:
@@ -116,6 +114,12 @@ def look_up(name: str, options: dict[str, Any]) -> Solver:
                 takes = ", ".join(found.options) or "none at all"
                 raise SolverError(f"{name} has no option {option!r}; it takes {takes}")
     return found
+
+
+def suggestion(name: str) -> str:
+    """Say which solver somebody may have meant who wrote ``name``."""
+    near = get_close_matches(name, SOLVERS, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(SOLVERS)} and auto"
 
 
 def solver_key(seed: int, name: str) -> np.uint64:

@@ -177,6 +177,7 @@ def solve_multistart(
         if found < best_score - form.tolerance:
             best, best_score = chosen, found
             record(best)
+    record(best)
     return best, False
 
 

@@ -6,6 +6,7 @@ device lie in its memory (FEMNIST's 80,000: 63 MB), and gathering is an index.
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,17 +29,26 @@ class ImageStore:
         self._place: NDArray[np.int64] | None = None
         if device.type == "cuda":
             # A federation of some of the writers does not carry the others onto the GPU.
-            used = np.unique(np.concatenate([federation.train.flat, federation.test.flat]))
+            self._used = np.unique(np.concatenate([federation.train.flat, federation.test.flat]))
             self._place = np.zeros(len(federation.labels), np.int64)
-            self._place[used] = np.arange(len(used))
-            self.images = torch.from_numpy(np.ascontiguousarray(federation.images[used])).to(device)
-            self.labels = torch.from_numpy(federation.labels[used].astype(np.int64)).to(device)
+            self._place[self._used] = np.arange(len(self._used))
 
     def places(self, samples: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Return where samples lie in ``images`` and ``labels`` on the GPU; −1 (nobody) becomes some valid place."""
-        assert self._place is not None
-        places: NDArray[np.int64] = self._place[samples]
+        """Return where samples lie in ``images`` and ``labels``; −1 (nobody) becomes some valid place."""
+        places: NDArray[np.int64] = samples.astype(np.int64) if self._place is None else self._place[samples]
         return places
+
+    @cached_property
+    def images(self) -> Tensor:
+        """All images as uint8, where the device has them."""
+        used = self._used if self._place is not None else slice(None)
+        return torch.from_numpy(np.array(self._images[used])).to(self.device)
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """All labels, in the order of ``images``."""
+        used = self._used if self._place is not None else slice(None)
+        return torch.from_numpy(self._labels[used].astype(np.int64)).to(self.device)
 
     def batch(self, samples: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return images (batch, channels, height, width) from 0 to 1 and labels."""

@@ -56,6 +56,27 @@ class Layout:
             view.copy_(weights[name].detach())
         return flat
 
+    def stacked(self, stations: int, device: torch.device) -> dict[str, Tensor]:
+        """Return room for the weights of many networks, one tensor (stations, …) a name, kernels channels-last."""
+        return {
+            name: _view_many(torch.zeros(stations, shape.numel(), device=device), shape)
+            for name, shape in zip(self.names, self.shapes, strict=True)
+        }
+
+    def scatter(self, flats: Tensor, into: dict[str, Tensor]) -> None:
+        """Copy (stations, weights) into the tensors of :meth:`stacked`."""
+        pieces = torch.split(flats, [shape.numel() for shape in self.shapes], dim=1)
+        for name, shape, piece in zip(self.names, self.shapes, pieces, strict=True):
+            into[name].copy_(_view_many(piece, shape))
+
+    def gather(self, stacked: dict[str, Tensor]) -> Tensor:
+        """Return (stations, weights), the opposite of :meth:`scatter`."""
+        parts = []
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            weight = stacked[name]
+            parts.append((weight.permute(0, 1, 3, 4, 2) if len(shape) == 4 else weight).reshape(len(weight), -1))
+        return torch.cat(parts, dim=1)
+
     def bind(self, model: nn.Module, flat: Tensor) -> None:
         """Let the parameters of ``model`` be views into ``flat``: what changes one changes the other."""
         views = self.views(flat)
@@ -68,3 +89,10 @@ def _view(piece: Tensor, shape: torch.Size) -> Tensor:
         return piece.view(shape)
     out_channels, in_channels, height, width = shape
     return piece.view(out_channels, height, width, in_channels).permute(0, 3, 1, 2)
+
+
+def _view_many(pieces: Tensor, shape: torch.Size) -> Tensor:
+    if len(shape) != 4:
+        return pieces.view(len(pieces), *shape)
+    out_channels, in_channels, height, width = shape
+    return pieces.view(len(pieces), out_channels, height, width, in_channels).permute(0, 1, 4, 2, 3)

@@ -1,0 +1,41 @@
+"""Checks of the options of a rule: a wrong type or an impossible value is one ``AlgorithmError`` line."""
+
+from collections.abc import Sequence
+from math import isfinite
+from numbers import Real
+
+from fedgs.errors import AlgorithmError
+
+
+def check_positive(name: str, value: float) -> None:
+    """Refuse anything but a finite number above 0."""
+    if not _is_number(value) or not isfinite(value) or value <= 0:
+        raise AlgorithmError(f"{name}={value!r} is not possible; it must be a number above 0")
+
+
+def check_decay(name: str, value: float) -> None:
+    """Refuse anything but a number in [0, 1)."""
+    if not _is_number(value) or not 0 <= value < 1:
+        raise AlgorithmError(f"{name}={value!r} is not possible; it must be at least 0 and below 1")
+
+
+def check_whole(name: str, value: int, least: int) -> None:
+    """Refuse anything but a whole number from ``least`` on."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise AlgorithmError(f"{name}={value!r} is not possible; it must be a whole number, at least {least}")
+
+
+def check_flag(name: str, value: bool) -> None:
+    """Refuse anything but True and False."""
+    if not isinstance(value, bool):
+        raise AlgorithmError(f"{name}={value!r} is not possible; it is True or False")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Refuse anything but one of a few words."""
+    if value not in choices:
+        raise AlgorithmError(f"{name}={value!r} is not possible; it is one of {', '.join(choices)}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -1,0 +1,86 @@
+"""``server_rule``: any rule of the table ``RULES`` by its name.
+
+A rule is a frozen dataclass whose fields are its options, with two pure methods: ``init`` gives what it remembers
+before the first round, ``update`` takes a round's uploads and gives the next weights and what to remember. Inputs are
+never changed, results share no memory with them. Adding a rule is a file with such a class and a line in the table.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from fedgs.algorithms.fedavg import FedAvg
+from fedgs.algorithms.fedavgm import FedAvgM
+from fedgs.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
+from fedgs.algorithms.ida import Ida
+from fedgs.algorithms.state import State
+from fedgs.algorithms.upload import Upload, Weights
+from fedgs.errors import AlgorithmError
+
+
+class ServerRule(Protocol):
+    """How the uploads of a round become the next global weights."""
+
+    def init(self, weights: Weights) -> State:
+        """Return what the rule remembers before the first round."""
+        ...
+
+    def update(self, state: State, weights: Weights, uploads: Sequence[Upload]) -> tuple[dict[str, Tensor], State]:
+        """Return the next weights, in the dtypes and on the devices of the old ones, and what to remember."""
+        ...
+
+
+@dataclass(frozen=True)
+class RuleEntry:
+    """What the table knows of a rule."""
+
+    make: Callable[..., ServerRule]
+    summary: str
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Options that the name already decides."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Names and default values of its options."""
+        known = fields(self.make)  # type: ignore[arg-type]  # every rule is a dataclass
+        return {f.name: f.default for f in known if f.default is not MISSING and f.name not in self.fixed}
+
+
+RULES: dict[str, RuleEntry] = {
+    "fedavg": RuleEntry(FedAvg, "mean weighted by numbers of samples"),
+    "fedavgm": RuleEntry(FedAvgM, "momentum on the average update"),
+    "fedadagrad": RuleEntry(FedAdagrad, "Adagrad on the average update"),
+    "fedadam": RuleEntry(FedAdam, "Adam on the average update"),
+    "fedyogi": RuleEntry(FedYogi, "Yogi on the average update"),
+    "ida": RuleEntry(Ida, "mean weighted by inverse distance to the mean"),
+    "ida+intrac": RuleEntry(Ida, "… and by inverse training accuracy", {"intrac": True}),
+    "ida+fedavg": RuleEntry(Ida, "… and by numbers of samples", {"data_size": True}),
+}
+
+
+def server_rule(name: str, **options: Any) -> ServerRule:
+    """Return a rule.
+
+    Args:
+        name: a key of ``RULES``.
+        options: of the rule; ``RULES[name].options`` lists them with their defaults.
+    """
+    if name not in RULES:
+        near = get_close_matches(str(name).lower(), RULES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(RULES)}"
+        raise AlgorithmError(f"no server rule is called {name!r}; {hint}")
+    entry = RULES[name]
+    for option, value in options.items():
+        if option in entry.fixed:
+            raise AlgorithmError(f"{name} decides {option} itself; leave {option}={value!r} out, or use another rule")
+        if option not in entry.options:
+            near = get_close_matches(option, entry.options, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(entry.options)}"
+            raise AlgorithmError(f"{name} has no option {option!r}; {hint}")
+    try:
+        return entry.make(**entry.fixed, **options)
+    except AlgorithmError as error:
+        raise AlgorithmError(f"{name}: {error}") from None

@@ -1,0 +1,196 @@
+"""The commands as a user runs them: real processes, real files, wrong arguments too."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.selection.problems import paper_size
+
+from fedgs import __version__
+from fedgs.selection import SOLVERS, SelectionProblem, solve
+
+
+def fedgs(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fedgs", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": "100"} | environment,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture
+def npz(tmp_path: Path) -> Path:
+    problem = paper_size(1)
+    np.savez(tmp_path / "problem.npz", counts=problem.counts, target=problem.target, base=problem.base)
+    return tmp_path / "problem.npz"
+
+
+def one_line_error(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 2, done
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("fedgs: error: ")
+    assert done.stdout == ""
+    return lines[0]
+
+
+def test_version_and_help() -> None:
+    assert fedgs("--version").stdout.strip() == f"fedgs {__version__}"
+    shown = fedgs("--help")
+    assert shown.returncode == 0
+    for command in ("select", "bench-selection", "data"):
+        assert command in shown.stdout
+    for command in ("select", "bench-selection"):
+        assert fedgs(command, "--help").returncode == 0
+
+
+def test_select_prints_exactly_the_fields_of_a_result(npz: Path) -> None:
+    done = fedgs("select", npz, "--pick", 8, "--json")
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert set(printed) == {"chosen", "divergence", "distance", "proven", "trace", "solver", "seconds"}
+    expected = solve(paper_size(1), "exact")
+    assert printed["chosen"] == expected.chosen.tolist()
+    assert printed["divergence"] == pytest.approx(expected.divergence)
+    assert printed["distance"] == pytest.approx(expected.distance)
+    assert printed["proven"] is True
+    assert printed["trace"] is None
+    assert printed["solver"] == "exact"
+
+
+def test_select_by_name_with_a_trace(npz: Path) -> None:
+    printed = json.loads(fedgs("select", npz, "--pick", 8, "--solver", "gbp-cs", "--trace", "--json").stdout)
+    assert printed["solver"] == "gbp-cs"
+    assert printed["trace"][-1][1] == pytest.approx(printed["divergence"])
+    shown = fedgs("select", npz, "--pick", 8, "--solver", "gbp-cs", "--trace")
+    assert "steps" in shown.stdout
+    assert "not proven optimal" in shown.stdout
+
+
+def test_select_from_a_csv_with_names(tmp_path: Path) -> None:
+    file = tmp_path / "counts.csv"
+    file.write_text("camera,cat,dog\nnorth,4,0\nsouth,0,4\neast,3,1\n")
+    shown = fedgs("select", file, "--pick", 2)
+    assert shown.returncode == 0, shown.stderr
+    assert "south" in shown.stdout
+    assert "proven optimal" in shown.stdout
+    printed = json.loads(fedgs("select", file, "--pick", 2, "--json").stdout)
+    target = np.array([7, 5]) / 12  # all rows together
+    assert printed["divergence"] == pytest.approx(
+        solve(SelectionProblem([[4, 0], [0, 4], [3, 1]], target, 2)).divergence
+    )
+
+
+def test_select_does_not_load_torch(npz: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['fedgs', 'select', sys.argv[1], '--pick', '8', '--json']\n"
+        "from fedgs.cli import main\n"
+        "try: main()\n"
+        "finally: print([name for name in ('torch', 'scipy.stats', 'matplotlib', 'pydantic') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(npz)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["select"], "Missing argument 'FILE'"),
+        (["select", "none.npz", "--pick", "1"], "none.npz: no such file"),
+        (["select", "{npz}"], "Missing option '--pick'"),
+        (["select", "{npz}", "--pick", "many"], "'many' is not a valid int"),
+        (["select", "{npz}", "--pick", "99"], "pick=99 is impossible with 33 device"),
+        (["select", "{npz}", "--pick", "8", "--solver", "exakt"], "did you mean 'exact'"),
+        (["select", "{npz}", "--pick", "8", "--fast"], "No such option"),
+        (["select", "{text}", "--pick", "1"], "unknown kind of file '.txt'"),
+        (["selekt"], "No such command 'selekt'"),
+        (["bench-selection", "--instances", "0"], "0 is not in the range"),
+        (["bench-selection", "none.toml"], "none.toml: no such file"),
+        (["bench-selection", "--set", "selection.pick=99"], "selection.pick=99 is more than the 35 devices"),
+        (["bench-selection", "--femnist", "none.npz"], "none.npz"),
+        (["bench-selection", "--out", "{text}/below"], "cannot make this folder"),
+    ],
+)
+def test_wrong_arguments_are_one_line(arguments: list[str], message: str, npz: Path, tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("not numbers")
+    filled = [argument.format(npz=npz, text=text) for argument in arguments]
+    assert message in one_line_error(fedgs(*filled))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "", "holds no row of counts"),
+        ("a.csv", "x,y\n", "holds no row of counts"),
+        ("a.csv", "1,2\n3\n", "line 2 has 1 cells"),
+        ("a.csv", "1,2\n3,four\n", "line 2, column 2: 'four' is not a number"),
+        ("a.csv", "1,2\n3,-4\n", "counts[1, 1] is negative"),
+        ("a.csv", "1,nan\n", "not a finite number"),
+        ("a.csv", "0,0\n0,0\n", "all counts are zero"),
+        ("a.npz", "rubbish", "not a readable .npz file"),
+    ],
+)
+def test_broken_problem_files_are_named(name: str, content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    line = one_line_error(fedgs("select", tmp_path / name, "--pick", 1))
+    assert message in line
+    assert name in line
+
+
+def test_npz_files_without_counts_or_with_objects(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", kounts=np.ones((2, 2)))
+    assert "holds no array called counts; it has: kounts" in one_line_error(
+        fedgs("select", tmp_path / "a.npz", "--pick", 1)
+    )
+    np.savez(tmp_path / "b.npz", counts=np.array([["a", "b"]]))
+    assert "not numbers" in one_line_error(fedgs("select", tmp_path / "b.npz", "--pick", 1))
+    np.savez(tmp_path / "c.npz", counts=np.array([{"a": 1}], dtype=object))
+    assert "not a readable .npz" in one_line_error(fedgs("select", tmp_path / "c.npz", "--pick", 1))
+
+
+def test_bench_selection_writes_tables_and_figures(tmp_path: Path) -> None:
+    out = tmp_path / "bench"
+    small = ["--set", "federation.devices=60", "--set", "federation.factories=5", "--set", "selection.pick=5"]
+    done = fedgs("bench-selection", "--instances", 3, "--seed", 2, "--out", out, *small)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in out.iterdir()} == {
+        "samplers.csv", "samplers.json", "divergence.png", "time.png", "divergence-over-time.png", "initialisers.png",
+    }  # fmt: skip
+    for figure in out.glob("*.png"):
+        assert figure.read_bytes().startswith(b"\x89PNG")
+    rows = {row["solver"]: row for row in csv.DictReader((out / "samplers.csv").read_text().splitlines())}
+    assert list(rows) == list(SOLVERS)
+    assert float(rows["exact"]["gap"]) == pytest.approx(0)
+    assert float(rows["brute"]["mean"]) == pytest.approx(float(rows["exact"]["mean"]))
+    assert rows["bayesian"]["instances"] == "2"
+    assert rows["bayesian"]["note"] == "first 2 of 3 instances"
+    assert float(rows["gbp-cs"]["paper_seconds"]) == 0.0154
+    everything = json.loads((out / "samplers.json").read_text())
+    assert everything["settings"]["seed"] == 2
+    assert set(everything["initialisers"]) == {"mpinv", "zero", "random"}
+    assert everything["traces"]["exact"][-1][1] == pytest.approx(everything["rows"][8]["divergences"][0])
+    for solver in ("gbp-cs", "exact", "large"):
+        assert solver in done.stdout
+
+
+def test_bench_selection_prints_json(tmp_path: Path) -> None:
+    small = ["--set", "federation.devices=20", "--set", "federation.factories=2", "--set", "selection.pick=4"]
+    done = fedgs("bench-selection", "--instances", 1, "--json", "--out", tmp_path, *small)
+    assert done.returncode == 0, done.stderr
+    assert [row["solver"] for row in json.loads(done.stdout)["rows"]] == list(SOLVERS)
+
+
+def test_everything_works_without_the_compiler(npz: Path) -> None:
+    plain = json.loads(fedgs("select", npz, "--pick", 8, "--json", FEDGS_NO_NUMBA="1").stdout)
+    compiled = json.loads(fedgs("select", npz, "--pick", 8, "--json").stdout)
+    assert plain["chosen"] == compiled["chosen"]
+    assert plain["proven"] is True

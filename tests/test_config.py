@@ -1,0 +1,105 @@
+"""Settings: defaults of the paper, files, overrides, and one line for everything that is wrong."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from fedgs.config import Settings, load_settings
+from fedgs.errors import ConfigError
+from fedgs.experiments.paper import facts
+
+
+def test_the_defaults_are_the_papers() -> None:
+    settings, paper = load_settings(), facts()["setup"]
+    assert settings.federation.devices == paper["K"]
+    assert settings.federation.factories == paper["M"]
+    assert settings.federation.devices_per_factory == paper["K_m"]
+    assert (settings.selection.pick, settings.selection.presample) == (paper["L"], paper["L_rnd"])
+    assert settings.training.batch_size == paper["n"]
+    assert settings.selection.solver == "gbp-cs"
+
+
+def test_a_file_and_then_the_overrides(tmp_path: Path) -> None:
+    file = tmp_path / "park.toml"
+    file.write_text('seed = 4\n[selection]\npick = 6\nsolver = "swap"\n')
+    settings = load_settings(file, ["selection.pick=7", "selection.solver=exact", 'selection.start="zero"'])
+    assert settings.seed == 4
+    assert (settings.selection.pick, settings.selection.solver, settings.selection.start) == (7, "exact", "zero")
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Settings().seed = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("selection.pick=40", "--set selection.pick=40: selection.pick=40 is more than the 35 devices of a factory"),
+        ("selection.presample=11", "selection.presample=11 is more than pick=10"),
+        ("federation.factories=400", "federation.factories=400 is more than devices=350"),
+        ("selection.solver=best", "selection.solver='best' is not a solver; there are random, "),
+        ("selection.solver=exakt", "did you mean 'exact'"),
+        ("selection.pik=3", "selection.pik=3 is not a known setting; did you mean pick?"),
+        ("zzz=1", "zzz=1 is not a known setting; known keys here: seed, "),
+        ("selection.pick=ten", "selection.pick='ten' is not possible: input should be a valid integer"),
+        ("selection.pick=2.5", "valid integer"),
+        ("selection.pick=0", "greater than or equal to 1"),
+        ("selection.cap=1", "valid boolean"),
+        ("seed=-1", "greater than or equal to 0"),
+        ("selection.start=middle", "'mpinv', 'zero' or 'random'"),
+        ("seed.a=3", "seed={'a': 3} is not possible"),
+        ("selection=3", "selection=3 is not possible: input should be a section"),
+        ("selection.pick", "expected key.path=value"),
+        ("=3", "expected key.path=value"),
+        ("a..b=3", "expected key.path=value"),
+    ],
+)
+def test_wrong_overrides_are_one_line_with_key_and_value(override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(None, [override])
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"--set {override}")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_cap_allows_more_than_a_factory_has() -> None:
+    assert load_settings(None, ["selection.pick=40", "selection.cap=true"]).selection.pick == 40
+
+
+def test_what_comes_from_a_file_is_blamed_on_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "park.toml"
+    file.write_text("[selection]\npick = 99\n")
+    with pytest.raises(ConfigError, match=r"park\.toml: selection\.pick=99 is more than the 35 devices"):
+        load_settings(file)
+    # The combination is impossible because of the override, but the key at fault is the file's.
+    with pytest.raises(ConfigError, match=r"selection\.pick=99"):
+        load_settings(file, ["federation.devices=500"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"seed = ", "not valid TOML"),
+        (b"\xff\xfe", "cannot be read as UTF-8"),
+        (b"[selection]\nsped = 3\n", r"selection.sped=3 is not a known setting"),
+    ],
+)
+def test_broken_files(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "park.toml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_settings(file)
+    assert str(file) in str(caught.value)
+
+
+def test_missing_file_and_section_of_a_value(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        load_settings(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_settings(tmp_path)
+    file = tmp_path / "park.toml"
+    file.write_text("seed = 1\n")
+    with pytest.raises(ConfigError, match="seed is a value, not a section"):
+        load_settings(file, ["seed.deep=3"])

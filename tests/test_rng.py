@@ -1,0 +1,43 @@
+"""Named streams: the same name the same numbers, another name other numbers, nothing in between."""
+
+import subprocess
+import sys
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedgs import rng
+
+names = st.lists(st.text(max_size=8) | st.integers(-(2**70), 2**70), max_size=4).map(tuple)
+
+
+@given(st.integers(0, 2**70), names)
+def test_the_same_name_is_the_same_stream(seed: int, name: tuple) -> None:
+    assert np.array_equal(rng.stream(seed, *name).random(5), rng.stream(seed, *name).random(5))
+    assert 0 <= rng.key(seed, *name) < 2**64
+
+
+@given(names, names)
+def test_another_name_is_another_stream(one: tuple, other: tuple) -> None:
+    assert (rng.key(0, *one) == rng.key(0, *other)) == (one == other)
+
+
+def test_text_and_numbers_and_borders_matter() -> None:
+    keys = [rng.key(0), rng.key(0, "1"), rng.key(0, 1), rng.key(0, "a", "b"), rng.key(0, "ab"), rng.key(1, "ab")]
+    assert len(set(keys)) == len(keys)
+    assert rng.key(0, np.int64(7)) == rng.key(0, 7)
+
+
+def test_a_fresh_process_draws_the_same() -> None:
+    code = "from fedgs import rng; print(rng.key(3, 'a', 1), rng.stream(3, 'a', 1).integers(1 << 60))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert [int(word) for word in printed] == [rng.key(3, "a", 1), rng.stream(3, "a", 1).integers(1 << 60)]
+
+
+def test_streams_leave_the_global_generator_alone() -> None:
+    np.random.seed(1)  # noqa: NPY002
+    before = np.random.random()  # noqa: NPY002
+    np.random.seed(1)  # noqa: NPY002
+    rng.stream(0, "x").random(100)
+    assert np.random.random() == before  # noqa: NPY002
