@@ -142,12 +142,12 @@ def test_a_loss_that_explodes_keeps_the_last_good_round(tmp_path: Path, here: He
         (["run", "nowhere.toml"], "nowhere.toml: no such file"),
         (["run", "--device", "tpu"], "choose auto, cpu or cuda"),
         (["run", "--set", "federation.factories=500"], "is more than devices"),
-        (["run", "--set", "data.name=nowhere"], "data.name='nowhere': no such file or folder"),
+        (["run", "--set", "data.name=nowhere"], "nowhere: no such file or folder"),
         (["run", "--set", "training.engine=graph", "--device", "cpu"], "needs --device cuda"),
         (["run", "--set", "training.round=3"], "did you mean rounds?"),
         (["run", "--set", "dynamics.trace=nowhere.csv"], "nowhere.csv: the trace cannot be read"),
         (["run", "--out", "there"], "there: exists already"),
-        (["run", "--out", "file/run"], "cannot be made a folder"),
+        (["run", "--out", "file/run"], "file: cannot make this folder"),
         (["resume", "nowhere"], "nowhere: is not the folder of a run"),
         (["compare", "there"], "there: is not the folder of a run"),
     ],
@@ -161,3 +161,4 @@ def test_what_a_user_gets_wrong_is_one_line(tmp_path: Path, here: Here, argument
     assert error.startswith("fedgs: error: ")
     assert error.count("\n") == 1
     assert words in error
+    assert not (tmp_path / "runs" / "quick").exists()  # nothing is in the way of the next try

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,18 +68,19 @@ def _folder_beside(folder: Path, overrides: list[str]) -> Path:
 
 def _carry_out(jobs: "list[tuple[Path, Settings]]", device_name: str, new: bool) -> None:
     from fedgs.cli.run_display import RunDisplay
-    from fedgs.simulation.runs import create_run, execute
+    from fedgs.simulation.runs import create_run, discard_if_unused, execute
     from fedgs.simulation.simulator import pick_device
     from fedgs.simulation.source import load_federation
     from fedgs.simulation.watch import Watcher
     from fedgs.simulation.world import join_world
 
     device = pick_device(device_name)
-    with join_world(device) as world, _one_voice(world.first):
+    with join_world(device) as world, _one_voice(world.first), ExitStack() as made:
         federation: Federation | None = None
         if new and world.first:
             for folder, settings in jobs:
                 create_run(folder, settings)
+                made.callback(discard_if_unused, folder)
         loaded: Settings | None = None
         for folder, settings in jobs:
             if federation is None or loaded is None or _data(loaded) != _data(settings):
