@@ -113,3 +113,13 @@ def test_more_processes_than_factories_are_refused() -> None:
 
     with pytest.raises(ConfigError, match="4 processes for 3 factories"):
         Simulator(small_settings(), small_federation(), world=World(0, 4))
+
+
+def test_what_is_wrong_is_said_once(reference: tuple[Path, list[str]]) -> None:
+    folder, options = reference
+    process = torchrun(2, "run", *options, "--out", "one", cwd=folder)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert [line for line in err.splitlines() if line.startswith("fedgs:")] == [
+        "fedgs: error: one: exists already; choose another folder with --out, or go on with: fedgs resume one"
+    ]

@@ -68,6 +68,7 @@ def _folder_beside(folder: Path, overrides: list[str]) -> Path:
 
 def _carry_out(jobs: "list[tuple[Path, Settings]]", device_name: str, new: bool) -> None:
     from fedgs.cli.run_display import RunDisplay
+    from fedgs.errors import FedgsError
     from fedgs.simulation.runs import create_run, discard_if_unused, execute
     from fedgs.simulation.simulator import pick_device
     from fedgs.simulation.source import load_federation
@@ -77,10 +78,16 @@ def _carry_out(jobs: "list[tuple[Path, Settings]]", device_name: str, new: bool)
     device = pick_device(device_name)
     with join_world(device) as world, _one_voice(world.first), ExitStack() as made:
         federation: Federation | None = None
+        failure: FedgsError | None = None
         if new and world.first:
-            for folder, settings in jobs:
-                create_run(folder, settings)
-                made.callback(discard_if_unused, folder)
+            try:
+                for folder, settings in jobs:
+                    create_run(folder, settings)
+                    made.callback(discard_if_unused, folder)
+            except FedgsError as error:
+                failure = error
+        if world.any(failure is not None):  # nobody waits for a rank that has given up
+            raise failure or typer.Exit(2)
         loaded: Settings | None = None
         for folder, settings in jobs:
             if federation is None or loaded is None or _data(loaded) != _data(settings):
@@ -93,7 +100,12 @@ def _carry_out(jobs: "list[tuple[Path, Settings]]", device_name: str, new: bool)
 
                     watchers.append(TensorBoardWatcher(folder / "tensorboard"))
             began = time.perf_counter()
-            summary = execute(folder, settings, federation, device, world, watchers)
+            try:
+                summary = execute(folder, settings, federation, device, world, watchers)
+            except KeyboardInterrupt:
+                if world.first:
+                    typer.echo(f"fedgs: interrupted; go on with: fedgs resume {folder}", err=True)
+                raise typer.Exit(130) from None
             if world.first:
                 _report(folder, settings, federation, summary, time.perf_counter() - began)
         if len(jobs) > 1 and world.first:

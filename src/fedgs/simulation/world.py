@@ -6,6 +6,7 @@ all-reduce of the sum of station models in float64, and the test results. Nothin
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -60,6 +61,12 @@ class World:
         self.add_up(rows)
         return rows
 
+    def any(self, here: bool) -> bool:
+        """Whether something is so on any rank."""
+        flag = torch.tensor([float(here)])
+        self.add_up(flag)
+        return bool(flag.item())
+
     def wait(self) -> None:
         """Wait until all ranks are here."""
         if self.size > 1:
@@ -69,9 +76,9 @@ class World:
         try:
             work()
         except RuntimeError as error:
-            reason = str(error).splitlines()[0]
+            reason = re.sub(r"^\[.*?\] *", "", str(error)).splitlines()[0].partition(". ")[0]  # without source lines
             raise WorkerError(
-                f"rank {self.rank} of {self.size} has lost another rank ({reason[:120]}); the run goes on from its "
+                f"rank {self.rank} of {self.size} has lost another rank ({reason}); the run goes on from its "
                 "last checkpoint with: fedgs resume RUN"
             ) from None
 
