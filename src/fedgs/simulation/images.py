@@ -91,9 +91,10 @@ def gpu_precision(precision: str) -> Iterator[None]:
     wanted = "ieee" if precision == "float32" else "tf32"
     matmul: Any = torch.backends.cuda.matmul
     conv: Any = torch.backends.cudnn.conv  # type: ignore[attr-defined,unused-ignore]
-    before = matmul.fp32_precision, conv.fp32_precision
+    before = matmul.fp32_precision, conv.fp32_precision, torch.backends.cudnn.benchmark
     matmul.fp32_precision = conv.fp32_precision = wanted
+    torch.backends.cudnn.benchmark = True  # shapes never change: the library may look for its fastest kernels
     try:
         yield
     finally:
-        matmul.fp32_precision, conv.fp32_precision = before
+        matmul.fp32_precision, conv.fp32_precision, torch.backends.cudnn.benchmark = before

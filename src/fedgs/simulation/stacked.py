@@ -190,7 +190,7 @@ class _Stations:
         pooled: list[tuple[Tensor, Tensor]] = [(first, first)] * stations
 
         def second_layer(station: int) -> None:
-            full = conv2d(first[station], kernels[station], padding=2).permute(0, 2, 3, 1).contiguous()
+            full = conv2d(first[station], kernels[station], padding=2).permute(0, 2, 3, 1)
             pooled[station] = ops.rectified_pool(full, weights["conv2.bias"][station : station + 1], dtype)
 
         self._side_by_side(second_layer)
@@ -230,7 +230,7 @@ class _Stations:
             into["conv2.weight"][station] += back_kernels
             ops.first_layer_back(
                 pixels[station],
-                back_first.permute(0, 2, 3, 1).contiguous(),
+                back_first.permute(0, 2, 3, 1),
                 first_places[station],
                 into["conv1.weight"][station],
                 into["conv1.bias"][station],

@@ -145,13 +145,15 @@ def first_layer_back(
     """Add to one station's kernels (c₁, 1, 5, 5) and biases (c₁,) what (B, h₁, w₁, c₁) sent back amounts to."""
     batch, height, width = images.shape
     _first_layer_back[(triton.cdiv(batch, IMAGES_A_PROGRAM),)](
-        images, steps, places, kernels, biases, batch, height, width, steps.shape[-1], POSITIONS, IMAGES_A_PROGRAM,
+        images.contiguous(), steps.contiguous(), places.contiguous(), kernels, biases, batch, height, width,
+        steps.shape[-1], POSITIONS, IMAGES_A_PROGRAM,
         _precision(tf32),
     )  # fmt: skip
 
 
 def rectified_pool(features: Tensor, biases: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Pool (N, h, w, c) 2×2, add the stations' (M, c) biases, rectify; pooled features and winning places."""
+    features = features.contiguous()
     samples, height, width, channels = features.shape
     pooled = torch.empty(samples, height // 2, width // 2, channels, device=features.device, dtype=dtype)
     places = torch.empty_like(pooled, dtype=torch.uint8)
@@ -163,6 +165,7 @@ def rectified_pool(features: Tensor, biases: Tensor, dtype: torch.dtype) -> tupl
 
 def spread(steps: Tensor, places: Tensor, biases: Tensor) -> Tensor:
     """Send (N, h, w, c) back through rectified pooling: (N, 2h, 2w, c); ``biases`` (M, c) gains what passed."""
+    steps = steps.contiguous()
     samples, height, width, channels = steps.shape
     full = torch.empty(samples, 2 * height, 2 * width, channels, device=steps.device, dtype=steps.dtype)
     block = triton.next_power_of_2(height * width)
