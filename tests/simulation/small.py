@@ -58,5 +58,5 @@ def small_config(folder: Path, *overrides: str) -> list[str]:
     data = folder / "bars.npz"
     if not data.exists():
         save_npz(small_set(), data)
-    options = [*SMALL, f"data.name='{data}'", *overrides]
+    options = [*SMALL, "beside=[]", f"data.name='{data}'", *overrides]
     return [part for option in options for part in ("--set", option)]

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 from tests.simulation.small import small_config
 
+Here = Callable[..., tuple[int, str, str]]
 ENVIRONMENT = {**os.environ, "COLUMNS": "200"}
 
 
@@ -74,9 +76,27 @@ def test_killed_runs_end_like_uninterrupted_ones(tmp_path: Path) -> None:
     assert (code, out, err) == (0, "killed: is finished, there is nothing left to do\n", "")
 
 
-def test_a_run_leaves_its_folder_and_compares(tmp_path: Path) -> None:
+@pytest.fixture
+def here(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Here:
+    """Run a command in this process, in the folder of the test."""
+    from fedgs.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fedgs", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return run
+
+
+def test_a_run_leaves_its_folder_and_compares(tmp_path: Path, here: Here) -> None:
     options = small_config(tmp_path, "beside=['selection.solver=random']")
-    code, out, err = fedgs("run", *options, "--out", "runs/a", cwd=tmp_path)
+    code, out, err = here("run", *options, "--out", "runs/a")
     assert (code, err) == (0, "")
     assert "runs/a/comparison.png" in out
     for name in ("config.json", "metrics.jsonl", "timings.jsonl", "summary.json", "devices.csv", "model.safetensors",
@@ -84,28 +104,28 @@ def test_a_run_leaves_its_folder_and_compares(tmp_path: Path) -> None:
         assert (tmp_path / "runs/a" / name).stat().st_size > 0, name
     other = json.loads((tmp_path / "runs/a-random/config.json").read_text())
     assert other["selection"]["solver"] == "random"
-    code, out, err = fedgs("compare", "runs/a", "runs/a-random", "--out", "both.png", cwd=tmp_path)
+    code, out, err = here("compare", "runs/a", "runs/a-random", "--out", "both.png")
     assert (code, err) == (0, "")
     assert "a-random" in out
     assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
     # The resolved settings of a run are a config themselves, and give the same run.
-    code, out, err = fedgs("run", "runs/a/config.json", "--set", "beside=[]", "--out", "again", cwd=tmp_path)
+    code, out, err = here("run", "runs/a/config.json", "--set", "beside=[]", "--out", "again")
     assert (code, err) == (0, "")
     assert results(tmp_path / "again") == results(tmp_path / "runs/a")
     # A damaged newest checkpoint costs a line and a round, not the run.
     (tmp_path / "again/summary.json").unlink()
     newest = sorted((tmp_path / "again/checkpoints").iterdir())[-1]
     (newest / "state.safetensors").write_bytes(b"torn")
-    code, out, err = fedgs("resume", "again", cwd=tmp_path)
+    code, out, err = here("resume", "again")
     assert code == 0
     assert err.count("\n") == 1
     assert "round-000003: torn" in err
     assert results(tmp_path / "again") == results(tmp_path / "runs/a")
 
 
-def test_a_loss_that_explodes_keeps_the_last_good_round(tmp_path: Path) -> None:
+def test_a_loss_that_explodes_keeps_the_last_good_round(tmp_path: Path, here: Here) -> None:
     options = small_config(tmp_path, "training.learning_rate=1e18", "checkpoint.every=50")
-    code, _, err = fedgs("run", *options, "--out", "wild", cwd=tmp_path)
+    code, _, err = here("run", *options, "--out", "wild")
     assert code == 2
     assert err.startswith("fedgs: error: round ")
     assert "factory-0" in err
@@ -122,34 +142,23 @@ def test_a_loss_that_explodes_keeps_the_last_good_round(tmp_path: Path) -> None:
         (["run", "nowhere.toml"], "nowhere.toml: no such file"),
         (["run", "--device", "tpu"], "choose auto, cpu or cuda"),
         (["run", "--set", "federation.factories=500"], "is more than devices"),
-        (["run", "--set", "data.name=nowhere"], "data.name='nowhere': no such file or folder"),
+        (["run", "--set", "data.name=nowhere"], "nowhere: no such file or folder"),
         (["run", "--set", "training.engine=graph", "--device", "cpu"], "needs --device cuda"),
         (["run", "--set", "training.round=3"], "did you mean rounds?"),
         (["run", "--set", "dynamics.trace=nowhere.csv"], "nowhere.csv: the trace cannot be read"),
         (["run", "--out", "there"], "there: exists already"),
-        (["run", "--out", "file/run"], "cannot be made a folder"),
+        (["run", "--out", "file/run"], "file: cannot make this folder"),
         (["resume", "nowhere"], "nowhere: is not the folder of a run"),
         (["compare", "there"], "there: is not the folder of a run"),
     ],
 )
-def test_what_a_user_gets_wrong_is_one_line(
-    tmp_path: Path,
-    arguments: list[str],
-    words: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from fedgs.cli import main
-
+def test_what_a_user_gets_wrong_is_one_line(tmp_path: Path, here: Here, arguments: list[str], words: str) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "file").write_text("")
-    monkeypatch.chdir(tmp_path)
     options = small_config(tmp_path) if arguments[0] == "run" and "--preset" not in arguments else []
-    monkeypatch.setattr(sys, "argv", ["fedgs", *arguments[:1], *options, *arguments[1:]])
-    with pytest.raises(SystemExit) as exit_code:
-        main()
-    assert exit_code.value.code == 2
-    error = capsys.readouterr().err
+    code, _, error = here(*arguments[:1], *options, *arguments[1:])
+    assert code == 2
     assert error.startswith("fedgs: error: ")
     assert error.count("\n") == 1
     assert words in error
+    assert not (tmp_path / "runs" / "quick").exists()  # nothing is in the way of the next try

@@ -1,13 +1,19 @@
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from fedgs.config import ServerSettings, TrainingSettings
-from fedgs.errors import DeviceError, TrainingError
+from fedgs.errors import DeviceError, FedgsError, TrainingError
 from fedgs.models import build_model
+from fedgs.simulation.checkpoint import load_newest, save_checkpoint
 from fedgs.simulation.evaluate import Evaluator
 from fedgs.simulation.images import ImageStore
 from fedgs.simulation.layout import Layout
+from fedgs.simulation.memory import memory_errors_in_words
 from fedgs.simulation.schedule import learning_rates
 from fedgs.simulation.simulator import Simulator, pick_device
 from fedgs.simulation.state import RunState
@@ -134,3 +140,55 @@ def test_devices() -> None:
         assert pick_device("auto") == torch.device("cpu")
         with pytest.raises(DeviceError, match="no CUDA GPU"):
             pick_device("cuda")
+
+
+@pytest.mark.parametrize("rule", ["fedavg", "fedavgm", "fedadagrad", "fedadam", "fedyogi", "ida"])
+def test_any_server_rule_takes_the_means_place_and_is_resumed(rule: str) -> None:
+    settings = small_settings(f"server.rule={rule}", "training.rounds=4")
+    with Simulator(settings, FEDERATION) as simulator:
+        states = [simulator.begin()]
+        states += list(simulator.rounds(states[0]))
+    with tempfile.TemporaryDirectory() as folder:
+        save_checkpoint(Path(folder), states[2], simulator.layout, "me")
+        loaded = load_newest(Path(folder), simulator.layout, "me")
+    assert loaded is not None
+    with Simulator(settings, FEDERATION) as other:
+        again = list(other.rounds(loaded))[-1]
+    assert torch.equal(again.weights, states[-1].weights)
+    assert again.metrics == states[-1].metrics
+    plain, _ = run("training.rounds=4")
+    if rule == "fedavg":  # every station counts as one sample: the paper's mean
+        torch.testing.assert_close(states[-1].weights, plain.weights, rtol=1e-6, atol=1e-7)
+    else:
+        assert not torch.allclose(states[-1].weights, plain.weights, atol=1e-4)
+
+
+def test_options_of_a_server_rule_reach_it() -> None:
+    one, _ = run("server.rule=fedavgm", "server.options.beta=0.0", "server.options.server_lr=1.0")
+    plain, _ = run()
+    torch.testing.assert_close(one.weights, plain.weights, rtol=1e-5, atol=1e-6)
+    with pytest.raises(FedgsError, match="has no option 'betta'"):
+        run("server.rule=fedavgm", "server.options.betta=0.5")
+    with pytest.raises(FedgsError, match="no server rule is called 'sum'"):
+        run("server.rule=sum")
+
+
+def test_the_average_that_is_tested_follows_the_model_slowly() -> None:
+    state, _ = run("eval.ema=0.9", "training.rounds=2")
+    with Simulator(small_settings(), FEDERATION) as simulator:
+        first, second, *_ = (s.weights for s in simulator.rounds(simulator.begin()))
+        start = simulator.begin().weights
+    assert state.average is not None
+    # Round 1 keeps a tenth of the start, round 2 two elevenths of that.
+    half = start * 0.1 + first * 0.9  # the decay of round r is at most r / (r + 9)
+    torch.testing.assert_close(state.average, half * (2 / 11) + second * (9 / 11), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("too_much", [lambda: np.empty(2**58), lambda: torch.empty(2**50)])
+def test_running_out_of_memory_is_one_line(too_much: Callable[[], object]) -> None:
+    words = r"memory does not suffice \(.*\); lower training.batch_size"
+    with pytest.raises(DeviceError, match=words) as error, memory_errors_in_words():
+        too_much()
+    assert "\n" not in str(error.value)
+    with pytest.raises(RuntimeError, match="something else"), memory_errors_in_words():
+        raise RuntimeError("something else")

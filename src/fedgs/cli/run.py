@@ -1,6 +1,8 @@
 """``fedgs run`` and ``fedgs resume``: simulate, with a live display, and leave a folder with all that came out."""
 
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,18 +68,26 @@ def _folder_beside(folder: Path, overrides: list[str]) -> Path:
 
 def _carry_out(jobs: "list[tuple[Path, Settings]]", device_name: str, new: bool) -> None:
     from fedgs.cli.run_display import RunDisplay
-    from fedgs.simulation.runs import create_run, execute
+    from fedgs.errors import FedgsError
+    from fedgs.simulation.runs import create_run, discard_if_unused, execute
     from fedgs.simulation.simulator import pick_device
     from fedgs.simulation.source import load_federation
     from fedgs.simulation.watch import Watcher
     from fedgs.simulation.world import join_world
 
     device = pick_device(device_name)
-    with join_world(device) as world:
+    with join_world(device) as world, _one_voice(world.first), ExitStack() as made:
         federation: Federation | None = None
+        failure: FedgsError | None = None
         if new and world.first:
-            for folder, settings in jobs:
-                create_run(folder, settings)
+            try:
+                for folder, settings in jobs:
+                    create_run(folder, settings)
+                    made.callback(discard_if_unused, folder)
+            except FedgsError as error:
+                failure = error
+        if world.any(failure is not None):  # nobody waits for a rank that has given up
+            raise failure or typer.Exit(2)
         loaded: Settings | None = None
         for folder, settings in jobs:
             if federation is None or loaded is None or _data(loaded) != _data(settings):
@@ -90,13 +100,33 @@ def _carry_out(jobs: "list[tuple[Path, Settings]]", device_name: str, new: bool)
 
                     watchers.append(TensorBoardWatcher(folder / "tensorboard"))
             began = time.perf_counter()
-            summary = execute(folder, settings, federation, device, world, watchers)
+            try:
+                summary = execute(folder, settings, federation, device, world, watchers)
+            except KeyboardInterrupt:
+                if world.first:
+                    typer.echo(f"fedgs: interrupted; go on with: fedgs resume {folder}", err=True)
+                raise typer.Exit(130) from None
             if world.first:
                 _report(folder, settings, federation, summary, time.perf_counter() - began)
         if len(jobs) > 1 and world.first:
             from fedgs.cli.compare import compare_folders
 
             compare_folders([folder for folder, _ in jobs], jobs[0][0] / "comparison.png")
+
+
+@contextmanager
+def _one_voice(speaks: bool) -> Iterator[None]:
+    """Let only one process say what is wrong with the settings or the data: all find the same."""
+    from fedgs.errors import FedgsError, WorkerError
+
+    try:
+        yield
+    except WorkerError:
+        raise  # the one that speaks may be the one that was lost
+    except FedgsError:
+        if speaks:
+            raise
+        raise typer.Exit(2) from None
 
 
 def _data(settings: "Settings") -> tuple[Any, ...]:

@@ -68,7 +68,7 @@ def make_engine(model: nn.Module, store: ImageStore, settings: TrainingSettings)
     if name == "auto":
         name = ("stacked" if fits(model, store) else "graph") if on_gpu else "fused"
     if name == "per-device":
-        return PerDeviceEngine(model, store, settings.momentum)
+        return PerDeviceEngine(model, store, settings.momentum, precision=settings.precision)
     if name == "fused":
         return FusedEngine(model, store, settings.momentum, precision=settings.precision)
     if name == "stacked":

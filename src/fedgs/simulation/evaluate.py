@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedgs.data import Federation
-from fedgs.simulation.fused import gpu_precision, mixed_precision
-from fedgs.simulation.images import ImageStore, one_thread_each
+from fedgs.simulation.images import ImageStore, gpu_precision, mixed_precision, one_thread_each
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.world import World
 

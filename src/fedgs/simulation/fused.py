@@ -14,10 +14,7 @@ one thread inside; so the result does not depend on the number of cores. On a GP
 
 import copy
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedgs.simulation.engine import RoundResult, Tick
-from fedgs.simulation.images import ImageStore, one_thread_each
+from fedgs.simulation.images import ImageStore, gpu_precision, mixed_precision, one_thread_each
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.round_plan import RoundPlan
 
@@ -136,26 +133,3 @@ class FusedEngine:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
-
-
-def mixed_precision(device: torch.device, precision: str) -> torch.autocast | nullcontext[None]:
-    """Return the context in which a forward pass computes in bfloat16 when that is asked for, on a GPU."""
-    if device.type == "cuda" and precision == "bfloat16":
-        # Weights change in every step, so there is nothing to gain from keeping their rounded copies.
-        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
-    return nullcontext()
-
-
-@contextmanager
-def gpu_precision(precision: str) -> Iterator[None]:
-    """Set how a GPU computes float32 products (TF32 unless float32 was asked for), and set it back at the end."""
-    wanted = "ieee" if precision == "float32" else "tf32"
-    matmul: Any = torch.backends.cuda.matmul
-    conv: Any = torch.backends.cudnn.conv  # type: ignore[attr-defined,unused-ignore]
-    before = matmul.fp32_precision, conv.fp32_precision, torch.backends.cudnn.benchmark
-    matmul.fp32_precision = conv.fp32_precision = wanted
-    torch.backends.cudnn.benchmark = True  # shapes never change: the library may look for its fastest kernels
-    try:
-        yield
-    finally:
-        matmul.fp32_precision, conv.fp32_precision, torch.backends.cudnn.benchmark = before

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedgs.simulation.engine import RoundResult, Tick
-from fedgs.simulation.fused import gpu_precision, mixed_precision
-from fedgs.simulation.images import ImageStore
+from fedgs.simulation.images import ImageStore, gpu_precision, mixed_precision
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.round_plan import RoundPlan
 

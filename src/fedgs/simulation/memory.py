@@ -1,7 +1,15 @@
-"""How much memory this process holds."""
+"""How much memory this process holds, and what to say when there is not enough."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import torch
+
+from fedgs.errors import DeviceError
+
+_SMALLER = "lower training.batch_size, selection.pick or federation.factories"
 
 
 def resident_megabytes() -> float:
@@ -15,3 +23,20 @@ def resident_megabytes() -> float:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return round(peak / (1e6 if sys.platform == "darwin" else 1e3), 1)
     return round(pages * os.sysconf("SC_PAGE_SIZE") / 1e6, 1)
+
+
+@contextmanager
+def memory_errors_in_words() -> Iterator[None]:
+    """Turn every way of running out of memory into one line."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        need = str(error).partition(". ")[0]
+        raise DeviceError(f"the GPU's memory does not suffice ({need}); {_SMALLER}, or use --device cpu") from None
+    except MemoryError as error:
+        raise DeviceError(f"memory does not suffice ({error or 'no detail'}); {_SMALLER}") from None
+    except RuntimeError as error:
+        if "allocate memory" not in str(error) and "not enough memory" not in str(error):
+            raise
+        need = str(error).partition("you tried to allocate ")[2].partition(". ")[0]
+        raise DeviceError(f"memory does not suffice (for {need or 'a tensor'}); {_SMALLER}") from None

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedgs.simulation.engine import RoundResult, Tick
-from fedgs.simulation.images import ImageStore
+from fedgs.simulation.images import ImageStore, gpu_precision, one_thread_each
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.round_plan import RoundPlan
 
@@ -28,8 +28,10 @@ from fedgs.simulation.round_plan import RoundPlan
 class PerDeviceEngine:
     """Trains device by device, on any torch device."""
 
-    def __init__(self, model: nn.Module, store: ImageStore, momentum: float = 0.0) -> None:
-        self.store, self.momentum = store, momentum
+    def __init__(
+        self, model: nn.Module, store: ImageStore, momentum: float = 0.0, *, precision: str = "float32"
+    ) -> None:
+        self.store, self.momentum, self.precision = store, momentum, precision
         self.layout = Layout.of(model)
         self._flat = torch.zeros(self.layout.size, device=store.device)
         self._model = copy.deepcopy(model).to(store.device)
@@ -45,6 +47,13 @@ class PerDeviceEngine:
         tick: Tick | None = None,
     ) -> RoundResult:
         """Train the factories one after the other, and their devices one after the other."""
+        # Batches of one device are too small to share out among cores; and so the number of cores changes no bit.
+        with one_thread_each(), gpu_precision(self.precision):
+            return self._train_round(weights, plan, rates, momentum, tick)
+
+    def _train_round(
+        self, weights: Tensor, plan: RoundPlan, rates: NDArray[np.float64], momentum: Tensor | None, tick: Tick | None
+    ) -> RoundResult:
         iterations, factories, _ = plan.devices.shape
         stations = weights.to(self.store.device).repeat(factories, 1)
         velocity = None

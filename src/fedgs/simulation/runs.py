@@ -13,6 +13,7 @@ on from there without a hole or a double line.
 
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -22,10 +23,10 @@ import torch
 
 from fedgs.config import Settings, settings_from
 from fedgs.data import Federation
-from fedgs.errors import DeviceError, InputFileError, OutputError, TrainingError
+from fedgs.errors import InputFileError, OutputError, TrainingError
 from fedgs.files import make_folder, write_text
 from fedgs.simulation.checkpoint import load_newest, save_checkpoint, save_model
-from fedgs.simulation.memory import resident_megabytes
+from fedgs.simulation.memory import memory_errors_in_words, resident_megabytes
 from fedgs.simulation.simulator import Simulator
 from fedgs.simulation.state import RunState
 from fedgs.simulation.summary import summarise, write_devices
@@ -50,6 +51,12 @@ def create_run(folder: Path, settings: Settings) -> None:
         os.rename(temporary, folder)  # a run folder always has its settings in it
     except OSError as error:
         raise OutputError(f"{folder}: cannot be made ({error.strerror}); choose another folder with --out") from None
+
+
+def discard_if_unused(folder: Path) -> None:
+    """Remove the folder of a run that never began, so that it is not in the way of the next try."""
+    if {path.name for path in folder.glob("*")} == {CONFIG}:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def read_settings(folder: Path) -> Settings:
@@ -95,19 +102,8 @@ def execute(
     world = world or World()
     if world.size > 1:
         world.wait()  # for the first rank to have made the folder
-    try:
+    with memory_errors_in_words():
         return _execute(folder, settings, federation, torch.device(device), world, watchers)
-    except torch.OutOfMemoryError as error:
-        need = str(error).split(".")[0]
-        raise DeviceError(
-            f"out of GPU memory ({need}); lower training.batch_size or selection.pick, or use --device cpu"
-        ) from None
-    except MemoryError:
-        raise DeviceError("out of memory; lower federation.devices, training.batch_size or selection.pick") from None
-    except RuntimeError as error:
-        if "not enough memory" not in str(error):
-            raise
-        raise DeviceError("out of memory; lower federation.devices, training.batch_size or selection.pick") from None
 
 
 def _execute(

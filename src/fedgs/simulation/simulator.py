@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedgs.config import Settings
 from fedgs.data import Federation
-from fedgs.errors import DeviceError, TrainingError
+from fedgs.errors import ConfigError, DeviceError, TrainingError
 from fedgs.models import build_model
 from fedgs.simulation.engine import Engine, RoundResult, Tick, make_engine
 from fedgs.simulation.evaluate import Evaluation, Evaluator
@@ -66,6 +66,10 @@ class Simulator:
         self.timing = Timing()
         self.last_evaluation: Evaluation | None = None
         self._ahead, self._tick = ahead, tick
+        if self.world.size > federation.factories:
+            raise ConfigError(
+                f"{self.world.size} processes for {federation.factories} factories; start at most one a factory"
+            )
         self._factories = self.world.shard(federation.factories)
         model = build_model(
             settings.training.model, len(federation.classes), federation.images.shape[1:], settings.seed

@@ -28,8 +28,7 @@ from torch.nn.functional import conv2d
 from fedgs.models import PaperCNN
 from fedgs.simulation import stacked_ops
 from fedgs.simulation.engine import RoundResult, Tick
-from fedgs.simulation.fused import gpu_precision
-from fedgs.simulation.images import ImageStore
+from fedgs.simulation.images import ImageStore, gpu_precision
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.round_plan import RoundPlan
 

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedgs.algorithms import ServerRule, Upload, server_rule
 from fedgs.config import ServerSettings
-from fedgs.errors import MissingDependencyError
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.world import World
 
@@ -25,14 +25,15 @@ class Synchroniser:
 
     def __init__(self, settings: ServerSettings, layout: Layout, world: World | None = None) -> None:
         self.layout, self.world = layout, world or World()
-        self._rule = None if settings.rule == "mean" else _server_rule(settings)
+        self._rule: ServerRule | None = None
+        if settings.rule != "mean":
+            self._rule = server_rule(settings.rule, **settings.options)
 
     def begin(self, weights: Tensor) -> dict[str, Any]:
         """Return what the rule remembers before the first round."""
         if self._rule is None:
             return {}
-        state: dict[str, Any] = self._rule.init(self.layout.named(weights))
-        return state
+        return dict(self._rule.init(self.layout.views(weights)))
 
     def update(
         self, memory: dict[str, Any], weights: Tensor, stations: Tensor, trained: NDArray[np.bool_]
@@ -46,8 +47,6 @@ class Synchroniser:
         if self._rule is None:
             return self._mean(stations, trained), memory
         everyone = self.world.gather_rows(stations, len(trained))
-        from fedgs.algorithms import Upload  # type: ignore[import-not-found,unused-ignore]
-
         uploads = [Upload(self.layout.views(everyone[factory]), 1, {}) for factory in np.flatnonzero(trained).tolist()]
         new, memory = self._rule.update(memory, self.layout.views(weights), uploads)
         return self.layout.flatten(new, out=torch.empty_like(weights)), memory
@@ -59,13 +58,3 @@ class Synchroniser:
                 total += stations[row]
         self.world.add_up(total)
         return (total / int(trained.sum())).float()
-
-
-def _server_rule(settings: ServerSettings) -> Any:
-    try:
-        from fedgs.algorithms import server_rule  # type: ignore[import-not-found,unused-ignore]
-    except ModuleNotFoundError:
-        raise MissingDependencyError(
-            f"server.rule={settings.rule!r} needs fedgs.algorithms, which is not part of this installation; use 'mean'"
-        ) from None
-    return server_rule(settings.rule, **settings.options)

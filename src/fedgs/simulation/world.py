@@ -6,9 +6,10 @@ all-reduce of the sum of station models in float64, and the test results. Nothin
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -25,6 +26,8 @@ class World:
 
     rank: int = 0
     size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    """Where tensors must lie to be exchanged: NCCL takes those of GPUs only."""
 
     @property
     def first(self) -> bool:
@@ -41,8 +44,12 @@ class World:
 
     def add_up(self, tensor: Tensor) -> None:
         """Replace ``tensor`` on all ranks by the sum over ranks."""
-        if self.size > 1:
-            self._exchange(lambda: dist.all_reduce(tensor))
+        if self.size == 1:
+            return
+        there = tensor.to(self.device)
+        self._exchange(lambda: dist.all_reduce(there))
+        if there is not tensor:
+            tensor.copy_(there)
 
     def gather_rows(self, mine: Tensor, factories: int) -> Tensor:
         """Return the rows of all factories, (factories, …), from each rank's own."""
@@ -51,8 +58,14 @@ class World:
         rows = mine.new_zeros((factories, *mine.shape[1:]))
         rows[torch.from_numpy(self.shard(factories))] = mine
         # Summing with zeros is exact, and works for uneven shards with every backend.
-        self._exchange(lambda: dist.all_reduce(rows))
+        self.add_up(rows)
         return rows
+
+    def any(self, here: bool) -> bool:
+        """Whether something is so on any rank."""
+        flag = torch.tensor([float(here)])
+        self.add_up(flag)
+        return bool(flag.item())
 
     def wait(self) -> None:
         """Wait until all ranks are here."""
@@ -63,9 +76,9 @@ class World:
         try:
             work()
         except RuntimeError as error:
-            reason = str(error).splitlines()[0]
+            reason = re.sub(r"^\[.*?\] *", "", str(error)).splitlines()[0].partition(". ")[0]  # without source lines
             raise WorkerError(
-                f"rank {self.rank} of {self.size} has lost another rank ({reason[:120]}); the run goes on from its "
+                f"rank {self.rank} of {self.size} has lost another rank ({reason}); the run goes on from its "
                 "last checkpoint with: fedgs resume RUN"
             ) from None
 
@@ -79,6 +92,6 @@ def join_world(device: torch.device) -> Iterator[World]:
         return
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
-        yield World(dist.get_rank(), size)
+        yield World(dist.get_rank(), size, device)
     finally:
         dist.destroy_process_group()
