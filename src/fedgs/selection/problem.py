@@ -87,6 +87,18 @@ class SelectionProblem:
         self._measure(self.counts.sum(axis=1), float(self.base.sum()), unit_sums=True)
 
     @classmethod
+    def trusted(cls, counts: Floats, target: Floats, pick: int, base: Floats, bonus: Floats) -> Self:
+        """Return a problem without checking it, five times faster: for simulators that make thousands a second.
+
+        The arrays must be right by construction (float64, C order, finite, not negative, a target that sums to 1),
+        and belong to the problem from now on.
+        """
+        problem = cls.__new__(cls)
+        problem.counts, problem.target, problem.pick, problem.base, problem.bonus = counts, target, pick, base, bonus
+        problem._measure(counts.sum(axis=1), float(base.sum()), unit_sums=True)
+        return problem
+
+    @classmethod
     def of_matrix(cls, matrix: ArrayLike, target: ArrayLike, pick: int) -> Self:
         """Return the general problem min ‖Mx − y‖ over ``pick`` columns, for any real matrix M and vector y.
 

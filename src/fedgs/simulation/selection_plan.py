@@ -94,7 +94,7 @@ class SelectionPlan:
     def _select(self, iteration: int) -> tuple[list[Devices], NDArray[np.float64]]:
         """Return the devices of every factory, and their divergences."""
         pick, presample, seed = self.settings.selection.pick, self.settings.selection.presample, self.settings.seed
-        counts, factories = self.streams.counts, self.federation.factories
+        counts, factories = self.streams.counts.astype(np.float64), self.federation.factories
         drawn: list[Devices] = []
         candidates: list[Devices] = []
         problems: list[SelectionProblem] = []
@@ -114,14 +114,9 @@ class SelectionPlan:
             candidates.append(order[beforehand:])
             asked.append(factory)
             bonus = self.settings.selection.fairness * self.queue[candidates[-1]]
+            base = counts[drawn[-1]].sum(axis=0)
             problems.append(
-                SelectionProblem(
-                    counts[candidates[-1]],
-                    self.target,
-                    take - beforehand,
-                    base=counts[drawn[-1]].sum(axis=0),
-                    bonus=bonus,
-                )
+                SelectionProblem.trusted(counts[candidates[-1]], self.target, take - beforehand, base, bonus)
             )
             seeds.append(rng.key(seed, "select", iteration, factory))
         answers = solve_batch(problems, self.settings.selection.solver, seeds, **self._solver_options)
