@@ -5,7 +5,8 @@
 
 An iteration is one step of all factories. On a GPU the setting is the paper's (10 factories × 10 devices × 32
 samples), on processors that of the preset quick. Paths: every device
-by itself (the oracle), a loop over factories with fused steps, and on a GPU one captured graph. The second part
+by itself (the oracle), a loop over factories with fused steps, and on a GPU one captured graph, once with the library's
+backward pass and once with the stacked one. The second part
 plays whole rounds as ``fedgs run`` does, and tells how long the training waited for the selection and whether the
 memory of the process grows.
 """
@@ -66,7 +67,7 @@ def time_path(name: str, settings: Settings, store: ImageStore, plan: RoundPlan,
     weights = Layout.of(model).flatten(dict(model.named_parameters())).to(store.device)
     engine: Engine = make_engine(model, store, training)
     rates = np.full(training.iterations, training.learning_rate)
-    warm_up = plan if name == "graph" else first_iterations(plan, 1)
+    warm_up = plan if name in ("graph", "stacked") else first_iterations(plan, 1)
     engine.train_round(weights, warm_up, rates[: len(warm_up.devices)])
     best = float("inf")
     for _ in range(repeats):
@@ -98,8 +99,15 @@ def paths(settings: Settings, federation: Federation, device: torch.device, opti
         f"selection            {1e3 * plan.seconds / settings.training.iterations:9.2f} ms an iteration, in its thread"
     )
     names = [] if options.skip_per_device else ["per-device"]
-    names += ["fused", "graph"] if device.type == "cuda" else ["fused"]
-    words = {"per-device": "loop over devices", "fused": "loop over factories", "graph": "one CUDA graph"}
+    names += ["fused"]
+    if device.type == "cuda":
+        names += ["graph", "stacked"] if settings.training.model == "paper" else ["graph"]
+    words = {
+        "per-device": "loop over devices",
+        "fused": "loop over factories",
+        "graph": "one CUDA graph",
+        "stacked": "stacked, one graph",
+    }
     slow = None
     for name in names:
         repeats = 1 if name == "per-device" and device.type == "cuda" else options.repeats

@@ -4,12 +4,14 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgs import rng
 
-names = st.lists(st.text(max_size=8) | st.integers(-(2**70), 2**70), max_size=4).map(tuple)
+words = st.text(st.characters(exclude_characters="\x1f"), max_size=8)
+names = st.lists(words | st.integers(-(2**70), 2**70), max_size=4).map(tuple)
 
 
 @given(st.integers(0, 2**70), names)
@@ -27,6 +29,15 @@ def test_text_and_numbers_and_borders_matter() -> None:
     keys = [rng.key(0), rng.key(0, "1"), rng.key(0, 1), rng.key(0, "a", "b"), rng.key(0, "ab"), rng.key(1, "ab")]
     assert len(set(keys)) == len(keys)
     assert rng.key(0, np.int64(7)) == rng.key(0, 7)
+
+
+def test_parts_that_would_lie_are_refused() -> None:
+    with pytest.raises(TypeError):
+        rng.key(0, 1.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        rng.key(0.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="separates"):
+        rng.key(0, "a\x1fb")
 
 
 def test_a_fresh_process_draws_the_same() -> None:

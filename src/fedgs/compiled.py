@@ -47,5 +47,9 @@ def composed(function: Callable[P, R]) -> Callable[P, R]:
 def _compile(function: Callable[P, R]) -> Callable[P, R]:
     import numba
 
-    compiled: Callable[P, R] = numba.njit(cache=True, nogil=True)(function)
+    compiled: Callable[P, R]
+    try:
+        compiled = numba.njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # no place to keep machine code (a read-only container): compile anew in each process
+        compiled = numba.njit(nogil=True)(function)
     return compiled

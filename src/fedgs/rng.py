@@ -7,6 +7,7 @@ the key of a counter-based generator (Philox), so making a stream costs microsec
 """
 
 from hashlib import blake2b
+from operator import index
 
 import numpy as np
 
@@ -15,12 +16,16 @@ Name = str | int
 
 def _digest(seed: int, name: tuple[Name, ...], size: int) -> int:
     # The type of each part is hashed too: ("a", 1) and ("a", "1") are different streams.
-    path = "\x1f".join(f"{type(part).__name__[0]}{part}" for part in (int(seed), *map(_plain, name)))
+    path = "\x1f".join(f"{type(part).__name__[0]}{part}" for part in (index(seed), *map(_plain, name)))
     return int.from_bytes(blake2b(path.encode(), digest_size=size).digest(), "little")
 
 
 def _plain(part: Name) -> Name:
-    return part if isinstance(part, str) else int(part)
+    if isinstance(part, str):
+        if "\x1f" in part:
+            raise ValueError("a name cannot hold the character that separates names")
+        return part
+    return index(part)  # a whole number of any kind; 1.5 is an error, not 1
 
 
 def stream(seed: int, *name: Name) -> np.random.Generator:

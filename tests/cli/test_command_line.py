@@ -13,6 +13,7 @@ from tests.selection.problems import paper_size
 
 from fedgs import __version__
 from fedgs.selection import SOLVERS, SelectionProblem, solve
+from fedgs.selection.files import read_problem
 
 
 def fedgs(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -127,8 +128,38 @@ def test_wrong_arguments_are_one_line(arguments: list[str], message: str, npz: P
 
 
 @pytest.mark.parametrize(
+    ("content", "devices", "names"),
+    [
+        ("1,2\n3,4\n", 2, ["0", "1"]),
+        ("cat,dog\n1,2\n3,4\n", 2, ["0", "1"]),
+        ("device,cat,dog\nnorth,1,2\nsouth,3,4\n", 2, ["north", "south"]),
+        ("id,cat,dog\n17,1,2\n18,3,4\n", 2, ["17", "18"]),
+        ("device,0,1,2\nnorth,1,2,3\nsouth,3,4,5\n", 2, ["north", "south"]),
+        ("0,1,2\n1,2,3\n3,4,5\n", 2, ["0", "1"]),
+        ("0,A,b\n1,2,3\n3,4,5\n", 2, ["0", "1"]),
+        ("north,1,2\nsouth,3,4\n", 2, ["north", "south"]),
+        ("dev[/red],1,2\n[x],3,4\n", 2, ["dev[/red]", "[x]"]),
+    ],
+)
+def test_csv_layouts(content: str, devices: int, names: list[str], tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(content)
+    found = read_problem(tmp_path / "a.csv", 1)
+    assert len(found.problem.counts) == devices
+    assert list(found.names) == names
+    assert found.problem.counts[0].tolist()[-1] in (2, 3)
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("dev[/red],1,2\n[x],3,4\n")
+    done = fedgs("select", tmp_path / "a.csv", "--pick", 2)
+    assert "dev[/red]" in done.stdout
+    assert "[x]" in done.stdout
+
+
+@pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        ("a.csv", "1;2\n3;4\n", "is the separator a comma?"),
         ("a.csv", "", "holds no row of counts"),
         ("a.csv", "x,y\n", "holds no row of counts"),
         ("a.csv", "1,2\n3\n", "line 2 has 1 cells"),
@@ -153,6 +184,19 @@ def test_npz_files_without_counts_or_with_objects(tmp_path: Path) -> None:
     )
     np.savez(tmp_path / "b.npz", counts=np.array([["a", "b"]]))
     assert "not numbers" in one_line_error(fedgs("select", tmp_path / "b.npz", "--pick", 1))
+    np.save(tmp_path / "d.npy", np.ones((2, 2)))
+    (tmp_path / "d.npy").rename(tmp_path / "d.npz")
+    assert "holds one array" in one_line_error(fedgs("select", tmp_path / "d.npz", "--pick", 1))
+    np.savez(tmp_path / "e.npz", counts=np.ones((2, 2)), base=np.ones(3))
+    assert "base has 3 entries" in one_line_error(fedgs("select", tmp_path / "e.npz", "--pick", 1))
+    np.savez(tmp_path / "f.npz", counts=np.ones((3, 0)))
+    assert "no columns" in one_line_error(fedgs("select", tmp_path / "f.npz", "--pick", 1))
+    np.savez_compressed(tmp_path / "g.npz", counts=np.arange(3000.0).reshape(30, 100))
+    content = bytearray((tmp_path / "g.npz").read_bytes())
+    content[200:260] = bytes(60)
+    (tmp_path / "g.npz").write_bytes(content)
+    assert "not a readable .npz" in one_line_error(fedgs("select", tmp_path / "g.npz", "--pick", 1))
+    assert "is a folder" in one_line_error(fedgs("select", tmp_path, "--pick", 1))
     np.savez(tmp_path / "c.npz", counts=np.array([{"a": 1}], dtype=object))
     assert "not a readable .npz" in one_line_error(fedgs("select", tmp_path / "c.npz", "--pick", 1))
 
@@ -180,6 +224,16 @@ def test_bench_selection_writes_tables_and_figures(tmp_path: Path) -> None:
     assert everything["traces"]["exact"][-1][1] == pytest.approx(everything["rows"][8]["divergences"][0])
     for solver in ("gbp-cs", "exact", "large"):
         assert solver in done.stdout
+
+
+def test_bench_selection_leaves_out_what_would_not_end(tmp_path: Path) -> None:
+    large = ["--set", "federation.devices=120", "--set", "federation.factories=1", "--set", "selection.pick=40"]
+    done = fedgs("bench-selection", "--instances", 1, "--out", tmp_path, *large)
+    assert done.returncode == 0, done.stderr
+    assert "brute was left out: brute would have to try" in done.stdout
+    (tmp_path / "time.png").unlink()
+    (tmp_path / "time.png").mkdir()
+    assert "cannot be written" in fedgs("bench-selection", "--instances", 1, "--out", tmp_path, *large).stderr
 
 
 def test_bench_selection_prints_json(tmp_path: Path) -> None:

@@ -57,6 +57,11 @@ def test_bad_calls() -> None:
         solve_batch([], "nothing")
     with pytest.raises(SolverError, match="has no option"):
         solve_batch([paper_size(0)], "exact", speed=3)
+    for wrong in ({"budget": -1}, {"starts": -1}, {"threads": -1}, {"threads": "2"}, {"seed": 1.5}, {"seed": True}):
+        with pytest.raises(SolverError, match=next(iter(wrong))):
+            solve_batch([paper_size(0)], **wrong)
+    with pytest.raises(SolverError, match="takes a list"):
+        solve_batch(paper_size(0))  # type: ignore[arg-type]
 
 
 def test_a_forked_child_has_a_pool_of_its_own() -> None:

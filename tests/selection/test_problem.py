@@ -1,5 +1,7 @@
 """The problem: hand-worked numbers and everything a caller can get wrong."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -68,6 +70,11 @@ def test_the_caller_keeps_its_arrays_and_cannot_change_the_problem() -> None:
         (([[1, 2]], [0.5, 0.5], 1, [1, -1]), "base.* is negative"),
         (([[1, 2]], [0.5, 0.5], 1, None, [1, 2]), "bonus has 2 entries; one per device would be 1"),
         (([[1, 2]], [0.5, 0.5], 1, None, [np.nan]), "bonus.* is not a finite number"),
+        (([[1e200, 2]], [0.5, 0.5], 1), "counts goes up to 1e.200, whose square is out of range"),
+        (([[1e-200, 0]], [0.5, 0.5], 1), "out of range"),
+        (([[10**400, 1]], [0.5, 0.5], 1), "array of numbers"),
+        (([[1 + 2j, 1]], [0.5, 0.5], 1), "masked or complex"),
+        ((np.ma.masked_array([[1.0, 1.0]], [[True, False]]), [0.5, 0.5], 1), "masked or complex"),
     ],
 )
 def test_bad_input_is_a_typed_error_that_says_what(arguments: tuple, message: str) -> None:
@@ -82,6 +89,22 @@ def test_empty_batches_have_a_defined_answer() -> None:
     # One empty batch beside two that are far off: the empty one is never the better choice.
     for name in ("exact", "brute", "swap", "multistart", "large", "monte-carlo", "genetic"):
         assert solve(SelectionProblem([[0, 0], [4, 0], [3, 1]], [0.1, 0.9], 1), name).chosen.tolist() == [2]
+
+
+@pytest.mark.parametrize("choice", [[4], [-1], [0, 0], [0.5], [[0]], [True, False, False, False]])
+def test_a_choice_must_name_different_devices(choice: list) -> None:
+    with pytest.raises(ProblemError, match="a choice"):
+        worked_example().divergence(choice)
+
+
+def test_a_problem_cannot_be_changed_and_travels_whole() -> None:
+    problem = worked_example()
+    with pytest.raises(AttributeError, match="make a new one"):
+        problem.pick = 3
+    copied = pickle.loads(pickle.dumps(problem))
+    assert copied.wanted.tolist() == problem.wanted.tolist()
+    with pytest.raises(ValueError, match="read-only"):
+        copied.counts[0, 0] = 1
 
 
 def test_of_matrix_measures_the_plain_distance() -> None:

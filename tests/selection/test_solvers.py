@@ -30,8 +30,8 @@ def test_answers_are_valid_and_repeatable(name: str, problem: SelectionProblem, 
     assert solve(problem, name, seed).chosen.tolist() == result.chosen.tolist()
 
 
-@settings(max_examples=400)
-@given(problem=small_problems())
+@settings(max_examples=2500)
+@given(problem=small_problems(max_devices=9))
 def test_exact_and_brute_equal_plain_enumeration(problem: SelectionProblem) -> None:
     choices = combinations(range(len(problem.counts)), problem.pick)
     best = min(score_of_choice(problem, np.array(choice, dtype=int)) for choice in choices)
@@ -57,6 +57,24 @@ def test_exact_equals_brute_at_full_size(seed: int, unequal: bool) -> None:
     assert exact.divergence == pytest.approx(brute.divergence, rel=1e-12)
     assert exact.proven
     assert brute.proven
+
+
+def test_unequal_batches_with_a_bonus_are_proven_at_full_size() -> None:
+    for seed in range(6):
+        plain = paper_size(seed, unequal=True)
+        bonus = np.random.default_rng(seed).uniform(0, 100, 33)
+        problem = SelectionProblem(plain.counts, plain.target, plain.pick, plain.base, bonus)
+        exact, brute = solve(problem, "exact"), solve(problem, "brute")
+        assert exact.proven
+        assert score_of_choice(problem, exact.chosen) == pytest.approx(score_of_choice(problem, brute.chosen), rel=1e-9)
+
+
+def test_a_bonus_beyond_all_measure_is_answered_but_not_proven() -> None:
+    plain = paper_size(0, unequal=True)
+    problem = SelectionProblem(plain.counts, plain.target, plain.pick, plain.base, np.linspace(0, 1e22, 33))
+    result = solve(problem, "exact")
+    assert result.chosen.tolist() == list(range(25, 33))
+    assert not result.proven
 
 
 def test_the_solvers_keep_their_order_of_quality() -> None:
@@ -141,13 +159,20 @@ def test_bayesian_runs_with_the_library_of_that_name() -> None:
         ("zzz", {}, "there are random, monte-carlo"),
         ("exact", {"bugdet": 3}, "exact has no option 'bugdet'; it takes budget, starts"),
         ("swap", {"starts": 3}, "swap has no option 'starts'; it takes none at all"),
-        ("exact", {"budget": -1}, "budget=-1"),
-        ("gbp-cs", {"start": "middle"}, "cannot start from 'middle'; start is one of mpinv, zero, random"),
+        ("exact", {"budget": -1}, "budget=-1; give a whole number of 0 or more"),
+        ("exact", {"budget": "a"}, "budget='a'"),
+        ("exact", {"budget": True}, "budget=True"),
+        ("exact", {"budget": 10**30}, "budget="),
+        ("exact", {"starts": 1.5}, "starts=1.5"),
+        ("gbp-cs", {"start": "middle"}, "start='middle'; it is one of mpinv, zero, random"),
         ("multistart", {"starts": -1}, "starts=-1"),
-        ("monte-carlo", {"draws": 0}, "draws=0"),
+        ("monte-carlo", {"draws": 0}, "draws=0; give a whole number of 1 or more"),
         ("genetic", {"population": 1}, "population=1"),
+        ("genetic", {"mutation": 2}, "mutation=2; give a number from 0 to 1"),
         ("large", {"repairs": -1}, "repairs=-1"),
+        ("large", {"seconds": 0}, "seconds=0"),
         ("bayesian", {"initial": 0}, "initial=0"),
+        (None, {}, "no solver is called None"),
     ],
 )
 def test_wrong_names_and_options_are_typed_errors(name: str, options: dict, message: str) -> None:

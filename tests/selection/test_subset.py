@@ -31,6 +31,28 @@ def test_equals_enumeration_for_any_real_matrix(height: int, width: int, data: s
     assert result.distance == pytest.approx(np.linalg.norm(matrix[:, result.chosen].sum(axis=1) - target))
 
 
+@settings(max_examples=100)
+@given(st.integers(0, 2**32), st.sampled_from([1e3, 1e6, 1e8]))
+def test_a_common_offset_costs_no_exactness(seed: int, offset: float) -> None:
+    random = np.random.default_rng(seed)
+    small, wanted = random.integers(0, 10, (3, 8)), random.integers(0, 40, 3)
+    result = choose_subset(small + offset, wanted + 4 * offset, 4)
+    best = min(np.linalg.norm(small[:, list(c)].sum(axis=1) - wanted) for c in combinations(range(8), 4))
+    assert result.proven
+    assert result.distance == pytest.approx(best, abs=1e-6)
+
+
+def test_an_outlier_that_drowns_the_others_leaves_the_proof_open() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        matrix = random.normal(0, 1, (4, 9))
+        matrix[:, 0] *= 1e7
+        target = random.normal(0, 2, 4)
+        result = choose_subset(matrix, target, 4)
+        best = min(np.linalg.norm(matrix[:, list(c)].sum(axis=1) - target) for c in combinations(range(9), 4))
+        assert not result.proven or result.distance == pytest.approx(best, rel=1e-6)
+
+
 @pytest.mark.parametrize("name", [name for name in SOLVERS if name != "bayesian"])
 def test_every_solver_takes_it(name: str) -> None:
     random = np.random.default_rng(4)

@@ -55,7 +55,8 @@ def main() -> None:
         typer.echo(error.format_message())
         sys.exit(2)
     except click.ClickException as error:
-        _fail(f"{error.format_message()} (fedgs --help lists commands and options)")
+        sentences = dict.fromkeys(error.format_message().split("? "))  # typer repeats the suggestion of click
+        _fail(f"{'? '.join(part.rstrip('?') for part in sentences)} (fedgs --help lists commands and options)")
     except click.exceptions.Abort:
         _fail("interrupted", code=130)
     except KeyboardInterrupt:

@@ -110,7 +110,7 @@ def _print_table(comparison: "Comparison") -> None:
         padding=(0, 0),
     )
     table.add_column("solver", no_wrap=True)
-    for name in ("n", "divergence", "gap", "optimal", "proven", "time", "paper", "time"):
+    for name in ("n", "divergence", "gap", "optimal", "proven", "time", "paper", "its time"):
         table.add_column(name, justify="right", no_wrap=True, min_width=6)
     for row in comparison.rows:
         theirs = paper.sampler(row.solver)

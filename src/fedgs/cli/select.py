@@ -20,8 +20,10 @@ def select(
     """Pick the devices whose next mini-batches together look most like the target."""
     from fedgs.selection import solve
     from fedgs.selection.files import read_problem
+    from fedgs.selection.solve import warm_up
 
     source = read_problem(file, pick)
+    warm_up(solver, source.problem)
     result = solve(source.problem, solver, seed, trace=trace)
     if as_json:
         fields = {
@@ -37,17 +39,19 @@ def select(
         return
 
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     problem = source.problem
     table = Table("row", "device", "samples", title=f"{len(result.chosen)} of {len(problem.counts)} devices")
     for index in result.chosen.tolist():
-        table.add_row(str(index), source.names[index], f"{problem.sizes[index]:g}")
+        table.add_row(str(index), escape(source.names[index]), f"{problem.sizes[index]:g}")
     console = Console()
     console.print(table)
-    console.print(f"divergence {result.divergence:.6f}   distance {result.distance:.4f}   target: {source.target_from}")
+    console.print(f"divergence {result.divergence:.6f}, distance {result.distance:.4f}")
     proof = "proven optimal" if result.proven else "not proven optimal"
     console.print(f"{result.solver}, {proof}, {result.seconds * 1e3:.2f} ms")
+    console.print(f"[dim]{source.reading}[/dim]")
     if result.trace is not None:
         steps = Table("seconds", "divergence", title="steps")
         for seconds, divergence in result.trace:

@@ -8,18 +8,22 @@ over that of the proven optimum of the same instance, minus one.
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from math import comb
 from os import cpu_count
 
 import numpy as np
 
 from fedgs import __version__, rng
 from fedgs.compiled import COMPILED
-from fedgs.errors import MissingDependencyError
+from fedgs.errors import MissingDependencyError, SolverError
 from fedgs.experiments import paper
 from fedgs.selection import SOLVERS, SelectionProblem, SelectionResult, solve
+from fedgs.selection.solve import warm_up
 
 SLOW = {"bayesian": 2, "brute": 10, "genetic": 30}
 """The solvers that take long, and on how many instances they run at most."""
+BRUTE_CHOICES = 1_000_000_000
+"""How many choices brute may try in all."""
 STARTS = ("mpinv", "zero", "random")
 
 
@@ -79,6 +83,9 @@ def compare_samplers(
 ) -> Comparison:
     """Run every solver on the same instances. ``progress(what, done, total)`` is told how far it is."""
     sizes = {name: min(len(problems), SLOW.get(name, len(problems))) for name in solvers}
+    if "brute" in sizes:
+        choices = comb(len(problems[0].counts), problems[0].pick)
+        sizes["brute"] = max(1, min(sizes["brute"], BRUTE_CHOICES // choices))
     total = sum(sizes.values()) + len(problems) * (1 + len(STARTS))
     done = 0
 
@@ -95,12 +102,14 @@ def compare_samplers(
     rows, traces = [], {}
     for name in solvers:
         try:
-            _warm_up(name, problems[0])
+            warm_up(name, problems[0])
+            if name == "bayesian":  # loading its library takes longer than its first trials
+                solve(problems[0], name, iterations=0)
             traces[name] = solve(problems[0], name, _seed(seed, 0), trace=True).trace or []
-        except MissingDependencyError as error:
+        except (MissingDependencyError, SolverError) as error:
             for _ in range(sizes[name]):
                 step(name)
-            rows.append(_missing(name, str(error)))
+            rows.append(_left_out(name, str(error)))
             continue
         results = []
         for index, problem in enumerate(problems[: sizes[name]]):
@@ -126,13 +135,6 @@ def compare_samplers(
         software=f"fedgs {__version__}, numpy {np.__version__}, " + ("numba kernels" if COMPILED else "plain numpy"),
         hardware=f"{platform.machine()}, {cpu_count()} cores, Python {platform.python_version()}",
     )
-
-
-def _warm_up(name: str, problem: SelectionProblem) -> None:
-    """Load or compile what a solver needs, with and without a trace, before it is timed."""
-    options = {"iterations": 0} if name == "bayesian" else {}
-    for trace in (False, True):
-        solve(problem, name, trace=trace, **options)
 
 
 def _seed(seed: int, index: int) -> int:
@@ -162,7 +164,7 @@ def _row(
     )
 
 
-def _missing(name: str, why: str) -> Row:
+def _left_out(name: str, why: str) -> Row:
     nan = float("nan")
     return Row(name, 0, nan, nan, nan, nan, nan, nan, nan, nan, nan, (), why)
 

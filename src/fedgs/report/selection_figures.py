@@ -1,10 +1,12 @@
 """The figures of the sampler comparison, each with the paper's own numbers beside ours."""
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedgs.experiments import paper
 from fedgs.experiments.samplers import Comparison
+from fedgs.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,8 +40,9 @@ def draw_all(comparison: Comparison, folder: Path) -> list[Path]:
         figure, axes = _new_figure()
         draw(axes, comparison)
         axes.spines[["top", "right"]].set_visible(False)
-        figure.savefig(folder / name, dpi=150)
-        paths.append(folder / name)
+        picture = io.BytesIO()
+        figure.savefig(picture, format="png", dpi=150)
+        paths.append(write_bytes(folder / name, picture.getvalue()))
     return paths
 
 
@@ -75,7 +78,7 @@ def draw_divergence(axes: "Axes", comparison: Comparison) -> None:
                 markerfacecolor="white", capsize=3, label="paper: mean, least to most" if place == 0 else None,
             )  # fmt: skip
     axes.set_xticks(range(len(rows)), [_label(row.solver, row.instances, comparison.instances) for row in rows])
-    axes.tick_params(axis="x", labelsize=8)
+    axes.tick_params(axis="x", labelsize=7)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("divergence  ‖P − P_real‖₂")
     axes.set_title(f"How close each sampler comes to the target\n{comparison.source}", fontsize=10)

@@ -74,7 +74,11 @@ def solve_batch(
 
     ``seconds`` of each answer is its share of the whole time.
     """
+    if isinstance(problems, SelectionProblem):
+        raise SolverError("solve_batch takes a list of problems; for a single one call solve")
     problems = list(problems)
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+        raise SolverError(f"threads={threads!r} is not possible; give a whole number of 1 or more")
     seeds = _seeds(seed, len(problems))
     look_up(solver if solver != "auto" else "exact", {} if solver == "auto" else options)
     results: list[SelectionResult | None] = [None] * len(problems)
@@ -87,13 +91,22 @@ def solve_batch(
             results[index] = solve(problem, name, seeds[index], **options)
     for (name, _), indices in together.items():
         group = [problems[i] for i in indices]
-        answers = _solve_group(group, name, [seeds[i] for i in indices], threads, options)
+        try:
+            answers = _solve_group(group, name, [seeds[i] for i in indices], threads, options)
+        except np.linalg.LinAlgError:  # one of them cannot be proven; alone it says so and spares the others
+            answers = [solve(problems[i], name, seeds[i], **options) for i in indices]
         for index, answer in zip(indices, answers, strict=True):
             results[index] = answer
     return [result for result in results if result is not None]
 
 
 def _seeds(seed: int | Sequence[int], problems: int) -> Sequence[int]:
+    if (
+        isinstance(seed, str)
+        or not isinstance(seed, int | np.integer | Sequence | np.ndarray)
+        or isinstance(seed, bool)
+    ):
+        raise SolverError(f"seed={seed!r} is not possible; give a whole number, or a list with one a problem")
     if isinstance(seed, int | np.integer):
         return [rng.key(int(seed), "batch", index) for index in range(problems)]
     if len(seed) != problems:
@@ -192,4 +205,5 @@ def _pool() -> ThreadPoolExecutor:
 
 
 # Threads do not survive a fork: a child process makes its own pool.
-os.register_at_fork(after_in_child=_pool.cache_clear)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)

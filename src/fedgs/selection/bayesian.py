@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgs.errors import MissingDependencyError, SolverError
+from fedgs.errors import MissingDependencyError
 from fedgs.selection.gbp_cs import largest_entries
 from fedgs.selection.problem import Indices, Key, Record, SelectionProblem
 from fedgs.selection.rows import as_rows, score_rows
@@ -22,10 +22,6 @@ def solve_bayesian(
     problem: SelectionProblem, key: Key, record: Record | None, *, initial: int = 5, iterations: int = 25
 ) -> tuple[Indices, bool]:
     """Try ``initial`` random weightings, then ``iterations`` that a Gaussian process proposes."""
-    if initial < 1 or iterations < 0:
-        raise SolverError(
-            f"bayesian cannot work with initial={initial} and iterations={iterations}; give at least 1 and 0"
-        )
     try:
         from bayes_opt import BayesianOptimization
         from bayes_opt.acquisition import UpperConfidenceBound
@@ -61,4 +57,6 @@ def solve_bayesian(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the Gaussian process remarks on its own fit at every step
         optimiser.maximize(init_points=initial, n_iter=iterations)
+    if record is not None:
+        record(best[0][1])
     return best[0][1], False

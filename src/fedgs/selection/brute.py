@@ -15,7 +15,7 @@ import numpy as np
 from fedgs.compiled import kernel
 from fedgs.errors import SolverError
 from fedgs.selection.problem import Indices, Key, Record, SelectionProblem
-from fedgs.selection.quadratic import Quadratic, as_quadratic, score_of
+from fedgs.selection.quadratic import Quadratic, as_quadratic, is_certain, score_of
 
 MOST_CHOICES = 5_000_000_000
 """Beyond this, enumeration takes minutes even when compiled, so it is refused."""
@@ -41,7 +41,7 @@ def solve_brute(problem: SelectionProblem, key: Key, record: Record | None) -> t
         best = found
     if record is not None:
         record(chosen)
-    return chosen, True
+    return chosen, is_certain(form, best)
 
 
 def enumerate_from_oracle(form: Quadratic, first: int, chosen: Indices, best: float) -> float:

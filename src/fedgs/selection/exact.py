@@ -1,11 +1,11 @@
 """``exact``: the proven optimum by a sphere decoder.
 
 Is there a choice better than the best one known, with score σ? With e = (s − s̄)/E, the sizes' deviations from their
-mean, S(x) = E·(1 + eᵀx) on every choice, and a better one has  f(x) − (1 + eᵀx)²·(σ + bonusᵀx) < 0.  Taking the bonus
-≥ 0 (a shift, constant over choices) and S at its largest there, this is a quadratic form: exact without a bonus, with
-one a lower bound, and for equal batches (e = 0) exact in any case:
+mean, S(x) = E·(1 + eᵀx) on every choice, and a better one has  f(x) − (1 + eᵀx)²·(σ + bonusᵀx) < 0.  Let β be the mean
+bonus of the choice known, d = bonus − β and τ = σ + qβ. With (S/E)² at its largest or smallest, whichever makes less of
+each device, this becomes a quadratic form: exact for equal batches (e = 0) or without a bonus, else a lower bound:
 
-    L(x) = f(x) − σ·(1 + eᵀx)² − (S_max/E)²·bonusᵀx < 0
+    L(x) = f(x) − τ·(1 + eᵀx)² − Σ_i κ_i·d_i·x_i < 0,      κ_i = (S_max/E)² if d_i > 0 else (S_min/E)²
 
 So the question is integer least squares (Fincke and Pohst, 1985) with one condition, Σx = q. Two terms may be added to
 L that are constant on every choice:
@@ -32,9 +32,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgs.compiled import composed, kernel
-from fedgs.errors import SolverError
 from fedgs.selection.problem import Floats, Indices, Key, Record, SelectionProblem
-from fedgs.selection.quadratic import Quadratic, as_quadratic, score
+from fedgs.selection.quadratic import Quadratic, as_quadratic, is_certain, score
 from fedgs.selection.swap import best_descent
 
 CARDINALITY_WEIGHT = 10.0
@@ -56,18 +55,21 @@ class Relaxation(NamedTuple):
     """K."""
 
 
-def relax_oracle(form: Quadratic, best: float) -> Relaxation:
+def relax_oracle(form: Quadratic, best: float, level: float) -> Relaxation:
     """Plain numpy version of :func:`relax`."""
     devices, pick = len(form.linear), form.pick
-    bar = best + pick * float(form.bonus.min())
-    deviations, stretch = np.zeros(devices), 1.0
+    bar = best + pick * level
+    deviations, most, least = np.zeros(devices), 1.0, 1.0
     if form.ratio:
         deviations = (form.sizes - form.sizes.mean()) / form.expected_size
-        stretch = ((form.base_size + float(np.sort(form.sizes)[devices - pick :].sum())) / form.expected_size) ** 2
+        ordered = np.sort(form.sizes)
+        most = ((form.base_size + float(ordered[devices - pick :].sum())) / form.expected_size) ** 2
+        least = ((form.base_size + float(ordered[:pick].sum())) / form.expected_size) ** 2
+    extra = form.bonus - level
     unit = float(form.gram.diagonal().mean()) or 1.0
     weight, ridge = CARDINALITY_WEIGHT * unit, RIDGE * unit + max(bar, 0.0) * float(deviations @ deviations)
     matrix = form.gram - bar * np.outer(deviations, deviations) + weight + ridge * np.eye(devices)
-    linear = form.linear + bar * deviations + 0.5 * stretch * (form.bonus - form.bonus.min()) + weight * pick
+    linear = form.linear + bar * deviations + 0.5 * np.where(extra > 0.0, most, least) * extra + weight * pick
     inverse = np.linalg.inv(matrix)
     centre = inverse @ linear
     order = np.argsort((1.0 - centre) * np.abs(1.0 - centre) / inverse.diagonal(), kind="stable")
@@ -77,15 +79,19 @@ def relax_oracle(form: Quadratic, best: float) -> Relaxation:
 
 
 @kernel(relax_oracle)
-def relax(form: Quadratic, best: float) -> Relaxation:
-    """Build R for beating the score ``best``, with the devices that cost most to take at the end of the order."""
+def relax(form: Quadratic, best: float, level: float) -> Relaxation:
+    """Build R for beating the score ``best``, with the devices that cost most to take at the end of the order.
+
+    ``level`` is the mean bonus of the best choice known (β).
+    """
     devices, pick = len(form.linear), form.pick
-    least_bonus = form.bonus.min()
-    bar = best + pick * least_bonus
-    deviations, stretch = np.zeros(devices), 1.0
+    bar = best + pick * level
+    deviations, most, least = np.zeros(devices), 1.0, 1.0
     if form.ratio:
         deviations = (form.sizes - form.sizes.mean()) / form.expected_size
-        stretch = ((form.base_size + np.sort(form.sizes)[devices - pick :].sum()) / form.expected_size) ** 2
+        sizes = np.sort(form.sizes)
+        most = ((form.base_size + sizes[devices - pick :].sum()) / form.expected_size) ** 2
+        least = ((form.base_size + sizes[:pick].sum()) / form.expected_size) ** 2
     unit, spread = 0.0, 0.0
     for i in range(devices):
         unit += form.gram[i, i] / devices
@@ -98,7 +104,8 @@ def relax(form: Quadratic, best: float) -> Relaxation:
     linear = np.empty(devices)
     for i in range(devices):
         linear[i] = form.linear[i] + bar * deviations[i] + weight * pick
-        linear[i] += 0.5 * stretch * (form.bonus[i] - least_bonus)
+        extra = form.bonus[i] - level
+        linear[i] += 0.5 * (most if extra > 0.0 else least) * extra
         for j in range(devices):
             matrix[i, j] = form.gram[i, j] - bar * deviations[i] * deviations[j] + weight
         matrix[i, i] += ridge
@@ -121,7 +128,7 @@ def decode_oracle(form: Quadratic, chosen: Indices, budget: int) -> tuple[bool, 
     """Plain numpy version of :func:`decode`: breadth first, one level of the tree at a time."""
     devices, pick = len(form.linear), form.pick
     best = score(form, chosen) - form.tolerance
-    tree = relax(form, best)
+    tree = relax(form, best, float(form.bonus[chosen].mean()))
     places = np.arange(devices)
     picked = np.empty((1, 0), dtype=np.int64)
     residual, cost, cursor = -tree.offset[None, :], np.zeros(1), np.array([devices - 1])
@@ -143,7 +150,7 @@ def decode_oracle(form: Quadratic, chosen: Indices, budget: int) -> tuple[bool, 
         if found < best:
             best = found
             chosen[:] = tree.order[row]
-    return True, nodes
+    return is_certain(form, best), nodes
 
 
 @kernel(decode_oracle)
@@ -152,7 +159,10 @@ def decode(form: Quadratic, chosen: Indices, budget: int) -> tuple[bool, int]:
     devices, pick = len(form.linear), form.pick
     first = score(form, chosen) - form.tolerance
     best = first
-    tree = relax(form, first)
+    level = 0.0
+    for i in chosen:
+        level += form.bonus[i] / pick
+    tree = relax(form, first, level)
     shrink = 1.0
     if form.ratio:
         shrink = ((form.base_size + np.sort(form.sizes)[:pick].sum()) / form.expected_size) ** 2
@@ -201,7 +211,7 @@ def decode(form: Quadratic, chosen: Indices, budget: int) -> tuple[bool, int]:
                 best = found - form.tolerance
                 limit = -tree.constant - (first - best) * shrink
                 chosen[:] = candidate
-    return True, nodes
+    return is_certain(form, best), nodes
 
 
 @composed
@@ -216,13 +226,14 @@ def solve_exact(
     problem: SelectionProblem, key: Key, record: Record | None, *, budget: int = 200_000, starts: int = 5
 ) -> tuple[Indices, bool]:
     """Prove the optimum, or return the best choice known when ``budget`` nodes are used up."""
-    if budget < 0 or starts < 0:
-        raise SolverError(f"exact cannot work with budget={budget} and starts={starts}; give 0 or more")
     form = as_quadratic(problem)
-    if record is None:
-        return prove(form, starts, key, budget)
-    chosen, _ = best_descent(form, starts, key)
-    record(chosen)
-    proven, _ = decode(form, chosen, budget)
-    record(chosen)
-    return chosen, proven
+    try:
+        if record is None:
+            return prove(form, starts, key, budget)
+        chosen, _ = best_descent(form, starts, key)
+        record(chosen)
+        proven, _ = decode(form, chosen, budget)
+        record(chosen)
+        return chosen, proven
+    except np.linalg.LinAlgError:  # a bonus so large that rounding swallows the rest: nothing can be proven
+        return best_descent(form, starts, key)[0], False

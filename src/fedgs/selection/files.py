@@ -1,11 +1,12 @@
 """Selection problems from files: ``.npz`` (counts, target, base, bonus) or ``.csv`` (a device a row, a class a column).
 
-In a CSV file the first line may name the classes and the first column the devices. Where a file has no target, the
-classes of all its rows (and of the base) taken together are the target.
+How a CSV file is read: the first line names the classes if a cell beyond its first is not a number, if its first cell
+is not a number while those below it are, or if it counts 0, 1, 2, …; the first column names the devices if a cell of
+it is not a number or if the first line calls it id, device, name or the like. Where a file has no target, the classes
+of all its rows (and of the base) taken together are the target.
 """
 
 import csv
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,60 +15,68 @@ import numpy as np
 from fedgs.errors import InputFileError, ProblemError
 from fedgs.selection.problem import Floats, SelectionProblem
 
+NAME_COLUMNS = ("", "id", "index", "name", "device", "client", "camera", "robot", "sensor", "user", "writer")
+ARRAYS = ("counts", "target", "base", "bonus")
+
 
 @dataclass(frozen=True)
 class ProblemFile:
-    """A problem and what its file calls the devices."""
+    """A problem, what its file calls the devices, and how the file was read."""
 
     problem: SelectionProblem
     names: tuple[str, ...]
-    target_from: str
-    """Where the target came from, in words."""
+    reading: str
 
 
 def read_problem(path: str | Path, pick: int) -> ProblemFile:
     """Read a problem; ``pick`` is how many devices to take."""
     path = Path(path)
+    if path.is_dir():
+        raise InputFileError(f"{path}: is a folder; give a .npz with counts and target, or a .csv of counts")
     if not path.is_file():
         raise InputFileError(f"{path}: no such file; give a .npz with counts and target, or a .csv of counts")
+    names: tuple[str, ...] = ()
+    reading = ""
     if path.suffix.lower() == ".csv":
-        arrays: dict[str, Floats] = {}
-        arrays["counts"], names = _read_csv(path)
+        counts, names, reading = _read_csv(path)
+        arrays = {"counts": counts}
     elif path.suffix.lower() == ".npz":
-        arrays, names = _read_npz(path), ()
+        arrays = _read_npz(path)
     else:
         raise InputFileError(f"{path}: unknown kind of file {path.suffix!r}; use .npz or .csv")
-    counts = arrays["counts"]
-    target, target_from = arrays.get("target"), "the file"
     try:
-        if target is None:
-            target = _pooled(counts, arrays.get("base"))
-            target_from = "all rows of the file together"
-        problem = SelectionProblem(counts, target, pick, arrays.get("base"), arrays.get("bonus"))
+        problem = _problem(arrays, pick)
     except ProblemError as error:
         raise InputFileError(f"{path}: {error}") from None
-    return ProblemFile(problem, names or tuple(str(i) for i in range(len(problem.counts))), target_from)
+    reading += "target: " + ("the file's" if "target" in arrays else "all rows together")
+    return ProblemFile(problem, names or tuple(str(i) for i in range(len(problem.counts))), reading)
 
 
-def _pooled(counts: Floats, base: Floats | None) -> Floats:
-    if counts.ndim != 2:
-        raise ProblemError(f"counts must have 2 dimension(s), not shape {counts.shape}")
-    total: Floats = counts.sum(axis=0) + (0.0 if base is None else base)
-    if not np.isfinite(total).all() or total.min() < 0:
-        return np.full(len(total), 1.0 / len(total))  # the problem itself will say which count is wrong
+def _problem(arrays: dict[str, Floats], pick: int) -> SelectionProblem:
+    counts, base, bonus = arrays["counts"], arrays.get("base"), arrays.get("bonus")
+    if "target" in arrays:
+        return SelectionProblem(counts, arrays["target"], pick, base, bonus)
+    # Checked first with any target, so that what is wrong with the counts is said of the counts.
+    classes = counts.shape[1] if counts.ndim == 2 else 0
+    checked = SelectionProblem(counts, np.full(classes, 1.0 / max(classes, 1)), pick, base, bonus)
+    total = checked.counts.sum(axis=0) + checked.base
     if total.sum() == 0:
         raise ProblemError("all counts are zero, so there is no distribution to match; give a target")
-    pooled: Floats = total / total.sum()
-    return pooled
+    return SelectionProblem(counts, total / total.sum(), pick, base, bonus)
 
 
 def _read_npz(path: Path) -> dict[str, Floats]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in ("counts", "target", "base", "bonus") if name in archive}
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise InputFileError(f"{path}: holds one array, not a .npz of several; it needs one called counts")
+            arrays = {name: archive[name] for name in ARRAYS if name in archive}
             known = ", ".join(archive.files)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputFileError(f"{path}: not a readable .npz file ({error})") from None
+    except InputFileError:
+        raise
+    except Exception as error:  # a damaged archive makes numpy fail in a dozen ways, down to its header's parser
+        raise InputFileError(f"{path}: not a readable .npz file ({' '.join(str(error).split())})") from None
     if "counts" not in arrays:
         raise InputFileError(f"{path}: holds no array called counts; it has: {known or 'nothing'}")
     for name, array in arrays.items():
@@ -76,30 +85,44 @@ def _read_npz(path: Path) -> dict[str, Floats]:
     return {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
 
 
-def _read_csv(path: Path) -> tuple[Floats, tuple[str, ...]]:
+def _read_csv(path: Path) -> tuple[Floats, tuple[str, ...], str]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = [(number, row) for number, row in enumerate(csv.reader(file), start=1) if any(map(str.strip, row))]
+            cells = [[cell.strip() for cell in row] for row in csv.reader(file)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputFileError(f"{path}: cannot be read as CSV ({error})") from None
-    if lines and not any(_is_number(cell) for cell in lines[0][1][1:] or lines[0][1]):
-        lines = lines[1:]  # the first line names the classes
+    lines = [(number, row) for number, row in enumerate(cells, start=1) if any(row)]
+    header = lines[0][1] if lines and _is_header([row for _, row in lines]) else None
+    lines = lines[1:] if header else lines
     if not lines:
         raise InputFileError(f"{path}: holds no row of counts")
-    named = not _is_number(lines[0][1][0])
     width = len(lines[0][1])
-    names: list[str] = []
-    values = np.empty((len(lines), width - named))
-    for position, (number, row) in enumerate(lines):
+    for number, row in lines:
         if len(row) != width:
             raise InputFileError(f"{path}: line {number} has {len(row)} cells, the lines before it have {width}")
-        if named:
-            names.append(row[0].strip())
+    named = bool(header and header[0].lower() in NAME_COLUMNS) or not all(_is_number(row[0]) for _, row in lines)
+    if width == named:
+        raise InputFileError(f"{path}: holds no column of counts; is the separator a comma?")
+    values = np.empty((len(lines), width - named))
+    for position, (number, row) in enumerate(lines):
         for column, cell in enumerate(row[named:]):
             if not _is_number(cell):
                 raise InputFileError(f"{path}: line {number}, column {column + named + 1}: {cell!r} is not a number")
             values[position, column] = float(cell)
-    return values, tuple(names)
+    reading = f"first line: {'classes' if header else 'a device'}; first column: {'names' if named else 'a class'}; "
+    return values, tuple(row[0] for _, row in lines) if named else (), reading
+
+
+def _is_header(rows: list[list[str]]) -> bool:
+    first = rows[0]
+    if any(not _is_number(cell) for cell in first[1:]):
+        # Every row being like that is a broken file, not a table of headers.
+        return len(rows) == 1 or all(_is_number(cell) for cell in rows[1][1:])
+    if not _is_number(first[0]):
+        below = [row[0] for row in rows[1:]]
+        counting = first[1:] == [str(number) for number in range(len(first) - 1)]
+        return (bool(below) and all(_is_number(cell) for cell in below)) or (counting and len(first) > 2)
+    return len(first) > 2 and first == [str(number) for number in range(len(first))]
 
 
 def _is_number(cell: str) -> bool:
@@ -107,4 +130,4 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return True
+    return "_" not in cell

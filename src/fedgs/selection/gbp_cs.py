@@ -16,13 +16,15 @@ device with the smallest gradient, measured, as in the authors' code, against th
 A bonus, which the paper does not have, is subtracted from the squared distance and so from the gradient, halved.
 """
 
+from typing import Literal
+
 import numpy as np
 
 from fedgs.compiled import kernel
-from fedgs.errors import SolverError
 from fedgs.selection.draws import draw_subset
 from fedgs.selection.problem import NO_LIMIT, Flags, Floats, Indices, Key, Record, SelectionProblem
 
+Start = Literal["mpinv", "zero", "random"]
 _RANK_TOLERANCE = 1e-10
 
 
@@ -182,7 +184,7 @@ def permute(counts: Floats, wanted: Floats, bonus: Floats, chosen: Indices, max_
 
 
 def solve_gbp_cs(
-    problem: SelectionProblem, key: Key, record: Record | None, *, start: str = "mpinv"
+    problem: SelectionProblem, key: Key, record: Record | None, *, start: Start = "mpinv"
 ) -> tuple[Indices, bool]:
     """Run Algorithm 2 from one of its three starting points."""
     chosen = _start(problem, key, record, start)
@@ -196,13 +198,11 @@ def solve_gbp_cs(
     return chosen, False
 
 
-def _start(problem: SelectionProblem, key: Key, record: Record | None, start: str) -> Indices:
+def _start(problem: SelectionProblem, key: Key, record: Record | None, start: Start) -> Indices:
     if start == "mpinv":
         return largest_entries(least_squares(problem.counts, problem.wanted), problem.pick)
     if start == "random":
         return draw_subset(len(problem.counts), problem.pick, key)
-    if start != "zero":
-        raise SolverError(f"gbp-cs cannot start from {start!r}; start is one of mpinv, zero, random")
     inside = np.zeros(len(problem.counts), dtype=np.bool_)
     fixed = (problem.counts, problem.target, problem.base, problem.bonus, problem.mean_size, problem.base_size)
     if record is None:

@@ -12,7 +12,6 @@ Plain numpy, a generation at a time: this is the sampler the paper compares with
 
 import numpy as np
 
-from fedgs.errors import SolverError
 from fedgs.selection.problem import Flags, Floats, Indices, Key, Record, SelectionProblem
 from fedgs.selection.rows import as_rows, score_many
 
@@ -27,11 +26,6 @@ def solve_genetic(
     mutation: float = 0.001,
 ) -> tuple[Indices, bool]:
     """Breed ``generations`` generations and return the fittest choice that ever lived."""
-    if population < 4 or generations < 0 or not 0.0 <= mutation <= 1.0:
-        raise SolverError(
-            f"genetic cannot work with population={population}, generations={generations}, mutation={mutation:g}; "
-            "it needs population >= 4, generations >= 0 and mutation from 0 to 1"
-        )
     random = np.random.Generator(np.random.Philox(key=int(key)))
     rows = as_rows(problem)
     genes = _largest(random.random((population, len(problem.counts))), problem.pick)

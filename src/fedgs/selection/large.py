@@ -14,7 +14,6 @@ import time
 import numpy as np
 
 from fedgs.compiled import composed, kernel
-from fedgs.errors import SolverError
 from fedgs.selection.draws import draw_subset, start_key
 from fedgs.selection.problem import NO_LIMIT, Flags, Floats, Indices, Key, Record, SelectionProblem
 from fedgs.selection.quadratic import Quadratic, gram_form
@@ -37,10 +36,6 @@ def solve_large(
     problem: SelectionProblem, key: Key, record: Record | None, *, repairs: int = 10, seconds: float | None = None
 ) -> tuple[Indices, bool]:
     """Fill greedily, then repair ``repairs`` times or until ``seconds`` have passed."""
-    if repairs < 0 or (seconds is not None and not seconds > 0):
-        raise SolverError(
-            f"large cannot work with repairs={repairs} and seconds={seconds}; give at least 0, more than 0"
-        )
     deadline = None if seconds is None else time.perf_counter() + seconds
     random = np.random.Generator(np.random.Philox(key=int(key)))
     rows = as_rows(problem)

@@ -13,7 +13,7 @@ solvers named in ``SOLVERS`` as ratio-aware minimise the divergence itself.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,6 +30,8 @@ Key = int | np.uint64
 """64 bits of randomness; always ``np.uint64`` where kernels are compiled, for they are compiled for that type."""
 MOST_DIVERGENCE = 2.0**0.5
 """No two distributions are further apart; a choice without a single sample is given this divergence."""
+LARGEST = 1e100
+"""Numbers beyond this, or below its inverse, are refused: their squares would overflow or vanish."""
 NO_LIMIT = 2**62
 """For kernels that take a limit: as far as it goes."""
 
@@ -50,7 +52,17 @@ class SelectionProblem:
             a device with a larger bonus is taken more readily. A negative bonus is a penalty.
     """
 
-    __slots__ = ("base", "base_size", "bonus", "counts", "mean_size", "pick", "sizes", "target", "unit_sums")
+    __slots__ = ("_sealed", "base", "base_size", "bonus", "counts", "mean_size", "pick", "sizes", "target", "unit_sums")
+    counts: Floats
+    target: Floats
+    pick: int
+    base: Floats
+    bonus: Floats
+    sizes: Floats
+    base_size: float
+    mean_size: float
+    unit_sums: bool
+    """Whether sums are normalised to distributions; False for a general matrix."""
 
     def __init__(
         self,
@@ -85,22 +97,43 @@ class SelectionProblem:
         columns = _numbers("matrix", matrix, dimensions=2)
         if columns.shape[1] == 0:
             raise ProblemError("matrix has no columns: there must be at least one to pick from")
-        problem.counts = np.ascontiguousarray(columns.T)
-        problem.target = np.zeros(len(columns))
         problem.pick = _pick(pick, columns.shape[1], "column")
-        problem.base = -_vector("target", target, len(columns), "row of the matrix")
+        wanted = _vector("target", target, len(columns), "row of the matrix")
+        # Exactly ``pick`` columns are taken, so what all of them share may go: large offsets would cost digits.
+        shared = np.median(columns, axis=1)
+        problem.counts = np.ascontiguousarray((columns - shared[:, None]).T)
+        problem.target = np.zeros(len(columns))
+        problem.base = problem.pick * shared - wanted
         problem.bonus = np.zeros(columns.shape[1])
         problem._measure(np.zeros(columns.shape[1]), 0.0, unit_sums=False)
         return problem
 
     def _measure(self, sizes: Floats, base_size: float, unit_sums: bool) -> None:
         self.unit_sums = unit_sums
-        """Whether sums are normalised to distributions; False for a general matrix."""
         self.sizes = sizes
         self.base_size = base_size
         self.mean_size = float(sizes.mean())
         for array in (self.counts, self.target, self.base, self.bonus, self.sizes):
             array.flags.writeable = False
+        self._sealed = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if getattr(self, "_sealed", False):
+            raise AttributeError("a SelectionProblem cannot be changed; make a new one")
+        object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = (
+            self.counts,
+            self.target,
+            self.pick,
+            self.base,
+            self.bonus,
+            self.sizes,
+            self.base_size,
+            self.unit_sums,
+        )
+        return _rebuild, values
 
     @property
     def equal_sizes(self) -> bool:
@@ -126,7 +159,11 @@ class SelectionProblem:
         return self.measure(chosen)[1]
 
     def measure(self, chosen: ArrayLike) -> tuple[float, float]:
-        """Return divergence and distance of a choice."""
+        """Return divergence and distance of a choice, which is a list of different device numbers."""
+        return self.measure_unchecked(_indices(chosen, len(self.counts)))
+
+    def measure_unchecked(self, chosen: Indices) -> tuple[float, float]:
+        """Return divergence and distance of a choice that is known to be one."""
         return measure(
             self.counts,
             self.target,
@@ -135,7 +172,7 @@ class SelectionProblem:
             self.base_size,
             self.expected_size,
             self.unit_sums,
-            _indices(chosen),
+            chosen,
         )
 
     def __repr__(self) -> str:
@@ -210,20 +247,41 @@ def measure(
     return np.sqrt(divergence) if size > 0.0 else MOST_DIVERGENCE, np.sqrt(distance)
 
 
-def _indices(chosen: ArrayLike) -> Indices:
-    return np.asarray(chosen, dtype=np.int64)
+def _rebuild(*values: Any) -> SelectionProblem:
+    problem = SelectionProblem.__new__(SelectionProblem)
+    problem.counts, problem.target, problem.pick, problem.base, problem.bonus, *measures = values
+    problem._measure(*measures)
+    return problem
+
+
+def _indices(chosen: ArrayLike, devices: int) -> Indices:
+    found = np.asarray(chosen)
+    if found.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise ProblemError("a choice is a one-dimensional list of device numbers")
+    if found.min() < 0 or found.max() >= devices or len(np.unique(found)) != len(found):
+        raise ProblemError(f"a choice names different devices from 0 to {devices - 1}, not {found.tolist()[:20]}")
+    return found.astype(np.int64)
 
 
 def _numbers(name: str, values: ArrayLike, dimensions: int) -> Floats:
     try:
+        if np.ma.isMaskedArray(values) or np.iscomplexobj(values):
+            raise ProblemError(f"{name} must be plain real numbers, not a masked or complex array")
         array = np.array(values, dtype=np.float64, order="C")
-    except (TypeError, ValueError):
+    except ProblemError:
+        raise
+    except (TypeError, ValueError, OverflowError):
         raise ProblemError(f"{name} must be a {dimensions}-dimensional array of numbers") from None
     if array.ndim != dimensions:
         raise ProblemError(f"{name} must have {dimensions} dimension(s), not shape {array.shape}")
     if not np.isfinite(array).all():
         where = np.argwhere(~np.isfinite(array))[0].tolist()
         raise ProblemError(f"{name}{where} is not a finite number: {array[tuple(where)]}")
+    largest = float(np.abs(array).max(initial=0.0))
+    if largest > LARGEST or 0.0 < largest < 1.0 / LARGEST:
+        raise ProblemError(f"{name} goes up to {largest:g}, whose square is out of range; scale it to ordinary numbers")
     return array
 
 
@@ -237,7 +295,7 @@ def _vector(name: str, values: ArrayLike, length: int, per: str) -> Floats:
 def _not_negative(name: str, array: Floats) -> None:
     if array.min() < 0:
         where = np.argwhere(array < 0)[0].tolist()
-        raise ProblemError(f"{name}{where} is negative: {array[tuple(where)]:g}; counts start at 0")
+        raise ProblemError(f"{name}{where} is negative: {array[tuple(where)]:g}; it must be 0 or more")
 
 
 def _distribution(target: ArrayLike, classes: int) -> Floats:

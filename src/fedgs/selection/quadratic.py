@@ -153,3 +153,15 @@ def score_of(form: Quadratic, value: float, size: float, bonus: float) -> float:
         return form.empty_score - bonus
     shrink = form.expected_size / size
     return value * shrink * shrink - bonus
+
+
+@composed
+def is_certain(form: Quadratic, found: float) -> bool:
+    """Tell whether rounding is small enough for a proof: one device far larger than the others can drown them."""
+    total, largest = 0.0, 0.0
+    devices = len(form.linear)
+    for i in range(devices):
+        total += form.gram[i, i]
+        largest = max(largest, form.gram[i, i])
+    usual = (total - largest) / max(devices - 1, 1)
+    return form.tolerance <= 1e-6 * max(abs(found), usual) or form.tolerance <= 1e-30

@@ -1,7 +1,6 @@
 """``random`` and ``monte-carlo``: choices at random, and the best of many of them (paper, section VII-A)."""
 
 from fedgs.compiled import composed
-from fedgs.errors import SolverError
 from fedgs.selection.draws import draw_subset, start_key
 from fedgs.selection.problem import Indices, Key, Record, SelectionProblem
 from fedgs.selection.rows import Rows, as_rows, score_rows
@@ -21,8 +20,6 @@ def solve_monte_carlo(
     problem: SelectionProblem, key: Key, record: Record | None, *, draws: int = 1000
 ) -> tuple[Indices, bool]:
     """Draw ``draws`` times at random (paper: 1000) and keep the best."""
-    if draws < 1:
-        raise SolverError(f"monte-carlo cannot take the best of draws={draws}; give 1 or more")
     rows = as_rows(problem)
     chosen = draw_subset(len(problem.counts), problem.pick, key)
     if record is None:

@@ -6,11 +6,11 @@ Adding one is a file with such a function and a line in the table below.
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from inspect import signature
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -19,10 +19,10 @@ from fedgs.errors import SolverError
 from fedgs.selection.bayesian import solve_bayesian
 from fedgs.selection.brute import solve_brute
 from fedgs.selection.exact import solve_exact
-from fedgs.selection.gbp_cs import solve_gbp_cs
+from fedgs.selection.gbp_cs import Start, solve_gbp_cs
 from fedgs.selection.genetic import solve_genetic
 from fedgs.selection.large import solve_large
-from fedgs.selection.problem import Indices, SelectionProblem, SelectionResult
+from fedgs.selection.problem import NO_LIMIT, Indices, SelectionProblem, SelectionResult
 from fedgs.selection.sampling import solve_monte_carlo, solve_random
 from fedgs.selection.swap import solve_multistart, solve_swap
 
@@ -37,6 +37,8 @@ class Solver:
     """Whether it heeds the fairness term."""
     ratio: bool = True
     """Whether it minimises the divergence itself when batch sizes differ (else the paper's y with their mean)."""
+    allowed: Mapping[str, tuple[float, float] | tuple[str, ...]] = field(default_factory=dict)
+    """What its options may be: from least to most, or one of some words."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -47,19 +49,39 @@ class Solver:
 
 SOLVERS: dict[str, Solver] = {
     "random": Solver(solve_random, "uniformly at random", bonus=False, ratio=False),
-    "monte-carlo": Solver(solve_monte_carlo, "best of 1000 random draws"),
-    "bayesian": Solver(solve_bayesian, "Bayesian optimisation, 5 + 25 trials"),
-    "genetic": Solver(solve_genetic, "evolution, population 100, 100 generations"),
+    "monte-carlo": Solver(solve_monte_carlo, "best of 1000 random draws", allowed={"draws": (1, NO_LIMIT)}),
+    "bayesian": Solver(
+        solve_bayesian,
+        "Bayesian optimisation, 5 + 25 trials",
+        allowed={"initial": (1, NO_LIMIT), "iterations": (0, NO_LIMIT)},
+    ),
+    "genetic": Solver(
+        solve_genetic,
+        "evolution, population 100, 100 generations",
+        allowed={"population": (4, NO_LIMIT), "generations": (0, NO_LIMIT), "mutation": (0.0, 1.0)},
+    ),
     "brute": Solver(solve_brute, "every choice there is"),
-    "gbp-cs": Solver(solve_gbp_cs, "the paper's gradient-based permutation", ratio=False),
+    "gbp-cs": Solver(
+        solve_gbp_cs, "the paper's gradient-based permutation", ratio=False, allowed={"start": get_args(Start)}
+    ),
     "swap": Solver(solve_swap, "best-swap descent from the paper's start"),
-    "multistart": Solver(solve_multistart, "best-swap descent from a greedy and 16 random starts"),
-    "exact": Solver(solve_exact, "proven optimum by a sphere decoder"),
-    "large": Solver(solve_large, "greedy fill and repair, for hundreds of devices and more"),
+    "multistart": Solver(
+        solve_multistart, "best-swap descent from a greedy and 16 random starts", allowed={"starts": (0, NO_LIMIT)}
+    ),
+    "exact": Solver(
+        solve_exact,
+        "proven optimum by a sphere decoder",
+        allowed={"budget": (0, NO_LIMIT), "starts": (0, NO_LIMIT)},
+    ),
+    "large": Solver(
+        solve_large,
+        "greedy fill and repair, for hundreds of devices and more",
+        allowed={"repairs": (0, NO_LIMIT), "seconds": (1e-6, 1e9)},
+    ),
 }
 
 EXACT_UP_TO = 60
-"""``auto`` proves the optimum up to this many devices (about 2 ms there), …"""
+"""``auto`` tries to prove the optimum up to this many devices (about 2 ms there at the paper's pick), …"""
 MULTISTART_UP_TO = 200
 """… descends from many starts up to this many, and goes over to ``large`` beyond."""
 
@@ -98,27 +120,44 @@ def solve(
         if tracer is not None:
             tracer.record(chosen)
     seconds = time.perf_counter() - began - (tracer.overhead if tracer is not None else 0.0)
-    divergence, distance = problem.measure(chosen)
+    divergence, distance = problem.measure_unchecked(chosen)
     steps = None if tracer is None else tracer.steps
     return SelectionResult(chosen, divergence, distance, bool(proven), steps, name, seconds)
 
 
 def look_up(name: str, options: dict[str, Any]) -> Solver:
     """Return a solver of the table, after checking that it exists and takes these options."""
-    if name not in SOLVERS:
+    if not isinstance(name, str) or name not in SOLVERS:
         raise SolverError(f"no solver is called {name!r}; {suggestion(name)}")
     found = SOLVERS[name]
     if options:
-        for option in options:
-            if option not in found.options:
-                takes = ", ".join(found.options) or "none at all"
-                raise SolverError(f"{name} has no option {option!r}; it takes {takes}")
+        known = found.options
+        for option, value in options.items():
+            if option not in known:
+                raise SolverError(f"{name} has no option {option!r}; it takes {', '.join(known) or 'none at all'}")
+            _check_value(name, option, value, known[option], found.allowed.get(option))
     return found
+
+
+def _check_value(solver: str, option: str, value: Any, default: Any, allowed: tuple[Any, ...] | None) -> None:
+    if value is None and default is None:
+        return
+    if isinstance(default, str):
+        if allowed is not None and value not in allowed:
+            raise SolverError(f"{solver} cannot work with {option}={value!r}; it is one of {', '.join(allowed)}")
+        return
+    whole = isinstance(default, int)
+    kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
+    least, most = allowed or (-NO_LIMIT, NO_LIMIT)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
+        what = "a whole number" if whole else "a number"
+        bounds = f"of {least:g} or more" if most >= NO_LIMIT else f"from {least:g} to {most:g}"
+        raise SolverError(f"{solver} cannot work with {option}={value!r}; give {what} {bounds}")
 
 
 def suggestion(name: str) -> str:
     """Say which solver somebody may have meant who wrote ``name``."""
-    near = get_close_matches(name, SOLVERS, n=1)
+    near = get_close_matches(str(name), SOLVERS, n=1)
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(SOLVERS)} and auto"
 
 
@@ -129,6 +168,16 @@ def solver_key(seed: int, name: str) -> np.uint64:
     return np.uint64(rng.key(int(seed), "selection", name))
 
 
+def warm_up(name: str, problem: SelectionProblem) -> None:
+    """Load or compile what a solver needs, on a tiny problem, so that the time of the real one is its own."""
+    if name == "auto":
+        name = auto(problem)
+    if name in SOLVERS and name != "bayesian":
+        tiny = SelectionProblem(np.eye(3), np.full(3, 1 / 3), 1)
+        for trace in (False, True):
+            solve(tiny, name, trace=trace)
+
+
 class _Tracer:
     """Notes when a solver improved, without counting the time the noting takes."""
 
@@ -136,10 +185,10 @@ class _Tracer:
         self.problem = problem
         self.steps: list[tuple[float, float]] = []
         self.overhead = 0.0
-        problem.divergence(np.arange(problem.pick))  # compiled before the clock starts
+        problem.measure_unchecked(np.arange(problem.pick))  # compiled before the clock starts
         self.began = time.perf_counter()
 
     def record(self, chosen: Indices) -> None:
         now = time.perf_counter()
-        self.steps.append((now - self.began - self.overhead, self.problem.divergence(chosen)))
+        self.steps.append((now - self.began - self.overhead, self.problem.measure_unchecked(chosen)[0]))
         self.overhead += time.perf_counter() - now

@@ -22,6 +22,8 @@ class SubsetResult:
     proven: bool
     solver: str
     seconds: float
+    trace: list[tuple[float, float]] | None = None
+    """(seconds, distance) at each step when asked for with ``trace=True``."""
 
 
 def choose_subset(
@@ -38,4 +40,4 @@ def choose_subset(
         options: of the solver.
     """
     result = solve(SelectionProblem.of_matrix(matrix, target, pick), solver, seed, **options)
-    return SubsetResult(result.chosen, result.distance, result.proven, result.solver, result.seconds)
+    return SubsetResult(result.chosen, result.distance, result.proven, result.solver, result.seconds, result.trace)

@@ -9,7 +9,6 @@ nearly always the optimum itself.
 import numpy as np
 
 from fedgs.compiled import composed, kernel
-from fedgs.errors import SolverError
 from fedgs.selection.draws import draw_subset, start_key
 from fedgs.selection.gbp_cs import largest_entries, least_squares
 from fedgs.selection.problem import NO_LIMIT, Indices, Key, Record, SelectionProblem
@@ -164,8 +163,6 @@ def solve_multistart(
     problem: SelectionProblem, key: Key, record: Record | None, *, starts: int = 16
 ) -> tuple[Indices, bool]:
     """Descend from the greedy choice and from ``starts`` random ones; the best end wins."""
-    if starts < 0:
-        raise SolverError(f"multistart cannot make starts={starts} random starts; give 0 or more")
     form = as_quadratic(problem)
     if record is None:
         return best_descent(form, starts, key)[0], False
