@@ -39,7 +39,7 @@ def results(folder: Path) -> tuple[bytes, bytes, dict[str, object]]:
 def test_killed_runs_end_like_uninterrupted_ones(tmp_path: Path) -> None:
     """SIGKILL at random moments, also in mid-round, until the run is through: the same bytes come out."""
     options = small_config(
-        tmp_path, "training.rounds=24", "training.iterations=30", "checkpoint.every=3", "training.momentum=0.5",
+        tmp_path, "training.rounds=24", "training.iterations=12", "checkpoint.every=3", "training.momentum=0.5",
         "eval.ema=0.5", "dynamics.leave=0.02",
     )  # fmt: skip
     code, out, err = fedgs("run", *options, "--out", "whole", "--device", "cpu", cwd=tmp_path)
@@ -61,7 +61,7 @@ def test_killed_runs_end_like_uninterrupted_ones(tmp_path: Path) -> None:
                 time.sleep(draws.uniform(0, 0.15))
                 break
             time.sleep(0.01)
-        if process.poll() is None and kills < 4:
+        if process.poll() is None and kills < 3:
             process.send_signal(signal.SIGKILL)
             kills += 1
         process.communicate()

@@ -63,7 +63,7 @@ def _draw_divergence(path: Path, name: str, metrics: Lines) -> Path:
         )
         axes.legend(frameon=False, fontsize=8, loc="lower right")
     axes.set(xlabel="round", ylabel="divergence  ‖P − P_real‖₂")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.15 * max(values, default=1.0))
     return _finish(figure, (axes,), f"{name}: how far super nodes are from the whole", path)
 
 

@@ -208,6 +208,7 @@ class Simulator:
             "divergence": _mean(plan.divergence[~np.isnan(plan.divergence)]),
             "learning_rate": float(rates[-1]),
             "devices_selected": len(np.unique(seen)),
+            "selections": {"least": min(plan.state["selected"]), "most": max(plan.state["selected"])},
             "samples": int(plan.sizes.sum()),
         }
         if plan.events:

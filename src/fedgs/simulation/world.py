@@ -7,6 +7,7 @@ all-reduce of the sum of station models in float64, and the test results. Nothin
 
 import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -72,6 +73,13 @@ class World:
         if self.size > 1:
             self._exchange(dist.barrier)
 
+    def told_to_stop(self, *_: object) -> None:
+        """Say so in a line: torchrun stops all ranks when it has lost one."""
+        raise WorkerError(
+            f"rank {self.rank} of {self.size} was told to stop, most likely because another rank was lost; the run "
+            "goes on from its last checkpoint with: fedgs resume RUN"
+        )
+
     def _exchange(self, work: Callable[[], object]) -> None:
         try:
             work()
@@ -91,7 +99,10 @@ def join_world(device: torch.device) -> Iterator[World]:
         yield World()
         return
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    world = World(dist.get_rank(), size, device)
+    before = signal.signal(signal.SIGTERM, world.told_to_stop)
     try:
-        yield World(dist.get_rank(), size, device)
+        yield world
     finally:
+        signal.signal(signal.SIGTERM, before)
         dist.destroy_process_group()
