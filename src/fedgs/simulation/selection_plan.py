@@ -36,6 +36,7 @@ class SelectionPlan:
     def __init__(self, federation: Federation, settings: Settings) -> None:
         self.federation, self.settings = federation, settings
         self.target = federation.p_real()
+        self._everybody = [federation.devices_of(factory) for factory in range(federation.factories)]
         self.streams = make_streams(federation, settings.training.batch_size, settings.seed, settings.streams)
         self.dynamics = Dynamics(federation, settings.dynamics, settings.seed)
         self.round = 0
@@ -100,6 +101,7 @@ class SelectionPlan:
         problems: list[SelectionProblem] = []
         seeds: list[int] = []
         asked: list[int] = []
+        first_seed = rng.key(seed, "select", iteration)
         for factory, there in enumerate(self._there()):
             order = rng.stream(seed, "presample", iteration, factory).permutation(there)
             take = min(pick, len(order))
@@ -118,7 +120,7 @@ class SelectionPlan:
             problems.append(
                 SelectionProblem.trusted(counts[candidates[-1]], self.target, take - beforehand, base, bonus)
             )
-            seeds.append(rng.key(seed, "select", iteration, factory))
+            seeds.append(first_seed + factory)
         answers = solve_batch(problems, self.settings.selection.solver, seeds, **self._solver_options)
         divergence = np.full(factories, np.nan)
         chosen = drawn
@@ -133,6 +135,8 @@ class SelectionPlan:
     def _there(self) -> list[Devices]:
         """Return the devices of every factory that can be selected now."""
         able = self.streams.ready & self.dynamics.online
+        if able.all() and np.array_equal(self.dynamics.factory_of, self.federation.factory_of):
+            return self._everybody
         return [
             np.flatnonzero(able & (self.dynamics.factory_of == factory)) for factory in range(self.federation.factories)
         ]
