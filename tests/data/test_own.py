@@ -168,3 +168,19 @@ def test_bad_folders(tmp_path: Path) -> None:
     picture(tmp_path / "b" / "3.png", 1)
     with pytest.raises(FedgsError, match="every image must lie at"):
         from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_sixteen_bit_images_are_scaled(tmp_path: Path, wide: bool) -> None:
+    values = np.array([[0, 257, 128 * 257, 65535]])
+    (tmp_path / "nut").mkdir()
+    array = values.astype(np.uint16 if wide else np.int32)
+    Image.fromarray(array).save(tmp_path / "nut" / "1.png", "PNG" if wide else "TIFF")
+    assert from_folder(tmp_path).images.tolist() == [[[0, 1, 128, 255]]]
+
+
+def test_pixels_that_cannot_be_scaled_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "nut").mkdir()
+    Image.fromarray(np.full((2, 2), 0.5, np.float32)).save(tmp_path / "nut" / "1.png", "TIFF")
+    with pytest.raises(InputFileError, match=r"nut/1\.png: not a readable image .its pixels are float32 from 0.5"):
+        from_folder(tmp_path)

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.data.cache import cache_dir, is_set, load, store
+from fedgs.data.characters import CHARACTERS
 from fedgs.data.dataset import DataSet
 from fedgs.data.glyphs_render import face, render
 from fedgs.data.glyphs_style import draw_style
 from fedgs.data.glyphs_words import (
     BUSY_SHARES,
-    CHARACTERS,
     LINE_SHARES,
     LINES,
     Camera,

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.data.characters import CHARACTERS
 from fedgs.data.glyphs_style import Style
-from fedgs.data.glyphs_words import CHARACTERS
 
 SIDE = 28
 EM = 64

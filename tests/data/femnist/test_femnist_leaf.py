@@ -145,7 +145,10 @@ X, Y = pictures(2, "a").reshape(2, -1) / 255, [1, 2]
         ({"user_data": {"a": {"x": X.tolist(), "y": [1]}}}, "lists of the same length"),
         ({"user_data": {"a": {"x": X.tolist()}}}, "user 'a' has no 'x' and 'y'"),
         ({"user_data": {"a": {"x": [], "y": []}}, "num_samples": [0]}, "user 'a' has no samples"),
-        ({"user_data": {"a": {"x": [["1"] * 784] * 2, "y": ["a", "b"]}}}, "whole numbers|numbers only"),
+        (
+            {"user_data": {"a": {"x": [["1"] * 784] * 2, "y": ["a", "b"]}}},
+            "whole numbers|numbers only|lists of numbers",
+        ),
         ({"user_data": {"a": {"x": (X * 255).tolist(), "y": Y}}}, "pixels must lie in 0..1"),
         ({"num_samples": [3]}, "num_samples of user 'a' is 3, but there are 2"),
         ({"num_samples": [2, 2]}, "'num_samples' 2"),
