@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedgs.data.characters import CHARACTERS
 from fedgs.data.glyphs import load_glyphs
-from fedgs.data.glyphs_words import CHARACTERS
 from fedgs.errors import FedgsError
 
 

@@ -3,14 +3,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from fedgs.cli import main
-from fedgs.data import DataSet
+from fedgs.data import DataSet, cache, glyphs
 from fedgs.data.femnist import CLASSES
 from fedgs.data.npz import load_npz, save_npz
 from fedgs.rng import stream
@@ -120,7 +122,9 @@ def test_an_empty_cache(tmp_path: Path, fedgs: Run) -> None:
         (["convert", "{folder}", "{folder}/out.npz"], "no FEMNIST here; looked for"),
         (["convert", "{file}"], "Missing argument 'OUT.npz'"),
         (["convert", "{file}", "{folder}/out.npz", "--workers", "0"], "--workers"),
-        (["convert", "{file}", "{folder}/out.npz", "--invert"], "white on black"),
+        (["convert", "{file}", "{folder}/out.npz", "--invert"], "converted already; --layout"),
+        (["fetch", "femnist", "--dir", "{folder}", "--layout", "leaf"], "no LEAF JSON here"),
+        (["fetch", "femnist", "--layout", "csv"], "--layout csv: unknown"),
         (["fetch", "mnist"], "'mnist' cannot be fetched; femnist can"),
         (["fetch", "femnist", "--url", "http://127.0.0.1:9"], "by_write.zip by hand into"),
         (["fetch", "femnist", "--dir", "{file}"], "cannot be made"),
@@ -149,3 +153,78 @@ def test_as_a_program(file: Path, tmp_path: Path) -> None:
     broken = subprocess.run([*command[:-2], str(tmp_path), "out.npz"], capture_output=True, text=True, check=False)
     assert broken.returncode == 2
     assert broken.stderr.startswith("fedgs: error: ")
+
+
+def test_one_broken_set_does_not_hide_the_others(file: Path, tmp_path: Path, fedgs: Run) -> None:
+    for name, text in (("broken", '{"format": 1}'), ("worse", '{"format": 1, "files": []}')):
+        (tmp_path / "cache" / name).mkdir(parents=True)
+        (tmp_path / "cache" / name / "set.json").write_text(text)
+    cache.store(load_npz(file), "whole", {})
+    for options in ([], ["--verify"]):
+        done = fedgs("list", *options)
+        assert done.returncode == 2
+        assert done.stderr.startswith("fedgs: error: 2 of 3 sets broken: ")
+        rows = {line.split("│")[1].strip(): line for line in done.stdout.splitlines() if line.startswith("│")}
+        assert "broken" in rows["worse"]
+        assert "6" in rows["whole"]
+
+
+def own_arrays(path: Path) -> Path:
+    np.savez(path, images=np.zeros((4, 5, 5), np.uint8), labels=["a", "b", "a", "c"], owners=["x", "x", "y", "y"])
+    return path
+
+
+def test_own_arrays_are_inspected_and_converted(tmp_path: Path, fedgs: Run) -> None:
+    mine = own_arrays(tmp_path / "mine.npz")
+    assert "5 × 5" in fedgs("inspect", mine).stdout
+    done = fedgs("convert", mine, tmp_path / "out.npz")
+    assert done.stdout.startswith("mine: 4 images of 2 owners")
+    assert load_npz(tmp_path / "out.npz").classes == ("a", "b", "c")
+
+
+def test_convert_takes_what_inspect_takes(
+    file: Path, tmp_path: Path, fedgs: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = cache.store(load_npz(file), "femnist", {})
+    pictures = tmp_path / "pictures" / "camera" / "nut"
+    pictures.mkdir(parents=True)
+    Image.new("L", (3, 3)).save(pictures / "1.png")
+    monkeypatch.setattr(glyphs, "load_glyphs", lambda: load_npz(file))
+    for what in (folder, tmp_path / "pictures", "femnist", "glyphs"):
+        for command in (["inspect", what], ["convert", what, tmp_path / "out.npz"]):
+            assert fedgs(*command).returncode == 0, command
+
+
+def test_a_name_comes_before_a_folder_of_the_same_name(
+    file: Path, tmp_path: Path, fedgs: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.store(load_npz(file), "parts", {})
+    pictures = tmp_path / "parts" / "camera" / "nut"
+    pictures.mkdir(parents=True)
+    Image.new("L", (3, 3)).save(pictures / "1.png")
+    monkeypatch.chdir(tmp_path)
+    for command, name, size in (("inspect", "parts", "28 × 28"), ("inspect", "./parts", "3 × 3")):
+        assert size in fedgs(command, name).stdout
+    assert fedgs("convert", "parts", "out.npz").stdout.startswith("femnist: 6 images")
+    assert fedgs("convert", "./parts", "out.npz").stdout.startswith("parts: 1 images")
+
+
+def test_half_a_leaf_split_is_named(file: Path, tmp_path: Path, fedgs: Run) -> None:
+    write_leaf(load_npz(file), tmp_path / "leaf" / "train" / "all.json")
+    for command in (["inspect", tmp_path / "leaf"], ["fetch", "femnist", "--dir", tmp_path / "leaf"]):
+        done = fedgs(*command)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert "leaf/test: no JSON there, but beside it" in done.stderr
+
+
+def test_fetch_takes_a_single_npz_white_on_black(file: Path, tmp_path: Path, fedgs: Run) -> None:
+    folder = tmp_path / "dir"
+    folder.mkdir()
+    known = load_npz(file)
+    save_npz(replace(known, images=255 - known.images), folder / "mine.npz")
+    done = fedgs("fetch", "femnist", "--dir", folder, "--url", "http://127.0.0.1:9", "--invert")
+    assert done.returncode == 0, done.stderr
+    assert np.array_equal(cache.load(tmp_path / "cache" / "femnist").images, known.images)
+    write_leaf(known, folder / "all_data" / "all_data_0.json")
+    assert "could be leaf or npz" in fedgs("fetch", "femnist", "--dir", folder).stderr
+    assert "from leaf files" in fedgs("fetch", "femnist", "--dir", folder, "--layout", "leaf").stdout

@@ -1,6 +1,8 @@
 import json
 import multiprocessing
 import os
+import re
+import shutil
 import time
 from pathlib import Path
 
@@ -85,14 +87,42 @@ def test_an_interrupted_write_leaves_nothing(cache: Path, monkeypatch: pytest.Mo
 
 
 def test_what_a_killed_process_left_is_swept_up_a_day_later(cache: Path) -> None:
-    young, old = cache / ".femnist.0000aaaa", cache / ".femnist.0000bbbb"
-    young.mkdir(parents=True)
-    old.mkdir()
+    young, old = cache / ".fedgs-writing-femnist-0000aaaa", cache / ".fedgs-writing-femnist-0000bbbb"
+    foreign = [
+        cache / name for name in (".x.y", ".femnist.0000bbbb", ".fedgs-writing-notes", ".fedgs-writing-a-0000cccc")
+    ]
+    for folder in (young, old, *foreign):
+        folder.mkdir(parents=True)
+    (old / "images.npy").write_bytes(b"half of it")
+    (foreign[-1] / "thesis.txt").write_text("not made by fedgs")
     long_ago = time.time() - 2 * 24 * 3600
-    os.utime(old, (long_ago, long_ago))
+    for folder in (old, *foreign):
+        os.utime(folder, (long_ago, long_ago))
     sets.store(small_set(), "small", {})
-    assert sorted(os.listdir(cache)) == [young.name, "small"]
+    assert sorted(os.listdir(cache)) == sorted(["small", young.name, *(folder.name for folder in foreign)])
     assert sets.cached_sets() == ["small"]
+
+
+def test_temporary_folders_have_an_unmistakable_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda _: seen.extend(os.listdir(cache)))
+    sets.store(small_set(), "small", {})
+    assert seen
+    assert all(re.fullmatch(r"\.fedgs-writing-small-[0-9a-f]{8}", name) for name in seen)
+
+
+def test_the_old_set_is_removed_after_the_new_one_has_its_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sets.store(small_set(), "small", {})
+    there: list[bool] = []
+    remove = shutil.rmtree
+    monkeypatch.setattr(
+        shutil,
+        "rmtree",
+        lambda *path, **options: (there.append(sets.is_set(cache / "small")), remove(*path, **options)),
+    )
+    sets.store(small_set(split=False), "small", {})
+    assert there
+    assert all(there)
 
 
 def test_a_cache_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +141,7 @@ def test_damaged_sets(cache: Path) -> None:
     with pytest.raises(InputFileError, match=r"images.npy: its checksum is wrong"):
         sets.verify(folder)
     images.write_bytes(content[:-1])
-    with pytest.raises(InputFileError, match=r"images.npy: \d+ bytes instead of \d+; convert again"):
+    with pytest.raises(InputFileError, match=r"images.npy: \d+ bytes instead of \d+; remove .*small and convert again"):
         sets.load(folder)
     images.unlink()
     with pytest.raises(InputFileError, match="small: broken"):
@@ -129,11 +159,21 @@ def test_damaged_descriptions(cache: Path) -> None:
         ("[]", "not of format 1"),
         (json.dumps(facts | {"format": 2}), "not of format 1"),
         (json.dumps(facts | {"classes": ["no"]}), "broken"),
-        (json.dumps({"format": 1}), "broken"),
+        (json.dumps({"format": 1}), "broken .'name' is wrong"),
+        (json.dumps({"format": 1, "files": []}), "broken .'name' is wrong"),
+        (json.dumps(facts | {"files": []}), "broken .'files' is wrong"),
+        (json.dumps(facts | {"files": {}}), "broken .'images.npy' is wrong"),
+        (json.dumps(facts | {"files": facts["files"] | {"../x.npy": {"bytes": 1, "sha256": ""}}}), "broken"),
+        (json.dumps(facts | {"files": facts["files"] | {"labels.npy": 7}}), "broken .'labels.npy' is wrong"),
+        (json.dumps(facts | {"classes": None}), "broken .'classes' is wrong"),
+        ("[" * 100_000, "broken"),
     ]:
         file.write_text(text)
-        with pytest.raises(InputFileError, match=f"small.*{message}"):
+        with pytest.raises(InputFileError, match=f"small.*{message}.*remove {folder} and convert again"):
             sets.load(folder)
+        if "no" not in text:
+            with pytest.raises(InputFileError, match=f"small.*{message}"):
+                sets.verify(folder)
     with pytest.raises(InputFileError, match="is 'absent' in the cache"):
         sets.load(cache / "absent")
 

@@ -76,6 +76,8 @@ def test_spread_delays_each_device_by_its_own_time() -> None:
         ({"length": 0}, "drift length is 0"),
         ({"spread": float("nan")}, "drift spread is nan"),
         ({"alpha": 0}, "drift alpha is 0"),
+        ({"alpha": float("inf")}, "drift alpha is inf; it must be finite"),
+        ({"start": "soon"}, "drift start is 'soon'; it must be a number"),
     ],
 )
 def test_wrong_settings(options: dict[str, object], message: str) -> None:

@@ -110,6 +110,7 @@ def test_devices_by_number_by_name_and_by_size() -> None:
     dataset = numbered([10, 3, 10, 12, 10])
     assert set(build_federation(dataset, 2, min_samples=10).device_names) == {"w000", "w002", "w003", "w004"}
     assert len(build_federation(dataset, 2, devices=3, min_samples=10)) == 3
+    assert len(build_federation(dataset, 2, devices=np.int64(3))) == 3  # type: ignore[arg-type]
     assert build_federation(dataset, 1, devices=["w003", "w001"]).device_names == ("w001", "w003")
 
 
@@ -126,6 +127,8 @@ def test_empty_devices_are_an_error_or_dropped() -> None:
     with pytest.raises(DataError, match=r"'w001' has 1 train and 0 test samples.*empty='drop'"):
         build_federation(dataset, 2)
     assert build_federation(dataset, 1, empty="drop").device_names == ("w000", "w002")
+    with pytest.raises(DataError, match="no owner is left"):
+        build_federation(numbered([1, 1]), 1, empty="drop")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +144,20 @@ def test_empty_devices_are_an_error_or_dropped() -> None:
         ({"train_fraction": 1.0}, "train_fraction is 1.0"),
         ({"split": "own"}, "brings no test mask"),
         ({"split": "half"}, "no split 'half'"),
-        ({"min_samples": 11, "factories": 1}, "cannot deal 0 devices"),
+        ({"min_samples": 11, "factories": 1}, r"none of 3 owners has at least 11 samples \(the largest has 10\)"),
+        ({"empty": "skip"}, "no way 'skip' to treat empty devices"),
+        ({"attribute": "line"}, "attribute 'line' has no effect on partition 'balanced'"),
+        ({"devices": "0"}, "devices='0'; give a number of devices or a list of names"),
+        ({"devices": True}, "devices=True; give"),
+        ({"devices": ["w001", "w001"]}, "device 'w001' is asked for twice"),
+        (
+            {"owners": Owners(("a", "b"), IndexLists.of([np.array([0, 1]), np.array([2, 30])]))},
+            "sample 30, the data set",
+        ),
+        (
+            {"owners": Owners(("a", "b"), IndexLists.of([np.array([-1, 1]), np.array([2, 3])]))},
+            "sample -1, the data set",
+        ),
     ],
 )
 def test_what_cannot_be_dealt(options: dict[str, object], message: str) -> None:
@@ -202,3 +218,36 @@ def test_importing_the_room_loads_nothing_heavy() -> None:
         "import sys, fedgs.data; print(sorted({'torch', 'matplotlib', 'PIL', 'numba', 'pyarrow'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_index_lists_do_not_freeze_the_callers_arrays() -> None:
+    flat, offsets = np.arange(4), np.array([0, 1, 4])
+    lists = IndexLists(flat, offsets)
+    flat[0] = offsets[0] = 0
+    with pytest.raises(ValueError, match="read-only"):
+        lists.flat[0] = 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": np.array([0, -1, 1])}, "label -1 is negative"),
+        ({"labels": np.array([0.0, 1.0, 1.0])}, "labels are float64"),
+        ({"labels": np.zeros((3, 1), np.uint8)}, r"labels are uint8 \(3, 1\)"),
+        ({"images": np.zeros((), np.uint8)}, "images must be uint8 of shape"),
+        ({"owners": np.array([0.0, 0.0, 1.0])}, "owners are float64"),
+        ({"owner_names": ("a", "a")}, "the owner name 'a' is there twice"),
+        ({"classes": ("x", "x")}, "the class 'x' is there twice"),
+        (
+            {"attributes": {"line": np.array([0.5, 1.0])}},
+            "attribute 'line' has 2 values for 2 owners; one whole number",
+        ),
+        ({"test": np.array([0, 1, 0])}, "the test mask has 3 entries .int64. for 3 samples; one bool each"),
+    ],
+)
+def test_an_inconsistent_data_set(change: dict[str, object], message: str) -> None:
+    consistent = DataSet(
+        "three", np.zeros((3, 2, 2), np.uint8), np.uint8([0, 1, 1]), np.int32([0, 0, 1]), ("a", "b"), ("x", "y")
+    )
+    with pytest.raises(DataError, match=message):
+        replace(consistent, **change)  # type: ignore[arg-type]

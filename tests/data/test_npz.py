@@ -59,6 +59,9 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
         ({"labels": np.zeros(3, np.uint8)}, "5 images, 3 labels"),
         ({"labels": np.full(5, 7, np.uint8)}, "label 7 has no class"),
         ({"owners": None}, "no 'owners' in it"),
+        ({"classes": np.array("no")}, "'classes' has 0 dimensions"),
+        ({"images": np.uint8(1)}, "images must be uint8 of shape"),
+        ({"fedgs_format": np.int64([1, 1])}, "fedgs_format .1 1. is unknown"),
     ],
 )
 def test_inconsistent_contents(tmp_path: Path, changes: dict[str, np.ndarray | None], message: str) -> None:
@@ -68,3 +71,9 @@ def test_inconsistent_contents(tmp_path: Path, changes: dict[str, np.ndarray | N
     np.savez(file, **{key: value for key, value in arrays.items() if value is not None})
     with pytest.raises(InputFileError, match=f"a.npz: .*{message}"):
         load_npz(file)
+
+
+def test_the_next_run_overwrites_what_a_killed_one_left(tmp_path: Path) -> None:
+    (tmp_path / ".a.npz.writing").write_bytes(b"half of it")
+    save_npz(small_set(), tmp_path / "a.npz")
+    assert os.listdir(tmp_path) == ["a.npz"]

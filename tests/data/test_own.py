@@ -62,6 +62,7 @@ def test_float_images_become_bytes() -> None:
         ((np.zeros((1, 3, 3), np.uint8), [256]), "257 classes; at most 256"),
         ((np.zeros((1, 3, 3), np.uint8), [0.5]), "labels must be"),
         ((np.zeros((1, 3, 3), np.uint8), [0], [0.5]), "owners must be"),
+        ((np.uint8(3), [0]), r"images have shape \(\)"),
     ],
 )
 def test_bad_arrays(arguments: tuple[object, ...], message: str) -> None:
@@ -79,6 +80,26 @@ def test_labels_outside_the_classes_given() -> None:
         from_arrays(images, [0], attributes={"line": [1, 2]})
     with pytest.raises(DataError, match="outside the 1 owner names"):
         from_arrays(images, [0], [1], owner_names=["a"])
+    with pytest.raises(DataError, match="owner 'x' is not among the 1 owner names"):
+        from_arrays(images, [0], ["x"], owner_names=["a"])
+    with pytest.raises(DataError, match=r"test mask has shape \(2,\) for 1 samples"):
+        from_arrays(images, [0], test=[True, False])
+    with pytest.raises(DataError, match="the class 'a' is there twice"):
+        from_arrays(images, [0], classes=["a", "a"])
+    for value in ([0.5], ["blue"], [np.nan], [2**40]):
+        with pytest.raises(DataError, match="attribute 'line' must be whole numbers"):
+            from_arrays(images, [0], attributes={"line": value})
+    with pytest.raises(DataError, match="attribute 'line' has 1 values for 1 owners; give a list"):
+        from_arrays(images, [0], attributes={"line": 3})
+
+
+def test_owner_names_order_owners_given_by_name() -> None:
+    dataset = from_arrays(
+        number_images(2), [0, 1], ["b", "a"], owner_names=["b", "c", "a"], attributes={"line": [2, 3, 1.0]}
+    )
+    assert dataset.owner_names == ("a", "b", "c")
+    assert dataset.owners.tolist() == [0, 1]
+    assert dataset.attributes["line"].tolist() == [1, 2, 3]
 
 
 def test_npz_round_trip(tmp_path: Path) -> None:
@@ -122,6 +143,12 @@ def test_bad_npz(tmp_path: Path) -> None:
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputFileError, match=r"cut\.npz: not a readable"):
         from_npz(tmp_path / "cut.npz")
+    np.savez(tmp_path / "odd.npz", images=number_images(2), labels=[0, -1])
+    with pytest.raises(InputFileError, match=r"odd\.npz: .*label -1 is negative"):
+        from_npz(tmp_path / "odd.npz")
+    np.savez(tmp_path / "scalar.npz", images=number_images(2), labels=[0, 1], classes="ab")
+    with pytest.raises(InputFileError, match=r"scalar\.npz: 'classes' has 0 dimensions; a list of names"):
+        from_npz(tmp_path / "scalar.npz")
     np.savez(tmp_path / "objects.npz", images=np.array([None]), labels=[0])
     with pytest.raises(InputFileError, match=r"objects\.npz"):
         from_npz(tmp_path / "objects.npz")
@@ -165,6 +192,28 @@ def test_bad_folders(tmp_path: Path) -> None:
     (tmp_path / "b" / "nut" / "2.png").unlink()
     with pytest.raises(InputFileError, match="b: a device without any image"):
         from_folder(tmp_path)
+    picture(tmp_path / "b" / "nut" / "2.png", 1)
+    (tmp_path / "b" / "bolt").mkdir()
+    with pytest.raises(InputFileError, match="b/bolt: a class without any image"):
+        from_folder(tmp_path)
+    assert from_folder(tmp_path, classes=["bolt", "nut"]).labels.tolist() == [1, 1]
+    (tmp_path / "b" / "bolt").rmdir()
     picture(tmp_path / "b" / "3.png", 1)
     with pytest.raises(FedgsError, match="every image must lie at"):
+        from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_sixteen_bit_images_are_scaled(tmp_path: Path, wide: bool) -> None:
+    values = np.array([[0, 257, 128 * 257, 65535]])
+    (tmp_path / "nut").mkdir()
+    array = values.astype(np.uint16 if wide else np.int32)
+    Image.fromarray(array).save(tmp_path / "nut" / "1.png", "PNG" if wide else "TIFF")
+    assert from_folder(tmp_path).images.tolist() == [[[0, 1, 128, 255]]]
+
+
+def test_pixels_that_cannot_be_scaled_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "nut").mkdir()
+    Image.fromarray(np.full((2, 2), 0.5, np.float32)).save(tmp_path / "nut" / "1.png", "TIFF")
+    with pytest.raises(InputFileError, match=r"nut/1\.png: not a readable image .its pixels are float32 from 0.5"):
         from_folder(tmp_path)

@@ -178,6 +178,9 @@ def test_buffer_by_hand() -> None:
     streams.advance([0, 1])  # device 0 holds 12..14: less than a batch
     assert streams.ready.tolist() == [False, True, True]
     assert streams.counts[0].sum() == 0
+    with pytest.raises(DataError, match="'w000' has less than a batch in its buffer"):
+        streams.next_indices()  # what has not arrived is not shown
+    assert streams.next_indices([1, 2]).shape == (2, 4)
     assert streams.samples_lost.tolist() == [0, 6, 9]
     with pytest.raises(DataError, match="'w000' has less than a batch in its buffer"):
         streams.advance([0])
@@ -195,6 +198,8 @@ def test_wrong_use() -> None:
         streams.advance([2])
     with pytest.raises(DataError, match="no device -1"):
         streams.next_indices([-1])
+    with pytest.raises(DataError, match="no device -1"):
+        streams.take([-1, 1])
     with pytest.raises(DataError, match="list of their numbers"):
         streams.advance(np.array([True, False]))
     assert streams.iteration == 0
@@ -219,8 +224,43 @@ def test_wrong_use() -> None:
         ({"capacity": 9}, "belong to stream mode 'buffer'"),
         ({"mode": "buffer", "capacity": 3}, "cannot serve batches of 4"),
         ({"mode": "buffer", "arrival": 0}, "cannot serve batches of 4"),
+        ({"batch_size": 4.0}, "batch_size is 4.0; it must be a whole number"),
+        ({"mode": "buffer", "capacity": 9.5}, "capacity is 9.5; it must be a whole number"),
+        ({"mode": "buffer", "arrival": float("inf")}, "arrival is inf; it must be a finite number"),
     ],
 )
 def test_wrong_settings(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         DeviceStreams(federation_of([20]), **{"batch_size": 4} | options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("arrival", "iterations", "came"), [(0.29, 100, 29), (1 / 3, 9, 3), (2.5, 3, 7)])
+def test_arrivals_are_counted_exactly(arrival: float, iterations: int, came: int) -> None:
+    streams = DeviceStreams(federation_of([40]), 4, 0, "buffer", capacity=4, arrival=arrival)
+    for _ in range(iterations):
+        streams.advance([])
+    assert streams.samples_lost.tolist() == [came]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"samples_used": [0]},
+        {"samples_used": [8, 0]},
+        {"position": [-4, 0], "samples_used": [-4, 0]},
+        {"iteration": -1},
+        {"iteration": None},
+        {"position": "far"},
+    ],
+)
+def test_a_broken_state_is_refused(change: dict[str, object]) -> None:
+    streams = DeviceStreams(federation_of([20, 20]), 4)
+    for state in (streams.state_dict() | change, {}):
+        with pytest.raises(DataError, match="the saved stream state is broken"):
+            streams.load_state(state)
+    assert streams.next_indices().tolist() == DeviceStreams(federation_of([20, 20]), 4).next_indices().tolist()
+
+
+def test_the_same_drift_written_differently_is_the_same_stream() -> None:
+    state = DeviceStreams(federation_of([20]), 4, drift=Drift("sudden", start=10)).state_dict()
+    DeviceStreams(federation_of([20]), 4, drift=Drift("sudden", start=np.float64(10.0))).load_state(state)

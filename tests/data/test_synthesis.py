@@ -60,3 +60,12 @@ def test_classes_per_device_is_exact_and_even(devices: int, k: int, seed: int) -
 def test_what_cannot_be_synthesised(call: object, message: str) -> None:
     with pytest.raises(DataError, match=message):
         call()  # type: ignore[operator]
+
+
+def test_labels_and_numbers_that_cannot_be_dealt() -> None:
+    with pytest.raises(DataError, match="labels must be one class number a sample"):
+        dirichlet(np.array(["a", "b", "a"]), 1, 1.0)
+    with pytest.raises(DataError, match="labels must be one class number a sample"):
+        classes_per_device(np.array(["a", "b", "a"]), 1, 1)
+    with pytest.raises(DataError, match="alpha is inf; it must be finite"):
+        dirichlet(np.arange(10), 2, float("inf"))

@@ -1,13 +1,14 @@
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from fedgs.data import DataSet, build_federation, from_arrays
+from fedgs.data import DataSet, build_federation, from_arrays, heterogeneity
 from fedgs.errors import OutputError
-from fedgs.report.data_figures import MISSING, _mosaic, _samples, inspect
+from fedgs.report.data_figures import MISSING, _mosaic, _samples, class_histogram, inspect
 
 
 def coloured(channels: int | None = None, side: int = 6) -> DataSet:
@@ -46,7 +47,7 @@ def test_inspect_a_data_set_without_a_folder_writes_nothing(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("channels", "side"), [(None, 6), (3, 6), (1, 90)])
+@pytest.mark.parametrize(("channels", "side"), [(None, 6), (3, 6), (2, 6), (4, 6), (1, 90)])
 def test_contact_sheet_shows_the_first_sample_of_each_class(channels: int | None, side: int) -> None:
     dataset = coloured(channels, side)
     _, samples = _samples(dataset)
@@ -67,3 +68,30 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"overview\.csv: cannot be written"):
         inspect(coloured(), tmp_path / "out")
     assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
+
+
+def test_labels_without_images_have_no_contact_sheet(tmp_path: Path) -> None:
+    result = inspect(coloured(side=0), tmp_path)
+    assert "contact_sheet" not in result.files
+    assert "class_histogram" in result.files
+
+
+def test_names_are_not_mathematics(tmp_path: Path) -> None:
+    names = [r"$\frac$", "$x", "y", "z"]
+    dataset = from_arrays(
+        np.zeros((4, 3, 3), np.uint8), [0, 1, 2, 3], [r"$\frac$", "a", "b", "c"], classes=names, name=r"$\frac$"
+    )
+    assert len(inspect(dataset, tmp_path).files) == 8
+
+
+def test_many_classes_fit_on_one_picture() -> None:
+    dataset = from_arrays(np.zeros((256, 1, 1), np.uint8), np.arange(256))
+    figure = class_histogram(heterogeneity(dataset))
+    assert figure.get_size_inches()[0] <= 14
+    assert [text.get_text() for text in figure.axes[0].get_xticklabels()][:3] == ["0", "4", "8"]
+
+
+def test_overview_counts_the_owners_by_attribute() -> None:
+    dataset = replace(coloured(), attributes={"line": np.int32([3, 1, 3, 3])})
+    assert ("owners by line", "1: 1, 3: 3") in inspect(dataset).tables[0].rows
+    assert ("devices by line", "1: 1, 3: 3") in inspect(build_federation(dataset, 2)).tables[0].rows

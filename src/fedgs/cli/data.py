@@ -30,7 +30,9 @@ def fetch(
         Path | None, typer.Option("--dir", help="Where the downloads are, or go; in the cache when not given.")
     ] = None,
     url: Annotated[str | None, typer.Option("--url", help="A mirror of NIST's folder.")] = None,
+    layout: LayoutOption = None,
     leaf_compat: CompatOption = False,
+    invert: InvertOption = False,
     workers: WorkersOption = None,
 ) -> None:
     """Download a data set (what is there already is not downloaded again), convert it and cache it under its name."""
@@ -39,7 +41,15 @@ def fetch(
 
     if name != "femnist":
         raise DataError(f"{name!r} cannot be fetched; femnist can")
-    done = fetch_femnist(folder, url=url or SOURCE, leaf_compat=leaf_compat, workers=workers, progress=True)
+    done = fetch_femnist(
+        folder,
+        url=url or SOURCE,
+        layout=_layout(layout),
+        leaf_compat=leaf_compat,
+        invert=invert,
+        workers=workers,
+        progress=True,
+    )
     typer.echo(f"{_summary(done.dataset)}, from {done.layout} files in {folder or default_folder()}")
     _tell_doubles(done.doubles_dropped)
     typer.echo(f"cached in {cache_dir() / name}; use it as: fedgs data inspect {name}")
@@ -47,41 +57,29 @@ def fetch(
 
 @app.command()
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="FEMNIST in any public layout, or a cached name.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SRC", help="FEMNIST in any public layout, your own images, or a name.")
+    ],
     out: Annotated[Path, typer.Argument(metavar="OUT.npz", help="The file to write.")],
     layout: LayoutOption = None,
     leaf_compat: CompatOption = False,
     invert: InvertOption = False,
     workers: WorkersOption = None,
 ) -> None:
-    """Turn FEMNIST from any public layout into one .npz file."""
-    from fedgs.data import cache
-    from fedgs.data.femnist import convert_femnist
+    """Turn a data set into one .npz file: FEMNIST from any public layout, or what inspect takes."""
     from fedgs.data.npz import save_npz
+    from fedgs.data.sources import convert_dataset
 
     if out.suffix != ".npz":
         raise DataError(f"{out}: the name of the output must end in .npz")
     if not out.parent.is_dir():
         raise DataError(f"{out}: there is no folder {out.parent}")
-    doubles = 0
-    if not source.exists() and str(source) in cache.cached_sets():
-        source = cache.cache_dir() / source
-    if cache.is_set(source):
-        _refuse_options(str(source), layout, leaf_compat, invert)
-        dataset = cache.load(source)
-    else:
-        done = convert_femnist(
-            source,
-            layout=_layout(layout),
-            leaf_compat=leaf_compat,
-            invert=invert,
-            workers=workers,
-            progress=True,
-        )
-        dataset, doubles = done.dataset, done.doubles_dropped
-    save_npz(dataset, out)
-    typer.echo(f"{_summary(dataset)}, written to {out} ({out.stat().st_size / 1e6:.1f} MB)")
-    _tell_doubles(doubles)
+    done = convert_dataset(
+        source, layout=_layout(layout), leaf_compat=leaf_compat, invert=invert, workers=workers, progress=True
+    )
+    save_npz(done.dataset, out)
+    typer.echo(f"{_summary(done.dataset)}, written to {out} ({out.stat().st_size / 1e6:.1f} MB)")
+    _tell_doubles(done.doubles_dropped)
 
 
 @app.command()
@@ -157,11 +155,6 @@ def _layout(text: str | None) -> Layout | None:
     if text is not None:
         raise DataError(f"--layout {text}: unknown; choose one of {', '.join(LAYOUTS)}")
     return None
-
-
-def _refuse_options(what: str, layout: str | None, leaf_compat: bool, invert: bool) -> None:
-    if layout is not None or leaf_compat or invert:
-        raise DataError(f"{what}: converted already; --layout, --leaf-compat and --invert are for the original files")
 
 
 def _summary(dataset: DataSet) -> str:

@@ -9,9 +9,11 @@ used, and all processes of a machine share them. ``set.json`` holds size and SHA
 are checked at each load, checksums by :func:`verify`.
 """
 
+import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import time
@@ -24,12 +26,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.data.dataset import DataSet
+from fedgs.data.npz import ATTRIBUTE
 from fedgs.errors import DataError, InputFileError, OutputError
 
 FORMAT = 1
 DESCRIPTION = "set.json"
-_ATTRIBUTE = "attribute_"
-_FORGOTTEN = 24 * 3600.0  # seconds after which a hidden folder belongs to no living process
+_NEEDED = ("images.npy", "labels.npy", "owners.npy")
+_TEMPORARY = re.compile(r"\.fedgs-writing-.+-[0-9a-f]{8}")
+_FORGOTTEN = 24 * 3600.0  # seconds after which such a folder belongs to no living process
 
 
 def cache_dir() -> Path:
@@ -54,7 +58,7 @@ def cached_sets() -> list[str]:
 def store(dataset: DataSet, key: str, source: Mapping[str, Any]) -> Path:
     """Write the set into the cache as ``key``, in place of what was there, and return its folder."""
     cache = cache_dir()
-    temporary = cache / f".{key}.{secrets.token_hex(4)}"
+    temporary = _temporary(cache / key)
     try:
         cache.mkdir(parents=True, exist_ok=True)
         _sweep(cache)
@@ -88,7 +92,7 @@ def _arrays(dataset: DataSet) -> dict[str, NDArray[Any]]:
     }
     if dataset.test is not None:
         arrays["test.npy"] = dataset.test
-    return arrays | {f"{_ATTRIBUTE}{name}.npy": values for name, values in dataset.attributes.items()}
+    return arrays | {f"{ATTRIBUTE}{name}.npy": values for name, values in dataset.attributes.items()}
 
 
 def _write(file: Path, array: NDArray[Any]) -> dict[str, Any]:
@@ -104,26 +108,34 @@ def _checksum(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def _temporary(place: Path) -> Path:
+    return place.parent / f".fedgs-writing-{place.name}-{secrets.token_hex(4)}"
+
+
 def _put_in_place(new: Path, place: Path) -> None:
+    aside = []
     while True:
         try:
             new.rename(place)
-            return
-        except OSError:
-            if not place.is_dir():
+            break
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
         # A folder cannot be renamed onto a full one, so the old set steps aside first. Whoever has it mapped keeps it.
-        aside = place.parent / f".{place.name}.{secrets.token_hex(4)}"
         with suppress(FileNotFoundError):  # another process was faster
-            place.rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)
+            aside.append(place.rename(_temporary(place)))
+    for old in aside:  # only now: removing takes time, and meanwhile there would be no set of this name
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _sweep(cache: Path) -> None:
-    """Remove hidden folders that a killed process left behind long ago."""
-    for folder in cache.glob(".*.*"):
-        with suppress(FileNotFoundError):  # its process lives, and has just finished
-            if folder.is_dir() and time.time() - folder.stat().st_mtime > _FORGOTTEN:
+    """Remove what a killed process left behind long ago: folders named as ours that hold nothing but a set's files."""
+    for folder in cache.glob(".fedgs-writing-*"):
+        with suppress(OSError):  # its process lives, and has just finished; or it is no folder
+            ours = _TEMPORARY.fullmatch(folder.name) and all(
+                file.is_file() and (file.suffix == ".npy" or file.name == DESCRIPTION) for file in folder.iterdir()
+            )
+            if ours and not folder.is_symlink() and time.time() - folder.stat().st_mtime > _FORGOTTEN:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -134,11 +146,28 @@ def describe(folder: Path) -> dict[str, Any]:
         found = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputFileError(f"{file}: cannot be read ({error.strerror}); is {folder.name!r} in the cache?") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InputFileError(f"{file}: broken; remove {folder} and convert again") from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise InputFileError(f"{file}: not of format {FORMAT}; remove {folder} and convert again")
+    if wrong := _first_wrong(found):
+        raise InputFileError(f"{file}: broken ({wrong!r} is wrong); remove {folder} and convert again")
     return found
+
+
+def _first_wrong(found: dict[str, Any]) -> str | None:
+    """Return the first key of a description whose value is not of the form that :func:`store` writes."""
+    for key, kind in {"name": str, "samples": int, "source": dict, "files": dict}.items():
+        if not isinstance(found.get(key), kind):
+            return key
+    for key in ("owner_names", "classes"):
+        if not isinstance(found.get(key), list) or not all(isinstance(text, str) for text in found[key]):
+            return key
+    for name, facts in found["files"].items():
+        whole = isinstance(facts, dict) and isinstance(facts.get("bytes"), int) and isinstance(facts.get("sha256"), str)
+        if not whole or Path(name).name != name:
+            return name or "files"
+    return next((name for name in _NEEDED if name not in found["files"]), None)
 
 
 def load(folder: Path) -> DataSet:
@@ -148,7 +177,9 @@ def load(folder: Path) -> DataSet:
         for name, facts in described["files"].items():
             size = (folder / name).stat().st_size
             if size != facts["bytes"]:
-                raise InputFileError(f"{folder / name}: {size} bytes instead of {facts['bytes']}; convert again")
+                raise InputFileError(
+                    f"{folder / name}: {size} bytes instead of {facts['bytes']}; remove {folder} and convert again"
+                )
         arrays = {name: np.load(folder / name, mmap_mode="r") for name in described["files"]}
         # Only the images are big: the rest is read, so that using it never waits for the disk.
         small = {name: np.array(array) for name, array in arrays.items() if name != "images.npy"}
@@ -159,13 +190,13 @@ def load(folder: Path) -> DataSet:
             small["owners.npy"],
             tuple(described["owner_names"]),
             tuple(described["classes"]),
-            {name[len(_ATTRIBUTE) : -len(".npy")]: small[name] for name in small if name.startswith(_ATTRIBUTE)},
+            {name[len(ATTRIBUTE) : -len(".npy")]: small[name] for name in small if name.startswith(ATTRIBUTE)},
             small.get("test.npy"),
         )
     except InputFileError:
         raise
     except (OSError, ValueError, KeyError, TypeError, DataError) as error:
-        raise InputFileError(f"{folder}: broken ({error}); remove it and convert again") from None
+        raise InputFileError(f"{folder}: broken ({error}); remove {folder} and convert again") from None
 
 
 def verify(folder: Path) -> None:
@@ -174,6 +205,8 @@ def verify(folder: Path) -> None:
         try:
             found = _checksum(folder / name)
         except OSError as error:
-            raise InputFileError(f"{folder / name}: cannot be read ({error.strerror}); convert again") from None
+            raise InputFileError(
+                f"{folder / name}: cannot be read ({error.strerror}); remove {folder} and convert again"
+            ) from None
         if found != facts["sha256"]:
             raise InputFileError(f"{folder / name}: its checksum is wrong; remove {folder} and convert again")

@@ -21,6 +21,7 @@ the stream without drift, batch for batch.
 """
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -50,11 +51,16 @@ class Drift:
     def __post_init__(self) -> None:
         if self.kind not in DRIFTS:
             raise ConfigError(f"no drift {self.kind!r}; choose one of {', '.join(DRIFTS)}")
-        for key, least in (("start", self.start >= 0), ("spread", self.spread >= 0), ("length", self.length > 0)):
-            if not least:
-                raise ConfigError(f"drift {key} is {getattr(self, key)}; it must not be negative, nor length zero")
-        if not self.alpha > 0:
-            raise ConfigError(f"drift alpha is {self.alpha}; it must be greater than zero")
+        for key in ("start", "length", "alpha", "spread"):
+            given = getattr(self, key)
+            try:
+                value = float(given)
+            except (TypeError, ValueError):
+                raise ConfigError(f"drift {key} is {given!r}; it must be a number") from None
+            if not isfinite(value) or value < 0 or (value == 0 and key in ("length", "alpha")):
+                least = "greater than zero" if key in ("length", "alpha") else "zero or more"
+                raise ConfigError(f"drift {key} is {given}; it must be finite and {least}")
+            object.__setattr__(self, key, value)  # 10 and 10.0 are the same schedule and must read the same
 
     def weight(self, time: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return w(t) for times counted from the device's own start of counting (its delay already taken off)."""

@@ -32,7 +32,7 @@ from fedgs.rng import stream
 
 @dataclass(frozen=True)
 class Federation:
-    """Factories and devices over one shared, read-only image array."""
+    """Factories and devices over one shared image array, which nothing here writes to."""
 
     name: str
     images: NDArray[np.uint8]
@@ -111,10 +111,7 @@ class Federation:
 
     def p_real(self, include_test: bool = False) -> NDArray[np.float64]:
         """Return the pooled class distribution P_real, (classes,), which sums to 1."""
-        pooled = self.train_counts.sum(axis=0)
-        if include_test:
-            pooled = pooled + self.test_counts.sum(axis=0)
-        return np.asarray(pooled / pooled.sum(), dtype=np.float64)
+        return pooled_distribution(self.train_counts + self.test_counts if include_test else self.train_counts)
 
     def fingerprint(self) -> str:
         """Return 32 hexadecimal digits that stand for names, factories, samples and labels (not pixels)."""
@@ -124,6 +121,11 @@ class Federation:
             digest.update(lists.offsets.astype("<i8").tobytes() + lists.flat.astype("<i8").tobytes())
         digest.update(self.factory_of.astype("<i4").tobytes() + self.labels.tobytes())
         return digest.hexdigest()
+
+
+def pooled_distribution(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return P_real of (devices, classes) sample counts."""
+    return np.asarray(counts.sum(axis=0) / counts.sum(), dtype=np.float64)
 
 
 def build_federation(
@@ -147,12 +149,22 @@ def build_federation(
     ``split``: ``own`` is the data set's test mask, ``draw`` a fresh split by ``train_fraction``, ``auto`` the
     mask where there is one. ``empty``: what to do with a device that has no train or no test sample.
     """
-    everyone = (owners_of(dataset) if owners is None else owners).sorted()
+    if empty not in ("error", "drop"):
+        raise DataError(f"no way {empty!r} to treat empty devices; choose one of error, drop")
+    everyone = (owners_of(dataset) if owners is None else owners.check(dataset)).sorted()
+    largest = everyone.samples.sizes.max(initial=0)
+    if not len(everyone) or largest < min_samples:
+        raise DataError(
+            f"{dataset.name}: none of {len(everyone)} owners has at least {min_samples} samples (the largest has "
+            f"{largest}); lower min_samples"
+        )
     everyone = everyone.pick(np.flatnonzero(everyone.samples.sizes >= min_samples))
     train, test = _split(dataset, everyone, train_fraction, seed, split)
     lacking = (train.sizes == 0) | (test.sizes == 0)
     candidates = np.flatnonzero(~lacking) if empty == "drop" else np.arange(len(everyone))
     chosen = _choose(dataset.name, everyone, candidates, devices, min_samples, seed)
+    if not len(chosen):
+        raise DataError(f"{dataset.name}: no owner is left that has both train and test samples")
     if lacking[chosen].any():
         device = int(chosen[np.argmax(lacking[chosen])])
         raise DataError(
@@ -230,7 +242,9 @@ def _choose(
 ) -> NDArray[np.int64]:
     if devices is None:
         return candidates
-    if isinstance(devices, int):
+    if isinstance(devices, str | bool | float):
+        raise DataError(f"{name}: devices={devices!r}; give a number of devices or a list of names")
+    if isinstance(devices, int | np.integer):
         if not 1 <= devices <= len(candidates):
             raise DataError(
                 f"{name}: {devices} devices were asked for, {len(candidates)} owners have at least {min_samples} "
@@ -238,7 +252,9 @@ def _choose(
             )
         return np.sort(candidates[stream(seed, "devices").permutation(len(candidates))[:devices]])
     known = {owners.names[row]: row for row in candidates}
-    for wanted in devices:
+    for number, wanted in enumerate(devices):
         if wanted not in known:
             raise DataError(f"{name}: no device {wanted!r} with at least {min_samples} samples in this data set")
-    return np.array(sorted(known[wanted] for wanted in set(devices)), dtype=np.int64)
+        if wanted in devices[:number]:
+            raise DataError(f"{name}: device {wanted!r} is asked for twice")
+    return np.array(sorted(known[wanted] for wanted in devices), dtype=np.int64)

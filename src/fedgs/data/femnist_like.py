@@ -7,14 +7,12 @@ copied text, letters whose two cases look alike carry the label of the capital. 
 samples, half of them digits: 165 without the text and about 325 with it, as in the real set.
 """
 
-import string
-
 import numpy as np
 
+from fedgs.data.characters import CHARACTERS
 from fedgs.data.dataset import DataSet
 from fedgs.rng import stream
 
-CLASSES = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 TEXT = """We, the People of the United States, in order to form a more perfect Union, establish Justice, insure
 domestic Tranquility, provide for the common Defense, promote the general Welfare, and secure the Blessings of
 Liberty to ourselves and our posterity, do ordain and establish this Constitution for the United States of America."""
@@ -48,10 +46,10 @@ def femnist_like_labels(devices: int = 350, seed: int = 0) -> DataSet:
         labels=every,
         owners=np.concatenate(owners).astype(np.int32),
         owner_names=tuple(f"writer{device:05d}" for device in range(devices)),
-        classes=CLASSES,
+        classes=tuple(CHARACTERS),
     )
 
 
 def _text_counts() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     written = [letter.upper() if letter.lower() in CASES_ALIKE else letter for letter in TEXT if letter.isalpha()]
-    return np.array([written.count(character) for character in CLASSES])
+    return np.array([written.count(character) for character in CHARACTERS])

@@ -19,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.data.cache import cache_dir, is_set, load, store
+from fedgs.data.characters import CHARACTERS
+from fedgs.data.checks import is_whole
 from fedgs.data.dataset import DataSet
 from fedgs.data.glyphs_render import face, render
 from fedgs.data.glyphs_style import draw_style
 from fedgs.data.glyphs_words import (
     BUSY_SHARES,
-    CHARACTERS,
     LINE_SHARES,
     LINES,
     Camera,
@@ -116,8 +117,7 @@ def _build(devices: int, mean: int, seed: int, workers: int | None) -> DataSet:
 
 
 def _check(name: str, value: int, least: int, most: int | None) -> None:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):
+    if not is_whole(value) or value < least or (most is not None and value > most):
         allowed = f"a whole number from {least}" + ("" if most is None else f" to {most}")
         raise DataError(f"glyphs: {name}={value!r} is not possible; give {allowed}")
 

@@ -5,7 +5,8 @@ signed distance field: how far a point lies inside the ink. A sample is that fie
 Adding to the field before it is cut into ink and paper makes the print bolder or thinner, so slant,
 rotation, size, weight and sharp edges all come from one interpolation for all samples of a camera at once.
 
-Pixels are made with additions, multiplications and divisions only; nothing depends on the fonts of the machine.
+Nothing depends on the fonts of the machine. The maps use exp, sin and cos, and the blur is scipy's: another processor
+may in rare cases round a pixel the other way.
 """
 
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.data.characters import CHARACTERS
 from fedgs.data.glyphs_style import Style
-from fedgs.data.glyphs_words import CHARACTERS
 
 SIDE = 28
 EM = 64

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+from fedgs.data.characters import CHARACTERS
+
 CAPITALS = CHARACTERS[10:36]
 SMALL = CHARACTERS[36:]
 

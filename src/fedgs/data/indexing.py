@@ -21,8 +21,10 @@ class IndexLists:
     """(lists + 1,), from 0 to ``len(flat)``, non-decreasing."""
 
     def __post_init__(self) -> None:
-        self.flat.flags.writeable = False
-        self.offsets.flags.writeable = False
+        for key in ("flat", "offsets"):  # views: the caller's own arrays stay as writable as they were
+            view = getattr(self, key).view()
+            view.flags.writeable = False
+            object.__setattr__(self, key, view)
 
     @classmethod
     def of(cls, lists: Sequence[NDArray[Any]]) -> "IndexLists":

@@ -5,7 +5,6 @@ attribute; ``test`` where the source was split; ``fedgs_format`` marks the file 
 """
 
 import os
-import secrets
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -20,7 +19,8 @@ from fedgs.errors import DataError, InputFileError, OutputError
 
 FORMAT = 1
 _MARK = "fedgs_format"
-_ATTRIBUTE = "attribute_"
+ATTRIBUTE = "attribute_"
+"""What the name of an attribute's array begins with, in every kind of file."""
 _KEYS = ("name", "images", "labels", "owners", "owner_names", "classes")
 
 
@@ -35,13 +35,14 @@ def save_npz(dataset: DataSet, path: str | os.PathLike[str]) -> Path:
         "owners": dataset.owners,
         "owner_names": np.array(dataset.owner_names),
         "classes": np.array(dataset.classes),
-        **{_ATTRIBUTE + name: values for name, values in dataset.attributes.items()},
+        **{ATTRIBUTE + name: values for name, values in dataset.attributes.items()},
     }
     if dataset.test is not None:
         arrays["test"] = dataset.test
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    # One name for all tries: what a killed process left behind is overwritten by the next one.
+    temporary = path.with_name(f".{path.name}.writing")
     try:
-        with temporary.open("xb") as file:
+        with temporary.open("wb") as file:
             np.savez_compressed(file, **arrays)
         temporary.replace(path)
     except OSError as error:
@@ -69,18 +70,30 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
         raise InputFileError(f"{path}: not a readable .npz file ({reason})") from None
 
 
+def texts(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]], key: str) -> tuple[str, ...]:
+    """Return a list of names that a .npz holds."""
+    if arrays[key].ndim != 1:
+        raise InputFileError(f"{path}: {key!r} has {arrays[key].ndim} dimensions; a list of names expected")
+    return tuple(map(str, arrays[key]))
+
+
 def is_own(arrays: Mapping[str, Any]) -> bool:
     """Tell whether these arrays were written by :func:`save_npz`."""
     return _MARK in arrays
 
 
-def is_own_file(path: Path) -> bool:
-    """Tell whether :func:`save_npz` wrote this file, without reading its images."""
+def keys_of(path: Path) -> set[str]:
+    """Return the names of the arrays in a .npz file without reading them; none when it is something else."""
     try:
         with zipfile.ZipFile(path) as opened:
-            return f"{_MARK}.npy" in opened.namelist()
+            return {name.removesuffix(".npy") for name in opened.namelist() if name.endswith(".npy")}
     except (OSError, zipfile.BadZipFile):
-        return False
+        return set()
+
+
+def is_own_file(path: Path) -> bool:
+    """Tell whether :func:`save_npz` wrote this file, without reading its images."""
+    return is_own(dict.fromkeys(keys_of(path)))
 
 
 def load_npz(path: str | os.PathLike[str]) -> DataSet:
@@ -93,8 +106,8 @@ def from_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]
     """Make the data set of the arrays in ``path``."""
     if not is_own(arrays):
         raise InputFileError(f"{path}: not written by fedgs (no {_MARK!r}); it holds {', '.join(sorted(arrays))}")
-    if int(arrays[_MARK]) != FORMAT:
-        raise InputFileError(f"{path}: {_MARK} {int(arrays[_MARK])} is unknown to this version, which reads {FORMAT}")
+    if arrays[_MARK].tolist() != FORMAT:
+        raise InputFileError(f"{path}: {_MARK} {arrays[_MARK]} is unknown to this version, which reads {FORMAT}")
     missing = [key for key in _KEYS if key not in arrays]
     if missing:
         raise InputFileError(f"{path}: no {missing[0]!r} in it; save it again with save_npz")
@@ -104,9 +117,9 @@ def from_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]
             arrays["images"],
             arrays["labels"],
             arrays["owners"],
-            tuple(map(str, arrays["owner_names"])),
-            tuple(map(str, arrays["classes"])),
-            {key.removeprefix(_ATTRIBUTE): arrays[key] for key in arrays if key.startswith(_ATTRIBUTE)},
+            texts(path, arrays, "owner_names"),
+            texts(path, arrays, "classes"),
+            {key.removeprefix(ATTRIBUTE): arrays[key] for key in arrays if key.startswith(ATTRIBUTE)},
             arrays.get("test"),
         )
     except DataError as error:

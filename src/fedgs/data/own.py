@@ -8,19 +8,21 @@ An .npz holds ``images`` and ``labels`` and, if known, ``owners``, ``owner_names
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedgs.data.dataset import DataSet
-from fedgs.data.npz import read_arrays
+from fedgs.data.npz import ATTRIBUTE, read_arrays, texts
 from fedgs.errors import DataError, InputFileError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")
 MAX_CLASSES = 256
 NOBODY = "all"
-ATTRIBUTE = "attribute_"
 
 
 def from_arrays(
@@ -38,8 +40,8 @@ def from_arrays(
 
     ``images``: uint8, or floats in [0, 1], of shape (samples, height, width[, channels]). ``labels``: class numbers,
     or class names. ``owners``: one name a sample, or one number (an index into ``owner_names`` where given);
-    None: all belong to "all". ``attributes``: numbers in the order of ``owner_names``. The images are copied
-    only when they are floats or not grouped by owner.
+    None: all belong to "all". ``owner_names`` may name owners without samples. ``attributes``: whole numbers in the
+    order of ``owner_names``. The images are copied only when they are floats or not grouped by owner.
     """
     pixels = _as_bytes(np.asanyarray(images), name)
     numbers, class_names = _classes(np.asarray(labels), classes, name)
@@ -48,19 +50,17 @@ def from_arrays(
     by_name = sorted(range(len(names)), key=names.__getitem__)
     rank[by_name] = np.arange(len(names))
     owner = rank[owner]
-    mask = None if test is None else np.asarray(test, dtype=bool)
-    lengths = {len(pixels), len(numbers), len(owner), len(numbers) if mask is None else len(mask)}
-    if len(lengths) > 1:
+    mask = None if test is None else np.atleast_1d(np.asarray(test, dtype=bool))
+    if not len(pixels) == len(numbers) == len(owner):
         raise DataError(
             f"{name}: {len(pixels)} images, {len(numbers)} labels, {len(owner)} owners; they must be as many"
         )
+    if mask is not None and mask.shape != (len(numbers),):
+        raise DataError(f"{name}: the test mask has shape {mask.shape} for {len(numbers)} samples; one entry each")
     if np.any(np.diff(owner) < 0):
         order = np.argsort(owner, kind="stable")
         pixels, numbers, owner = pixels[order], numbers[order], owner[order]
         mask = None if mask is None else mask[order]
-    for key, value in (attributes or {}).items():
-        if len(np.asarray(value)) != len(names):
-            raise DataError(f"{name}: attribute {key!r} has {len(np.asarray(value))} values for {len(names)} owners")
     return DataSet(
         name=name,
         images=pixels,
@@ -68,7 +68,10 @@ def from_arrays(
         owners=owner.astype(np.int32),
         owner_names=tuple(names[row] for row in by_name),
         classes=class_names,
-        attributes={key: np.asarray(value, dtype=np.int32)[by_name] for key, value in (attributes or {}).items()},
+        attributes={
+            key: _attribute(f"{name}: attribute {key!r}", value, len(names))[by_name]
+            for key, value in (attributes or {}).items()
+        },
         test=mask,
     )
 
@@ -80,17 +83,20 @@ def from_npz(path: str | Path, name: str | None = None) -> DataSet:
     for key in ("images", "labels"):
         if key not in arrays:
             raise InputFileError(f"{file}: no array {key!r}; it holds {', '.join(sorted(arrays)) or 'nothing'}")
-    texts = {key: [str(text) for text in arrays[key]] for key in ("classes", "owner_names") if key in arrays}
-    return from_arrays(
-        arrays["images"],
-        arrays["labels"],
-        arrays.get("owners"),
-        classes=texts.get("classes"),
-        owner_names=texts.get("owner_names"),
-        attributes={key.removeprefix(ATTRIBUTE): arrays[key] for key in arrays if key.startswith(ATTRIBUTE)},
-        test=arrays.get("test"),
-        name=name or str(arrays.get("name", file.stem)),
-    )
+    named = {key: texts(file, arrays, key) for key in ("classes", "owner_names") if key in arrays}
+    try:
+        return from_arrays(
+            arrays["images"],
+            arrays["labels"],
+            arrays.get("owners"),
+            classes=named.get("classes"),
+            owner_names=named.get("owner_names"),
+            attributes={key.removeprefix(ATTRIBUTE): arrays[key] for key in arrays if key.startswith(ATTRIBUTE)},
+            test=arrays.get("test"),
+            name=name or str(arrays.get("name", file.stem)),
+        )
+    except DataError as error:
+        raise InputFileError(f"{file}: {error}") from None
 
 
 def from_folder(
@@ -109,11 +115,7 @@ def from_folder(
     folder = Path(root)
     if not folder.is_dir():
         raise InputFileError(f"{folder}: no such folder")
-    files = sorted(
-        path.relative_to(folder)
-        for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
+    files = image_files(folder)
     if not files:
         raise InputFileError(f"{folder}: no image ({', '.join(SUFFIXES)}) in it")
     depth = len(files[0].parts)
@@ -122,21 +124,36 @@ def from_folder(
             raise InputFileError(
                 f"{folder / file}: every image must lie at device/class/name or every one at class/name"
             )
+    found = {file.parts[-2] for file in files}
     if depth == 3:
-        _check_devices(folder, {file.parts[0] for file in files})
-    return from_arrays(
-        _read_images([folder / file for file in files], size, grey),
-        np.array([file.parts[-2] for file in files]),
-        np.array([file.parts[0] if depth == 3 else NOBODY for file in files]),
-        classes=classes,
-        name=name or folder.name,
+        _check_folders(folder, "*", "device", {file.parts[0] for file in files})
+    _check_folders(folder, "*/*" if depth == 3 else "*", "class", found | set(classes or ()))
+    try:
+        return from_arrays(
+            _read_images([folder / file for file in files], size, grey),
+            np.array([file.parts[-2] for file in files]),
+            np.array([file.parts[0] if depth == 3 else NOBODY for file in files]),
+            classes=classes,
+            name=name or folder.name,
+        )
+    except DataError as error:
+        raise InputFileError(f"{folder}: {error}") from None
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Return the images below a folder, relative to it and sorted; what begins with a dot does not count."""
+    return sorted(
+        path.relative_to(folder)
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
 
 
-def _check_devices(folder: Path, found: set[str]) -> None:
-    for device in sorted(folder.iterdir()):
-        if device.is_dir() and not device.name.startswith(".") and device.name not in found:
-            raise InputFileError(f"{device}: a device without any image; remove the folder or put images into it")
+def _check_folders(root: Path, pattern: str, kind: str, known: set[str]) -> None:
+    for folder in sorted(root.glob(pattern)):
+        hidden = any(part.startswith(".") for part in folder.relative_to(root).parts)
+        if folder.is_dir() and not hidden and folder.name not in known:
+            raise InputFileError(f"{folder}: a {kind} without any image; remove the folder or put images into it")
 
 
 def _read_images(files: list[Path], size: tuple[int, int] | None, grey: bool | None) -> NDArray[np.uint8]:
@@ -147,8 +164,8 @@ def _read_images(files: list[Path], size: tuple[int, int] | None, grey: bool | N
         try:
             with Image.open(file) as picture:
                 if grey is None:
-                    grey = picture.mode in ("1", "L", "I", "I;16", "F", "LA")
-                image = picture.convert("L" if grey else "RGB")
+                    grey = picture.mode in ("1", "L", "LA") or picture.mode[0] in "IF"
+                image = _eight_bits(picture).convert("L" if grey else "RGB")
         except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
             raise InputFileError(f"{file}: not a readable image ({error})") from error
         if size is not None and image.size != (size[1], size[0]):
@@ -166,7 +183,31 @@ def _read_images(files: list[Path], size: tuple[int, int] | None, grey: bool | N
     return pixels
 
 
+def _eight_bits(picture: "Picture") -> "Picture":
+    """Scale grey values of 16 bits, which Pillow's own conversion would cut off at 255."""
+    from PIL import Image
+
+    if picture.mode[0] not in "IF":
+        return picture
+    values = np.asarray(picture)
+    if values.dtype.kind == "f" or values.min() < 0 or values.max() > 65535:
+        raise ValueError(f"its pixels are {values.dtype} from {values.min():g} to {values.max():g}; save it as 8-bit")
+    return Image.fromarray(np.round(values / 257).astype(np.uint8))  # 65535 = 257 · 255
+
+
+def _attribute(where: str, given: ArrayLike, owners: int) -> NDArray[np.int32]:
+    values = np.asarray(given)
+    if values.shape != (owners,):
+        raise DataError(f"{where} has {values.size} values for {owners} owners; give a list, one number each")
+    whole = values.dtype.kind in "biuf" and np.all(np.isfinite(values)) and np.all(np.abs(values) < 2**31)
+    if not whole or np.any(values != np.round(values)):
+        raise DataError(f"{where} must be whole numbers; number what else it is (0, 1, 2, …)")
+    return values.astype(np.int32)
+
+
 def _as_bytes(images: NDArray[Any], name: str) -> NDArray[np.uint8]:
+    if images.ndim not in (3, 4):
+        raise DataError(f"{name}: images have shape {images.shape}; (samples, height, width[, channels]) expected")
     if images.ndim == 4 and images.shape[1] in (1, 3) and images.shape[3] not in (1, 3):
         raise DataError(
             f"{name}: images of shape {images.shape} have their channels first; move them last (np.moveaxis)"
@@ -217,7 +258,13 @@ def _owner_names(
     given = np.asarray(owners)
     if given.ndim != 1 or given.dtype.kind not in "iuU":
         raise DataError(f"{name}: owners must be one name or one number a sample")
-    if owner_names is not None and given.dtype.kind != "U":
+    if owner_names is not None and given.dtype.kind == "U":
+        number_of = {text: index for index, text in enumerate(owner_names)}
+        unknown = sorted({str(text) for text in np.unique(given)} - set(number_of))
+        if unknown:
+            raise DataError(f"{name}: owner {unknown[0]!r} is not among the {len(owner_names)} owner names")
+        return np.array([number_of[str(text)] for text in given], dtype=np.int64), tuple(owner_names)
+    if owner_names is not None:
         if len(given) and not 0 <= given.min() <= given.max() < len(owner_names):
             raise DataError(f"{name}: an owner number lies outside the {len(owner_names)} owner names")
         return given.astype(np.int64), tuple(owner_names)

@@ -34,6 +34,16 @@ class Owners:
     def __len__(self) -> int:
         return len(self.names)
 
+    def check(self, dataset: DataSet) -> "Owners":
+        """Return these owners when the data set has all of their samples."""
+        outside = self.samples.flat[(self.samples.flat < 0) | (self.samples.flat >= len(dataset))]
+        if len(outside):
+            raise DataError(
+                f"{dataset.name}: an owner has sample {int(outside[0])}, the data set has {len(dataset)} from 0 on; "
+                "deal out the labels of this very set"
+            )
+        return self
+
     def pick(self, rows: NDArray[np.int64]) -> "Owners":
         """Return these owners, in this order."""
         return Owners(
@@ -60,7 +70,7 @@ def regroup(dataset: DataSet, owners: Owners, name: str | None = None) -> DataSe
 
     For saving or showing; ``build_federation(dataset, owners=owners)`` needs no copy.
     """
-    owners = owners.sorted()
+    owners = owners.check(dataset).sorted()
     order = owners.samples.flat
     return DataSet(
         name=name or dataset.name,

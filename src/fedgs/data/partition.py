@@ -88,6 +88,8 @@ def assign_factories(
         if factories is None:
             return of_device, tuple(f"{attribute}={value}" for value in np.unique(values))
         return of_device, _names(factories)
+    if attribute is not None:
+        raise DataError(f"attribute {attribute!r} has no effect on partition {partition!r}; use 'by-attribute'")
     if factories is None:
         raise DataError(f"partition {partition!r} needs the number of factories")
     deal = balanced if partition == "balanced" else random

@@ -1,4 +1,7 @@
-"""A data set by name or path, for commands and settings: ``glyphs``, ``femnist``, a cached set, a file, a folder."""
+"""A data set by name or path, for commands and settings: ``glyphs``, ``femnist``, a cached set, a file, a folder.
+
+One rule for all: a name comes before a file or folder that is called the same; ``./name`` is always the latter.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,11 +9,11 @@ from typing import TYPE_CHECKING
 from fedgs.data import cache
 from fedgs.data.dataset import DataSet
 from fedgs.data.npz import is_own_file, load_npz
-from fedgs.data.own import from_folder
+from fedgs.data.own import from_folder, from_npz, image_files
 from fedgs.errors import DataError, InputFileError
 
 if TYPE_CHECKING:
-    from fedgs.data.femnist import Layout
+    from fedgs.data.femnist import Conversion, Layout
 
 
 def load_dataset(
@@ -21,36 +24,79 @@ def load_dataset(
     invert: bool = False,
     progress: bool = False,
 ) -> DataSet:
-    """Return the data set of this name or path; a name comes before a file that is called the same.
+    """Return the data set of this name or path.
 
-    A path may be FEMNIST in any public layout, a .npz that ``save_npz`` wrote, or a folder of your own images
-    (``device/class/xxx.png``). ``layout``, ``leaf_compat`` and ``invert`` are about FEMNIST's original files.
+    A path may be FEMNIST in any public layout (then cached), a folder of the cache, a .npz that ``save_npz`` wrote, a
+    .npz of your own arrays (``images``, ``labels``, …) or a folder of your own images (``device/class/xxx.png``).
+    ``layout``, ``leaf_compat`` and ``invert`` are about FEMNIST's original files.
     """
-    from fedgs.data.femnist import fitting_layouts, load_femnist
+    from fedgs.data.femnist import load_femnist
 
-    name, path = str(what), Path(what)
-    originals = layout is not None or leaf_compat or invert
-    if originals and (name in known_names() or is_own_file(path)):
-        raise DataError(f"{name}: converted already; --layout, --leaf-compat and --invert are for the original files")
-    if name == "glyphs":
-        from fedgs.data.glyphs import load_glyphs
+    found = _without_conversion(str(what), layout, leaf_compat or invert)
+    if found is not None:
+        return found
+    return load_femnist(what, leaf_compat, layout=layout, invert=invert, progress=progress)
 
-        return load_glyphs()
-    if name == "femnist":
-        return load_femnist()
-    if name in cache.cached_sets():
-        return cache.load(cache.cache_dir() / name)
-    if not path.exists():
-        raise InputFileError(
-            f"{name}: no such file or folder, and no set of this name; names are {', '.join(known_names())}"
-        )
-    if is_own_file(path):
-        return load_npz(path)
-    if path.is_dir() and layout is None and not fitting_layouts(path):
-        return from_folder(path)
-    return load_femnist(path, leaf_compat, layout=layout, invert=invert, progress=progress)
+
+def convert_dataset(
+    what: str | Path,
+    *,
+    layout: "Layout | None" = None,
+    leaf_compat: bool = False,
+    invert: bool = False,
+    workers: int | None = None,
+    progress: bool = False,
+) -> "Conversion":
+    """Return the same data set as :func:`load_dataset`, FEMNIST's original files read past the cache."""
+    from fedgs.data.femnist import Conversion, convert_femnist
+
+    found = _without_conversion(str(what), layout, leaf_compat or invert)
+    if found is not None:
+        return Conversion(found, "own")
+    return convert_femnist(
+        what, layout=layout, leaf_compat=leaf_compat, invert=invert, workers=workers, progress=progress
+    )
 
 
 def known_names() -> list[str]:
     """Return the names that :func:`load_dataset` takes here and now."""
     return list(dict.fromkeys(["glyphs", "femnist", *cache.cached_sets()]))
+
+
+def _without_conversion(name: str, layout: "Layout | None", options: bool) -> DataSet | None:
+    """Return the set called ``name`` or lying there; None where FEMNIST's original files are to be converted."""
+    path = Path(name)
+    is_name = name in known_names()
+    if not is_name and not path.exists():
+        raise InputFileError(
+            f"{name}: no such file or folder, and no set of this name; names are {', '.join(known_names())}"
+        )
+    if is_name or cache.is_set(path) or is_own_file(path):
+        if options or layout is not None:
+            raise DataError(
+                f"{name}: converted already; --layout, --leaf-compat and --invert are for FEMNIST's original files"
+            )
+        return _named(name) if is_name else cache.load(path) if cache.is_set(path) else load_npz(path)
+    return None if options or layout is not None else _own_images(path)
+
+
+def _named(name: str) -> DataSet:
+    if name == "glyphs":
+        from fedgs.data.glyphs import load_glyphs
+
+        return load_glyphs()
+    if name == "femnist":
+        from fedgs.data.femnist import load_femnist
+
+        return load_femnist()
+    return cache.load(cache.cache_dir() / name)
+
+
+def _own_images(path: Path) -> DataSet | None:
+    from fedgs.data.femnist import fitting_layouts
+
+    if fitting_layouts(path):
+        return None
+    if path.suffix == ".npz":
+        return from_npz(path)
+    return from_folder(path) if path.is_dir() and image_files(path) else None

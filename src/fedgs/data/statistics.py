@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.data.dataset import DataSet
-from fedgs.data.federation import Federation
+from fedgs.data.federation import Federation, pooled_distribution
 from fedgs.data.owners import owners_of
 from fedgs.errors import DataError
 
@@ -106,7 +106,7 @@ def heterogeneity(source: DataSet | Federation, include_test: bool = False) -> H
     class_counts = counts.sum(axis=0)
     if not class_counts.any():
         raise DataError(f"{source.name}: no sample in it, so there is nothing to measure")
-    p_real = class_counts / class_counts.sum()
+    p_real = pooled_distribution(counts)
     tv, l2 = divergences(counts, p_real)
     measured = Heterogeneity(
         name=source.name,

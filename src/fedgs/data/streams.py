@@ -24,12 +24,15 @@ How it is fast: the order of the next few epochs of all devices lies in one flat
 """
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from hashlib import blake2b
+from math import isfinite
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.data.checks import is_whole
 from fedgs.data.drift import Drift
 from fedgs.data.federation import Federation
 from fedgs.errors import ConfigError, DataError
@@ -58,14 +61,20 @@ class DeviceStreams:
         """``capacity`` (default 4 batches) and ``arrival`` (default one batch), in samples, belong to ``buffer``."""
         if mode not in MODES:
             raise ConfigError(f"no stream mode {mode!r}; choose one of {', '.join(MODES)}")
-        if batch_size < 1:
-            raise ConfigError(f"batch_size is {batch_size}; it must be at least 1")
+        if not is_whole(batch_size) or batch_size < 1:
+            raise ConfigError(f"batch_size is {batch_size!r}; it must be a whole number of at least 1")
         if mode != "buffer" and (capacity is not None or arrival is not None):
             raise ConfigError(f"capacity and arrival belong to stream mode 'buffer', not to {mode!r}")
         self.federation, self.batch_size, self.seed, self.mode, self.drift = federation, batch_size, seed, mode, drift
         self.capacity = 4 * batch_size if capacity is None else capacity
+        if not is_whole(self.capacity):
+            raise ConfigError(f"capacity is {capacity!r}; it must be a whole number of samples")
         self.arrival = float(batch_size if arrival is None else arrival)
-        if self.capacity < batch_size or not self.arrival > 0:
+        if not isfinite(self.arrival):
+            raise ConfigError(f"arrival is {arrival}; it must be a finite number of samples")
+        # The fraction that was meant: as floats, 100 times 0.29 is less than 29.
+        self._rate = Fraction(self.arrival).limit_denominator(10**9)
+        if self.capacity < batch_size or not self._rate > 0:
             raise ConfigError(
                 f"a buffer of {self.capacity} samples with {self.arrival:g} arriving each iteration cannot serve "
                 f"batches of {batch_size}"
@@ -121,10 +130,11 @@ class DeviceStreams:
         return self._position // self._sizes
 
     def next_indices(self, devices: Sequence[int] | NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """Return the sample indices (len(devices), n) of the next batches, of all devices by default."""
-        if devices is None:
-            return self._next.copy()
-        return self._next[self._check(devices)]
+        """Return the sample indices (len(devices), n) of the next batches, of all devices by default.
+
+        Each must be ``ready``: what has not arrived yet is not shown.
+        """
+        return self._next[self._check(self._all if devices is None else devices)]
 
     def advance(self, selected: Sequence[int] | NDArray[np.int64]) -> None:
         """End an iteration in which ``selected`` trained on their next batches."""
@@ -167,14 +177,20 @@ class DeviceStreams:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved state; it must come from the same devices, seed, batch size, mode and drift."""
-        position, used = (np.asarray(state[key], dtype=np.int64) for key in ("position", "samples_used"))
-        if str(state["stream"]) != self._identity() or len(position) != len(self._all):
+        try:
+            identity, iteration = str(state["stream"]), int(state["iteration"])
+            position, used = (np.array(state[key], dtype=np.int64) for key in ("position", "samples_used"))
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise DataError(f"the saved stream state is broken ({error}); take another one") from None
+        if identity != self._identity():
             raise DataError(
                 "the saved stream state belongs to other devices, another seed, batch size, mode or drift; "
                 "resume with the settings of the run that saved it"
             )
-        self.iteration = int(state["iteration"])
-        self._position, self._used = position.copy(), used.copy()
+        shapes = position.shape == used.shape == self._position.shape
+        if not shapes or iteration < 0 or np.any(used < 0) or np.any(position < used):
+            raise DataError("the saved stream state is broken (numbers of samples that cannot be); take another one")
+        self.iteration, self._position, self._used = iteration, position, used
         self._look(self._all)
 
     def _identity(self) -> str:
@@ -185,7 +201,7 @@ class DeviceStreams:
         return digest.hexdigest()
 
     def _arrived(self) -> int:
-        return self.capacity + int(self.arrival * self.iteration)
+        return self.capacity + int(self._rate * self.iteration)
 
     def _check(self, devices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         chosen = np.asarray(devices)
@@ -193,8 +209,10 @@ class DeviceStreams:
             return np.empty(0, np.int64)
         if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
             raise DataError("devices are selected by a list of their numbers")
-        if chosen.min() < 0 or chosen.max() >= len(self._all):
-            raise DataError(f"there is no device {int(chosen.max())}; they are numbered 0 to {len(self._all) - 1}")
+        absent = (chosen < 0) | (chosen >= len(self._all))
+        if absent.any():
+            number = int(chosen[np.argmax(absent)])
+            raise DataError(f"there is no device {number}; they are numbered 0 to {len(self._all) - 1}")
         if not self._ready.all() and not self._ready[chosen].all():
             device = int(chosen[np.argmin(self._ready[chosen])])
             raise DataError(
@@ -223,7 +241,7 @@ class DeviceStreams:
         position, base, length = int(self._position[device]), int(self._base[device]), int(self._block[device])
         start, end = int(self._start[device]), int(self._end[device])
         if start <= position <= end:
-            pieces = [self._window[base + position - start : base + end - start].copy()]
+            pieces: list[NDArray[Any]] = [self._window[base + position - start : base + end - start].copy()]
         else:
             number, skipped = divmod(position, length)
             pieces = [self._draw_block(device, number)[skipped:]]
@@ -235,23 +253,28 @@ class DeviceStreams:
         self._window[base : base + len(content)] = content
         self._start[device], self._end[device] = position, end
 
-    def _draw_block(self, device: int, number: int) -> NDArray[np.int32]:
+    def _draw_block(self, device: int, number: int) -> NDArray[np.int64]:
         """Draw one block of a device's sequence: a few epochs in their orders."""
-        name = self.federation.device_names[device]
-        epochs = np.empty((EPOCHS_PER_BLOCK, self._sizes[device]), np.int64)
+        generator = stream(self.seed, "stream", self.federation.device_names[device], number)
+        weights = None if self._drifts is None else self._drifts.weights_of_block(device, number, self._block[device])
+        if self._drifts is not None and weights is not None and weights.min() == 1:
+            return self._drifts.draw(device, len(weights), generator)  # nothing would be left of the epochs
+        epochs = np.empty((EPOCHS_PER_BLOCK, self._sizes[device]), np.int64)  # numpy shuffles whole words fastest
         epochs[:] = self.federation.train[device]
-        block = stream(self.seed, "stream", name, number).permuted(epochs, axis=1, out=epochs).ravel()
-        if self._drifts is not None:
-            self._drifts.apply(device, number, block)
-        return block.astype(np.int32)
+        block = generator.permuted(epochs, axis=1, out=epochs).ravel()
+        if self._drifts is not None and weights is not None and weights.max() > 0:
+            # Each sample is replaced, with probability w(t), by one drawn from r_k.
+            replaced = np.flatnonzero(generator.random(len(block)) < weights)
+            block[replaced] = self._drifts.draw(device, len(replaced), generator)
+        return block
 
 
 class _DriftTable:
-    """What drift needs to know of every device, and the replacing of samples by drifted ones."""
+    """What drift needs to know of every device, and the drawing of drifted samples."""
 
     def __init__(self, federation: Federation, drift: Drift, seed: int, batch_size: int) -> None:
-        self._drift, self._seed, self._batch_size = drift, seed, batch_size
-        self._federation = federation
+        self._drift, self._batch_size = drift, batch_size
+        self._train = federation.train
         devices = list(zip(federation.device_names, federation.train_counts, strict=True))
         self._delays = np.array([drift.delay(seed, name) for name, _ in devices])
         self._targets = np.stack([drift.target(seed, name, counts) for name, counts in devices])
@@ -268,11 +291,14 @@ class _DriftTable:
         weights = self._weights(slice(None), positions)[:, None]
         return (1 - weights) * own + weights * self._targets
 
-    def apply(self, device: int, number: int, block: NDArray[np.int64]) -> None:
-        """Replace each sample of a block, with probability w(t), by one drawn from r_k."""
-        generator = stream(self._seed, "drift", "draws", self._federation.device_names[device], number)
-        positions = number * len(block) + np.arange(len(block))
-        replaced = np.flatnonzero(generator.random(len(block)) < self._weights(device, positions))
+    def weights_of_block(self, device: int, number: int, length: int) -> NDArray[np.float64]:
+        """(length,) w(t) at each sample of a device's block."""
+        return self._weights(device, np.arange(number * length, (number + 1) * length))
+
+    def draw(self, device: int, samples: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Draw from r_k, with replacement."""
         # Independent draws, the fast way: how often each sample is drawn, then all of them in a random order.
-        times = generator.multinomial(len(replaced), self._chances[device])
-        block[replaced] = generator.permutation(np.repeat(self._federation.train[device], times))
+        times = generator.multinomial(samples, self._chances[device])
+        drawn = np.repeat(self._train[device], times)
+        generator.shuffle(drawn)
+        return drawn

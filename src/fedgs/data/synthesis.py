@@ -9,11 +9,13 @@ shares drawn from a symmetric Dirichlet(α) law. Small α: a class lives on few 
 class is owned by nearly the same number of devices, and its samples are split evenly among them.
 """
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from fedgs.data.checks import is_whole
 from fedgs.data.indexing import IndexLists
 from fedgs.data.owners import Owners
 from fedgs.errors import DataError
@@ -23,15 +25,15 @@ DRAWS = 100
 
 
 def dirichlet(
-    labels: NDArray[Any], devices: int, alpha: float, *, seed: int = 0, min_samples: int = 2, prefix: str = "device"
+    labels: ArrayLike, devices: int, alpha: float, *, seed: int = 0, min_samples: int = 2, prefix: str = "device"
 ) -> Owners:
     """Deal every sample to one of ``devices``, with Dirichlet(``alpha``) shares of each class.
 
     Shares are drawn again, up to 100 times, until each device has ``min_samples``.
     """
-    _check(len(labels), devices, min_samples)
-    if not alpha > 0:
-        raise DataError(f"dirichlet alpha is {alpha}; it must be greater than zero")
+    labels = _checked(labels, devices, min_samples)
+    if not (alpha > 0 and isfinite(alpha)):
+        raise DataError(f"dirichlet alpha is {alpha}; it must be finite and greater than zero")
     for draw in range(DRAWS):
         owner = np.empty(len(labels), np.int64)
         for value in np.unique(labels):
@@ -47,11 +49,11 @@ def dirichlet(
     )
 
 
-def classes_per_device(labels: NDArray[Any], devices: int, k: int, *, seed: int = 0, prefix: str = "device") -> Owners:
+def classes_per_device(labels: ArrayLike, devices: int, k: int, *, seed: int = 0, prefix: str = "device") -> Owners:
     """Deal every sample to one of ``devices``, each with exactly ``k`` classes."""
-    _check(len(labels), devices, 1)
+    labels = _checked(labels, devices, 1)
     present, sizes = np.unique(labels, return_counts=True)
-    if not 1 <= k <= len(present):
+    if not is_whole(k) or not 1 <= k <= len(present):
         raise DataError(f"{k} classes per device were asked for; the set has {len(present)} classes")
     if devices * k < len(present):
         raise DataError(
@@ -75,9 +77,13 @@ def classes_per_device(labels: NDArray[Any], devices: int, k: int, *, seed: int 
     return _owners(owner, devices, prefix)
 
 
-def _check(samples: int, devices: int, min_samples: int) -> None:
-    if devices < 1 or devices * max(1, min_samples) > samples:
-        raise DataError(f"cannot deal {samples} samples to {devices} devices with at least {min_samples} each")
+def _checked(labels: ArrayLike, devices: int, min_samples: int) -> NDArray[Any]:
+    numbers = np.asarray(labels)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise DataError("labels must be one class number a sample; from_arrays(…).labels turns names into numbers")
+    if not is_whole(devices) or devices < 1 or devices * max(1, min_samples) > len(numbers):
+        raise DataError(f"cannot deal {len(numbers)} samples to {devices} devices with at least {min_samples} each")
+    return numbers
 
 
 def _owners(owner: NDArray[np.int64], devices: int, prefix: str) -> Owners:

@@ -36,7 +36,9 @@ def ordered_map(function: Callable[[Task], Result], tasks: Sequence[Task], worke
             yield pending.popleft().result()
             pending.extend(pool.submit(function, task) for task in islice(queue, 1))
     except BrokenProcessPool as error:
-        raise DataError("a worker process died, perhaps out of memory; try again with one worker") from error
+        raise DataError(
+            "a worker process died: out of memory (try one worker), or a script without 'if __name__ == \"__main__\":'"
+        ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 

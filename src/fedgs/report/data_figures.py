@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 Cell = str | int | float
 TILE = 36
 """Larger images are shown at every second, third, … pixel, so that a tile of the contact sheet stays below this."""
+VALUES_LISTED = 12
+CLASSES_NAMED = 80
+"""So many names fit below the class histogram; of more classes every second, third, … is named."""
+PLAIN: dict[str, Any] = {"parse_math": False}
+"""A name from the data is shown as it is, also when it has dollar signs."""
 DEVICE_COLOUR, FACTORY_COLOUR, MISSING = "#4477aa", "#cc6677", (214, 224, 236)
 
 
@@ -69,10 +74,9 @@ def inspect(source: DataSet | Federation, out_dir: str | Path | None = None, dev
         return Inspection(statistics, tables, devices, {})
     folder = Path(out_dir)
     make_folder(folder)
-    pictures = {
-        "contact_sheet": contact_sheet(source, devices_shown),
-        "class_histogram": class_histogram(statistics),
-    }
+    pictures = {"class_histogram": class_histogram(statistics)}
+    if source.images.size:  # a set of labels alone has nothing to show
+        pictures["contact_sheet"] = contact_sheet(source, devices_shown)
     if len(statistics.device_names) > 1:  # one owner alone has no spread to show
         pictures["samples_per_device"] = samples_per_device(statistics)
         pictures["divergence"] = divergence_histogram(statistics)
@@ -97,22 +101,24 @@ def contact_sheet(source: DataSet | Federation, devices_shown: int = 16, classes
     across, down = 0.4 + 0.075 * longest[0], 0.5 + (0.07 * longest[1] if longest[1] > 2 else 0)
     figure, axes = _figure(max(4.5, cell * len(columns) + across), cell * len(rows) * height / width + down)
     axes.imshow(mosaic, interpolation="nearest")
-    axes.set_xticks((np.arange(len(columns)) + 0.5) * width - 0.5, [source.classes[column] for column in columns])
-    axes.set_yticks((np.arange(len(rows)) + 0.5) * height - 0.5, [names[row] for row in rows])
+    shown = [source.classes[column] for column in columns], [names[row] for row in rows]
+    axes.set_xticks((np.arange(len(columns)) + 0.5) * width - 0.5, shown[0], **PLAIN)
+    axes.set_yticks((np.arange(len(rows)) + 0.5) * height - 0.5, shown[1], **PLAIN)
     axes.tick_params(length=0, labelsize=7, labeltop=True, labelbottom=False)
     if longest[1] > 2:
         axes.tick_params(axis="x", rotation=90)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    axes.set_title(f"{source.name}: one sample per device and class (tinted: none)", fontsize=9)
+    axes.set_title(f"{source.name}: one sample per device and class (tinted: none)", fontsize=9, **PLAIN)
     return figure
 
 
 def class_histogram(statistics: Heterogeneity) -> "Figure":
     """Draw how many samples each class has over all devices."""
-    figure, axes = _figure(max(5.0, 0.17 * len(statistics.classes)), 3.2)
+    figure, axes = _figure(min(14.0, max(5.0, 0.17 * len(statistics.classes))), 3.2)
     axes.bar(np.arange(len(statistics.classes)), statistics.class_counts, color=DEVICE_COLOUR)
-    axes.set_xticks(np.arange(len(statistics.classes)), statistics.classes, fontsize=8)
+    named = np.arange(0, len(statistics.classes), -(-len(statistics.classes) // CLASSES_NAMED))
+    axes.set_xticks(named, [statistics.classes[number] for number in named], fontsize=8, **PLAIN)
     if max(map(len, statistics.classes), default=1) > 2:
         axes.tick_params(axis="x", rotation=60)
     axes.set_xlim(-0.7, len(statistics.classes) - 0.3)
@@ -154,7 +160,7 @@ def divergence_histogram(statistics: Heterogeneity) -> "Figure":
         # Above the bars: wherever it lay inside, some data would hide behind it.
         axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
         _finish(axes, "", f"{title} from $P_{{real}}$", "devices")
-    figure.suptitle(f"{statistics.name}: divergence of class distributions", fontsize=10)
+    figure.suptitle(f"{statistics.name}: divergence of class distributions", fontsize=10, **PLAIN)
     return figure
 
 
@@ -184,7 +190,8 @@ def _mosaic(
             found = np.flatnonzero(labels == number)
             if len(found):
                 tile = source.images[mine[found[0]]][::step, ::step]
-                cell[:] = tile[:, :, None] if tile.ndim == 2 else tile[:, :, :3]
+                grey = tile.ndim == 2 or tile.shape[2] < 3  # of two channels, the first
+                cell[:] = np.atleast_3d(tile)[:, :, :1] if grey else tile[:, :, :3]
             else:
                 cell[:] = MISSING
     return mosaic, height, width
@@ -204,6 +211,11 @@ def _overview(source: DataSet | Federation, statistics: Heterogeneity) -> Table:
         ("classes without a sample", int((statistics.class_counts == 0).sum())),
         ("image shape", " × ".join(map(str, source.images.shape[1:]))),
     ]
+    for name, values in source.attributes.items():
+        known, numbers = np.unique(values, return_counts=True)
+        pairs = ", ".join(f"{value}: {number}" for value, number in zip(known, numbers, strict=True))
+        who = "devices" if isinstance(source, Federation) else "owners"
+        rows += [(f"{who} by {name}", pairs if len(known) <= VALUES_LISTED else f"{len(known)} values")]
     return Table("overview", ("what", "value"), tuple(rows))
 
 
@@ -264,7 +276,7 @@ def _figure(width: float, height: float) -> "tuple[Figure, Axes]":
 
 
 def _finish(axes: "Axes", title: str, horizontal: str, vertical: str) -> None:
-    axes.set_title(title, fontsize=10)
+    axes.set_title(title, fontsize=10, **PLAIN)
     axes.set_xlabel(horizontal)
     axes.set_ylabel(vertical)
     axes.spines[["top", "right"]].set_visible(False)

@@ -145,7 +145,10 @@ X, Y = pictures(2, "a").reshape(2, -1) / 255, [1, 2]
         ({"user_data": {"a": {"x": X.tolist(), "y": [1]}}}, "lists of the same length"),
         ({"user_data": {"a": {"x": X.tolist()}}}, "user 'a' has no 'x' and 'y'"),
         ({"user_data": {"a": {"x": [], "y": []}}, "num_samples": [0]}, "user 'a' has no samples"),
-        ({"user_data": {"a": {"x": [["1"] * 784] * 2, "y": ["a", "b"]}}}, "whole numbers|numbers only"),
+        (
+            {"user_data": {"a": {"x": [["1"] * 784] * 2, "y": ["a", "b"]}}},
+            "whole numbers|numbers only|lists of numbers",
+        ),
         ({"user_data": {"a": {"x": (X * 255).tolist(), "y": Y}}}, "pixels must lie in 0..1"),
         ({"num_samples": [3]}, "num_samples of user 'a' is 3, but there are 2"),
         ({"num_samples": [2, 2]}, "'num_samples' 2"),
@@ -202,3 +205,31 @@ def test_recognised(tmp_path: Path, everybody: dict[str, User]) -> None:
     assert recognise(all_data(tmp_path, everybody)) == "leaf"
     assert recognise(tmp_path / "all_data") == "leaf"
     assert recognise(tmp_path / "all_data" / "all_data_1.json") == "leaf"
+
+
+def test_deep_nesting_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "deep.json").write_text('{"users": ' + "[" * 100_000)
+    with pytest.raises(InputFileError, match=r"deep\.json: nested too deeply"):
+        convert_femnist(tmp_path / "deep.json")
+
+
+@pytest.mark.parametrize("pixel", ["0.5", [0.5], True, None])
+def test_pixels_that_are_not_plain_numbers(tmp_path: Path, pixel: object) -> None:
+    file = leaf_file(tmp_path / "odd.json", {"a": user("a", 1)}, user_data={"a": {"x": [[pixel] * 784], "y": [1]}})
+    with pytest.raises(InputFileError, match=r"odd\.json: user 'a': .*(flat lists of numbers|numbers only)"):
+        convert_femnist(file)
+
+
+def test_no_user_at_all_names_a_file(tmp_path: Path) -> None:
+    leaf_file(tmp_path / "all_data" / "none.json", {})
+    with pytest.raises(InputFileError, match=r"none\.json: 'users' is empty"):
+        convert_femnist(tmp_path)
+    leaf_file(tmp_path / "all_data" / "some.json", {"a": user("a", 2)})
+    assert convert_femnist(tmp_path).dataset.owner_names == ("a",)
+
+
+@pytest.mark.parametrize(("there", "missing"), [("train", "test"), ("test", "train")])
+def test_half_a_split(tmp_path: Path, there: str, missing: str) -> None:
+    leaf_file(tmp_path / there / "a.json", {"a": user("a", 2)})
+    with pytest.raises(InputFileError, match=f"{missing}: no JSON there, but beside it"):
+        convert_femnist(tmp_path)

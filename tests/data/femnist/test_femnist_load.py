@@ -58,7 +58,9 @@ def test_the_fetched_set_needs_no_path(source: Path, cache: Path) -> None:
 def test_nothing_fits(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     (tmp_path / "by_class").mkdir()
-    with pytest.raises(InputFileError, match=r"no FEMNIST here; looked for LEAF .* NIST .* parquet .* TFF .* a .npz"):
+    with pytest.raises(
+        InputFileError, match=r"no FEMNIST here; looked for LEAF .* NIST .* parquet .* TFF .* a .npz with writers"
+    ):
         load_femnist(tmp_path)
     with pytest.raises(InputFileError, match="nowhere: there is no such file or folder"):
         load_femnist(tmp_path / "nowhere")
@@ -107,3 +109,14 @@ def test_an_unknown_layout(source: Path) -> None:
 def test_no_workers(source: Path) -> None:
     with pytest.raises(DataError, match="workers=0: there must be at least one"):
         load_femnist(source, workers=0)
+
+
+def test_a_damaged_cached_set_is_converted_again(source: Path, cache: Path) -> None:
+    load_femnist(source)
+    (entry,) = cache.iterdir()
+    (entry / "images.npy").write_bytes(b"")
+    assert len(load_femnist(source)) == 12
+    (entry / "set.json").write_text('{"format": 1}')
+    assert len(load_femnist(source)) == 12
+    assert list(cache.iterdir()) == [entry]
+    sets.verify(entry)

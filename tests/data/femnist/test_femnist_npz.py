@@ -57,6 +57,9 @@ def test_leaf_compat(tmp_path: Path) -> None:
         ({"writer_names": np.array(["a", "b", "a"])}, "a name is twice"),
         ({"writer_hsf": np.uint8([1])}, "1 entries in 'writer_hsf' for 3 writers"),
         ({"leaf_dup": np.zeros(3, bool)}, "3 entries in 'leaf_dup'"),
+        ({"classes": np.array("0")}, "'classes' has 0 dimensions"),
+        ({"labels": np.zeros(12)}, "'labels' must be a list of small whole numbers"),
+        ({"writer_hsf": np.int64([0, 1, 2**40])}, "'writer_hsf' must be a list of small whole numbers"),
     ],
 )
 def test_bad_contents(tmp_path: Path, cache: Path, changes: dict[str, np.ndarray | None], message: str) -> None:

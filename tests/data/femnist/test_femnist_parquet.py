@@ -127,3 +127,9 @@ def test_importing_data_loads_nothing_heavy() -> None:
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     for heavy in ("torch", "matplotlib", "pandas", "pyarrow", "h5py", "PIL"):
         assert f"'{heavy}'" not in found
+
+
+def test_a_form_number_beyond_all_forms(tmp_path: Path) -> None:
+    file = parquet_file(tmp_path / "odd.parquet", [("a", 2**40, 1, png(pictures(1)[0]))])
+    with pytest.raises(InputFileError, match=r"odd\.parquet: hsf_id of row 0 is 1099511627776; a small whole number"):
+        convert_femnist(file)

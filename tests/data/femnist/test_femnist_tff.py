@@ -100,6 +100,19 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
         file["weights"] = np.zeros(3)
     with pytest.raises(InputFileError, match=r"b.h5: no group 'examples'"):
         load_femnist(tmp_path / "b.h5")
+    with h5py.File(tmp_path / "array.h5", "w") as file:
+        file["examples"] = np.zeros(3)
+    with pytest.raises(InputFileError, match=r"array.h5: no group 'examples'"):
+        load_femnist(tmp_path / "array.h5")
+    with h5py.File(tmp_path / "client.h5", "w") as file:
+        file["examples/someone"] = np.zeros(3)
+    with pytest.raises(InputFileError, match=r"client.h5: client 'someone' has no 'pixels' and 'label'"):
+        load_femnist(tmp_path / "client.h5")
+    with h5py.File(tmp_path / "group.h5", "w") as file:
+        file.create_group("examples/someone/pixels")
+        file["examples/someone/label"] = np.zeros(1)
+    with pytest.raises(InputFileError, match=r"group.h5: client 'someone' has no 'pixels' and 'label'"):
+        load_femnist(tmp_path / "group.h5")
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file.create_group("examples/someone")["pixels"] = np.zeros((1, 28, 28))
     with pytest.raises(InputFileError, match=r"c.h5: client 'someone' has no 'pixels' and 'label'"):

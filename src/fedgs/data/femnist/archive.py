@@ -54,6 +54,19 @@ def _walk(folder: str, parts: tuple[str, ...]) -> Iterator[Entry]:
                 yield Entry(here, item.path)
 
 
+def tree_state(folder: str) -> Iterator[tuple[str, int, int]]:
+    """Yield name, size and time of change of everything below ``folder``, in the order of names."""
+    with os.scandir(folder) as found:
+        items = sorted(found, key=lambda item: item.name)
+    for item in items:
+        if item.is_dir():
+            yield item.path, -1, 0
+            yield from tree_state(item.path)
+        else:
+            facts = item.stat()
+            yield item.path, facts.st_size, facts.st_mtime_ns
+
+
 def _members(archive: Path, name: str) -> Iterator[Entry]:
     try:
         with zipfile.ZipFile(archive) as opened:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedgs.data import cache
 from fedgs.data.download import download
-from fedgs.data.femnist import NAME, Conversion, convert_femnist, fitting_layouts, remember
+from fedgs.data.femnist import NAME, Conversion, Layout, convert_femnist, fitting_layouts, remember
 from fedgs.errors import DownloadError, OutputError
 
 SOURCE = "https://s3.amazonaws.com/nist-srd/SD19/"
@@ -26,21 +26,27 @@ def fetch_femnist(
     folder: Path | None = None,
     *,
     url: str = SOURCE,
+    layout: Layout | None = None,
     leaf_compat: bool = False,
+    invert: bool = False,
     workers: int | None = None,
     progress: bool = False,
 ) -> Conversion:
     """Download what is missing in ``folder``, convert it, and store it in the cache as ``femnist``."""
     folder = folder or default_folder()
-    if not _has_femnist(folder):
+    # NIST's is the one layout that can be downloaded.
+    if layout in (None, "nist") and not _has_femnist(folder, layout):
         _download(folder, url, progress)
-    done = convert_femnist(folder, leaf_compat=leaf_compat, workers=workers, progress=progress)
+    done = convert_femnist(
+        folder, layout=layout, leaf_compat=leaf_compat, invert=invert, workers=workers, progress=progress
+    )
     remember(done, folder)
     return done
 
 
-def _has_femnist(folder: Path) -> bool:
-    return folder.is_dir() and bool(fitting_layouts(folder))
+def _has_femnist(folder: Path, layout: Layout | None) -> bool:
+    found = fitting_layouts(folder) if folder.is_dir() else []
+    return bool(found) if layout is None else layout in found
 
 
 def _download(folder: Path, url: str, progress: bool) -> None:

@@ -6,18 +6,18 @@ belongs to. Partitions 0-2 also copied a paragraph of text, 4 are high-school st
 """
 
 import re
-import string
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.data.characters import CHARACTERS
 from fedgs.data.dataset import DataSet
 from fedgs.errors import DataError, InputFileError
 
 SIDE = 28
-CLASSES = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
+CLASSES = tuple(CHARACTERS)
 HEX_CODES = tuple(f"{ord(character):02x}" for character in CLASSES)
 UNKNOWN_PARTITION = -1
 

@@ -102,6 +102,8 @@ def members(file: Path, inside: str, convert: Callable[[str, Any], Any]) -> Iter
         raise InputFileError(f"{file}: not a text file; LEAF JSON expected") from None
     except ValueError as error:
         raise InputFileError(f"{file}: broken or truncated JSON ({error}); copy or make the file again") from None
+    except RecursionError:
+        raise InputFileError(f"{file}: nested too deeply to be LEAF JSON; make the file again") from None
     except OSError as error:
         raise InputFileError(f"{file}: cannot be read ({error.strerror})") from None
 

@@ -33,8 +33,10 @@ def find(path: Path) -> list[Path]:
         return train + test
     if all_data := _json_files(path / "all_data"):
         return all_data
-    loose = _json_files(path)
-    return loose if any(map(_begins_like_leaf, loose)) else []
+    for files in (_json_files(path), train, test):  # half a split is found too, so that loading says what is missing
+        if any(map(_begins_like_leaf, files)):
+            return files
+    return []
 
 
 def _begins_like_leaf(file: Path) -> bool:
@@ -56,7 +58,12 @@ def load(path: Path, leaf_compat: bool = False, workers: int | None = None, prog
         )
     if workers is None and sum(file.stat().st_size for file in files) < _LITTLE:
         workers = 1
-    split = path.is_dir() and files[0].parent == path / "train"
+    split = path.is_dir() and files[0].parent in (path / "train", path / "test")
+    for part in ("train", "test"):
+        if split and not any(file.parent == path / part for file in files):
+            raise InputFileError(
+                f"{path / part}: no JSON there, but beside it; LEAF's split needs both train/*.json and test/*.json"
+            )
     parts: dict[str, dict[str, Samples]] = {"train": {}, "test": {}}
     origin: dict[tuple[str, str], Path] = {}
     with progress_bar("LEAF JSON files", len(files), progress) as advance:
@@ -68,6 +75,8 @@ def load(path: Path, leaf_compat: bool = False, workers: int | None = None, prog
                 parts[part][user] = samples
                 origin[part, user] = file
             advance(1)
+    if not any(parts.values()):
+        raise InputFileError(f"{files[0]}: 'users' is empty, as in all {len(files)} files here; make the files again")
     if split:
         _check_same_users(parts, origin, path)
     return _combine(parts, split, leaf_compat)
@@ -142,10 +151,12 @@ def _samples(file: Path, user: str, value: Any) -> Samples:
     for sample, length in _wrong_lengths(x):
         raise InputFileError(f"{where}: image {sample} has {length} pixels; {SIDE * SIDE} expected")
     try:
-        pixels = np.array(x, np.float64)
+        pixels = np.array(x)
         labels = np.array(y)
     except (TypeError, ValueError):
         raise InputFileError(f"{where}: 'x' and 'y' must hold numbers only") from None
+    if pixels.dtype.kind not in "fi" or pixels.ndim != 2:
+        raise InputFileError(f"{where}: images must be flat lists of numbers")
     if labels.dtype.kind != "i" or labels.ndim != 1:
         raise InputFileError(f"{where}: labels must be whole numbers")
     return Samples(to_uint8(pixels, where).reshape(-1, SIDE, SIDE), check_labels(labels, where))

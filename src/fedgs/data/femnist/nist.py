@@ -32,15 +32,12 @@ _DIGEST = 16  # bytes of an MD5
 
 
 def find(path: Path) -> list[Path]:
-    """Return what tells whether this source changed: the zips, or the folders down to the writers."""
+    """Return the two trees, each a folder or a zip; an empty list when they are not both there."""
     root = _root(path)
     if root is None:
         return []
-    found: list[Path] = []
-    for name in ("by_class", "by_write"):
-        folder = root / name
-        found += sorted([folder, *folder.glob("*"), *folder.glob("*/*")]) if folder.is_dir() else [root / f"{name}.zip"]
-    return found
+    trees = [root / name for name in ("by_class", "by_write")]
+    return [tree if tree.is_dir() else tree.with_suffix(".zip") for tree in trees]
 
 
 def _root(path: Path) -> Path | None:

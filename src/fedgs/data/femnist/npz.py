@@ -13,19 +13,26 @@ import numpy as np
 
 from fedgs.data.dataset import DataSet
 from fedgs.data.femnist.form import CLASSES, SIDE, Conversion, check_labels, partition_attribute
-from fedgs.data.npz import from_arrays, is_own, read_arrays
+from fedgs.data.npz import from_arrays, is_own, keys_of, read_arrays, texts
 from fedgs.errors import DataError, InputFileError
 
 _KEYS = ("images", "labels", "writers", "writer_names", "classes")
 
 
 def find(path: Path) -> list[Path]:
-    """Return the file itself when it is a .npz."""
-    return [path] if path.suffix == ".npz" and path.is_file() else []
+    """Return the file itself when it is a .npz, or the only one in a folder; not one with owners instead of writers."""
+    files = sorted(path.glob("*.npz")) if path.is_dir() else [path] if path.is_file() else []
+    return files if len(files) == 1 and files[0].suffix == ".npz" and not _of_somebody_else(files[0]) else []
+
+
+def _of_somebody_else(file: Path) -> bool:
+    keys = keys_of(file)  # of a file that cannot be read there are none: the error comes when it is loaded
+    return bool(keys) and not is_own(dict.fromkeys(keys)) and not {"writers", "writer_names"} & keys
 
 
 def load(path: Path, leaf_compat: bool = False) -> Conversion:
-    """Read either kind of .npz."""
+    """Read either kind of .npz, or the only one in a folder."""
+    path = next(iter(find(path)), path)
     arrays = read_arrays(path)
     if is_own(arrays):
         dataset = from_arrays(path, arrays)
@@ -46,10 +53,14 @@ def _check_form(path: Path, images: np.ndarray[Any, Any], classes: tuple[str, ..
 
 def _of_writers(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]], leaf_compat: bool) -> Conversion:
     images, writers = arrays["images"], arrays["writers"]
-    _check_form(path, images, tuple(map(str, arrays["classes"])))
-    names = list(map(str, arrays["writer_names"]))
+    _check_form(path, images, texts(path, arrays, "classes"))
+    names = list(texts(path, arrays, "writer_names"))
+    for key in ("labels", "writers", "writer_hsf"):
+        given = arrays.get(key, np.zeros(0, np.int32))
+        if given.ndim != 1 or given.dtype.kind not in "iu" or np.any(given != given.astype(np.int32)):
+            raise InputFileError(f"{path}: {key!r} must be a list of small whole numbers")
     labels = check_labels(arrays["labels"], str(path))
-    double = np.asarray(arrays.get("leaf_dup", np.zeros(len(labels), np.bool_)), np.bool_)
+    double = np.atleast_1d(np.asarray(arrays.get("leaf_dup", np.zeros(len(labels), np.bool_)), np.bool_))
     for key, length in (("images", len(images)), ("writers", len(writers)), ("leaf_dup", len(double))):
         if length != len(labels):
             raise InputFileError(f"{path}: {length} entries in {key!r} but {len(labels)} in 'labels'")

@@ -126,8 +126,8 @@ def _row_groups(file: Path) -> list[_Piece]:
 def _whole_numbers(file: Path, table: Any, column: str) -> NDArray[np.int64]:
     values = table.column(column).to_pylist()
     for row, value in enumerate(values):
-        if not isinstance(value, int):
-            raise InputFileError(f"{file}: {column} of row {row} is {value!r}; a whole number expected")
+        if not isinstance(value, int) or not -(2**31) <= value < 2**31:
+            raise InputFileError(f"{file}: {column} of row {row} is {value!r}; a small whole number expected")
     return np.array(values, np.int64)
 
 

@@ -58,7 +58,7 @@ def _read(file: Path, progress: bool) -> dict[str, Samples]:
     clients: dict[str, Samples] = {}
     try:
         with h5py.File(file, "r") as opened:
-            if "examples" not in opened:
+            if not isinstance(opened.get("examples"), h5py.Group):
                 raise InputFileError(f"{file}: no group 'examples'; this is not a fed_emnist file")
             examples = opened["examples"]
             with progress_bar(f"clients of {file.name}", len(examples), progress) as advance:
@@ -76,7 +76,9 @@ def _read(file: Path, progress: bool) -> dict[str, Samples]:
 
 
 def _samples(group: Any, where: str) -> Samples:
-    if "pixels" not in group or "label" not in group:
+    from h5py import Dataset, Group
+
+    if not isinstance(group, Group) or not all(isinstance(group.get(key), Dataset) for key in ("pixels", "label")):
         raise InputFileError(f"{where} has no 'pixels' and 'label'")
     pixels, labels = np.asarray(group["pixels"]), np.asarray(group["label"]).reshape(-1)
     if pixels.shape not in ((len(labels), SIDE, SIDE), (len(labels), SIDE * SIDE)):
