@@ -1,3 +1,4 @@
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -104,3 +105,31 @@ def test_a_model_file(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"no model")
     with pytest.raises(CheckpointError, match="cannot be read as a model"):
         load_model(tmp_path / "model.safetensors", LAYOUT)
+
+
+def test_foreign_checkpoints_of_later_rounds_do_not_push_the_good_ones_out(tmp_path: Path) -> None:
+    for number in (57, 60):
+        save_checkpoint(tmp_path, state(number), LAYOUT, "another run")
+    for number in (9, 10, 11, 12):
+        save_checkpoint(tmp_path, state(number), LAYOUT, "run")
+    lines: list[str] = []
+    found = load_newest(tmp_path, LAYOUT, "run", lines.append)
+    assert found is not None
+    assert found.round == 12
+    assert len(lines) == 2
+    assert [path.name for path in list_checkpoints(tmp_path)] == [
+        "round-000011", "round-000012", "round-000057", "round-000060",
+    ]  # fmt: skip
+
+
+def test_numbers_that_were_changed_are_noticed(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, state(1), LAYOUT, "run")
+    last = save_checkpoint(tmp_path, state(2), LAYOUT, "run")
+    facts = json.loads((last / "state.json").read_text())
+    facts["plan"] = {}
+    (last / "state.json").write_text(json.dumps(facts))
+    lines: list[str] = []
+    found = load_newest(tmp_path, LAYOUT, "run", lines.append)
+    assert found is not None
+    assert found.round == 1
+    assert "the numbers are not those that were written" in lines[0]

@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from fedgs.config import ServerSettings, TrainingSettings
-from fedgs.errors import DeviceError, FedgsError, TrainingError
+from fedgs.errors import ConfigError, DeviceError, FedgsError, TrainingError
 from fedgs.models import build_model
 from fedgs.simulation.checkpoint import load_newest, save_checkpoint
 from fedgs.simulation.evaluate import Evaluator
 from fedgs.simulation.images import ImageStore
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.memory import memory_errors_in_words
+from fedgs.simulation.runs import create_run, execute
 from fedgs.simulation.schedule import learning_rates
 from fedgs.simulation.simulator import Simulator, pick_device
 from fedgs.simulation.state import RunState
@@ -192,3 +193,27 @@ def test_running_out_of_memory_is_one_line(too_much: Callable[[], object]) -> No
     assert "\n" not in str(error.value)
     with pytest.raises(RuntimeError, match="something else"), memory_errors_in_words():
         raise RuntimeError("something else")
+
+
+def test_a_server_rule_that_blows_up_is_named_and_the_last_good_round_kept(tmp_path: Path) -> None:
+    settings = small_settings("server.rule=fedadam", "server.options.server_lr=1e38")
+    create_run(tmp_path / "run", settings)
+    with pytest.raises(TrainingError, match=r"server\.rule='fedadam'"):
+        execute(tmp_path / "run", settings, small_federation())
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert all("NaN" not in line and "Infinity" not in line for line in lines)
+    assert (tmp_path / "run" / "checkpoints" / "round-000000").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["server.options.server_lr=1.0"], r"has no meaning with server\.rule='mean'"),
+        (["server.rule=ida+intrac"], r"use 'ida' or 'ida\+fedavg'"),
+        (["server.rule=fedadamm"], r"server\.rule='fedadamm'"),
+        (["server.rule=fedadam", "server.options.speed=1"], r"server\.rule='fedadam'"),
+    ],
+)
+def test_server_rules_that_cannot_be(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Simulator(small_settings(*overrides), small_federation(), torch.device("cpu"))

@@ -1,6 +1,6 @@
 """Checkpoints: the state after a round as a folder of two files, complete or not there at all.
 
-    checkpoints/round-000120/state.json          numbers, text, and the digest of the other file
+    checkpoints/round-000120/state.json          numbers, text, and digests of both files
     checkpoints/round-000120/state.safetensors   global model, momentum, server rule, averaged model
 
 A folder is written under another name and renamed when both files are on the disk, so a process killed at any moment
@@ -46,6 +46,7 @@ def save_checkpoint(folder: Path, state: RunState, layout: Layout, identity: str
         "server": numbers,
         "metrics": list(state.metrics),
     }
+    facts["check"] = _digest(json.dumps(facts, sort_keys=True).encode())
     temporary = folder / f".{final.name}.{os.getpid()}"
     try:
         folder.mkdir(exist_ok=True)
@@ -61,7 +62,8 @@ def save_checkpoint(folder: Path, state: RunState, layout: Layout, identity: str
         shutil.rmtree(temporary, ignore_errors=True)
         raise OutputError(f"{final}: the checkpoint cannot be written ({error.strerror})") from None
     shutil.rmtree(folder / f".{final.name}.old", ignore_errors=True)
-    for old in list_checkpoints(folder)[:-KEEP]:
+    # Only those up to this round: a foreign one with a higher number must not push the good ones out.
+    for old in [path for path in list_checkpoints(folder) if path.name <= final.name][:-KEEP]:
         shutil.rmtree(old, ignore_errors=True)
     return final
 
@@ -104,6 +106,9 @@ def load_checkpoint(path: Path, layout: Layout, identity: str) -> RunState:
             raise CheckpointError(f"{path}: written in format {facts['format']}, this version reads {FORMAT}")
         if _digest(payload) != facts["digest"]:
             raise CheckpointError(f"{path}: torn, the tensors are not those that were written; it is passed over")
+        check = facts.pop("check")
+        if _digest(json.dumps(facts, sort_keys=True).encode()) != check:
+            raise CheckpointError(f"{path}: torn, the numbers are not those that were written; it is passed over")
         if facts["identity"] != identity:
             raise CheckpointError(f"{path}: belongs to a run with other settings or data; it is passed over")
         return _put_together(facts, load(payload), layout)

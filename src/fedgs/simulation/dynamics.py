@@ -116,9 +116,12 @@ def read_trace(path: Path, federation: Federation) -> dict[int, list[Event]]:
     """Read a trace; the result maps iterations, counted from 0, to their events in the order of the file."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+            reader = csv.DictReader(file)
+            rows = list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputFileError(f"{path}: the trace cannot be read ({error})") from None
+    if not set(COLUMNS[:3]) <= set(reader.fieldnames or ()):
+        raise InputFileError(f"{path}: a trace has the columns {','.join(COLUMNS)} in its first line")
     devices = {name: number for number, name in enumerate(federation.device_names)}
     factories = {name: number for number, name in enumerate(federation.factory_names)}
     trace: dict[int, list[Event]] = {}

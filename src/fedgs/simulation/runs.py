@@ -15,9 +15,10 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
@@ -87,6 +88,9 @@ def is_finished(folder: Path) -> bool:
 def run_identity(settings: Settings, federation: Federation) -> str:
     """Return what a checkpoint of this run is known by: all settings and the federation."""
     text = json.dumps(settings.model_dump(), sort_keys=True) + federation.fingerprint()
+    trace = settings.dynamics.trace
+    if trace and Path(trace).is_file():  # its content, not only its name, is part of the run
+        text += blake2b(Path(trace).read_bytes(), digest_size=16).hexdigest()
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -190,8 +194,7 @@ class _Files:
 
     def line(self, state: RunState) -> None:
         """Add the last round's line."""
-        self._metrics.write(_lines(state.metrics[-1:]))
-        self._metrics.flush()
+        self._append(self._metrics, state.metrics[-1])
 
     def timing(self, state: RunState, simulator: Simulator) -> None:
         """Add what the last round took."""
@@ -204,8 +207,14 @@ class _Files:
             "waiting": round(timing.waiting, 4),
             "megabytes": resident_megabytes(),
         }
-        self._timings.write(_lines([facts]))
-        self._timings.flush()
+        self._append(self._timings, facts)
+
+    def _append(self, file: TextIO, row: dict[str, Any]) -> None:
+        try:
+            file.write(_lines([row]))
+            file.flush()
+        except OSError as error:
+            raise OutputError(f"{file.name}: cannot be written ({error.strerror})") from None
 
     def close(self) -> None:
         """Close both."""
@@ -214,12 +223,17 @@ class _Files:
 
 
 def _lines(rows: Sequence[dict[str, Any]]) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)
+    return "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
 
 
 def _read_timings(folder: Path) -> list[dict[str, Any]]:
     path = folder / TIMINGS
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError):  # half a line of a killed process; it is only about time
+            row = json.loads(line)
+            if isinstance(row, dict) and "round" in row:
+                found.append(row)
+    return found

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedgs.config import Settings
 from fedgs.data import Federation
-from fedgs.errors import ConfigError, DeviceError, TrainingError
+from fedgs.errors import AlgorithmError, ConfigError, DeviceError, TrainingError
 from fedgs.models import build_model
 from fedgs.simulation.engine import Engine, RoundResult, Tick, make_engine
 from fedgs.simulation.evaluate import Evaluation, Evaluator
@@ -126,7 +126,15 @@ class Simulator:
         result = self.engine.train_round(state.weights, plan.only(self._factories), rates, state.momentum, self._tick)
         losses = self._all_losses(result)
         self._check(plan, losses, rates, result)
-        weights, memory = self._synchroniser.update(state.server, state.weights, result.stations, plan.trained)
+        rule = self.settings.server.rule
+        try:
+            weights, memory = self._synchroniser.update(state.server, state.weights, result.stations, plan.trained)
+        except AlgorithmError as error:
+            raise TrainingError(f"round {plan.round}: server.rule={rule!r} cannot go on: {error}") from None
+        if not bool(torch.isfinite(weights).all()):
+            raise TrainingError(
+                f"round {plan.round}: the global model is not finite after server.rule={rule!r}; lower its server_lr"
+            )
         self.timing.training = time.perf_counter() - began
         new = RunState(
             round=plan.round,
@@ -141,6 +149,11 @@ class Simulator:
             began = time.perf_counter()
             line |= self._evaluate(new)
             self.timing.evaluation = time.perf_counter() - began
+            if not np.isfinite(line["loss"]):
+                raise TrainingError(
+                    f"round {plan.round}: the test loss is not a finite number (server.rule={rule!r}, learning rate "
+                    f"{rates[-1]:g}); the weights have grown beyond measure, lower the rates"
+                )
         return replace(new, metrics=(*state.metrics, line))
 
     def gathered(self, state: RunState) -> RunState:

@@ -33,12 +33,14 @@ from fedgs.simulation.layout import Layout
 from fedgs.simulation.round_plan import RoundPlan
 
 WARM_UP = 3
+MOST_PIXELS = 64
 
 
 def fits(model: nn.Module, store: ImageStore) -> bool:
     """Tell whether this engine can train that network on those images."""
     height, width, channels = store.shape
-    return isinstance(model, PaperCNN) and channels == 1 and height % 4 == 0 and width % 4 == 0
+    small = max(height, width) <= MOST_PIXELS  # a kernel holds a whole plane of the second layer
+    return isinstance(model, PaperCNN) and channels == 1 and height % 4 == 0 and width % 4 == 0 and small
 
 
 def kernels_for(device: torch.device) -> ModuleType:
@@ -102,7 +104,8 @@ class _Stations:
         iterations, factories, batch = shape
         device = store.device
         self._ops = kernels_for(device)
-        self._dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        on_gpu = device.type == "cuda"
+        self._dtype = torch.bfloat16 if precision == "bfloat16" and on_gpu else torch.float32
         self._tf32 = precision != "float32"
         self.weights = layout.stacked(factories, device)
         self.velocity = layout.stacked(factories, device) if momentum else None

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedgs.algorithms import ServerRule, Upload, server_rule
 from fedgs.config import ServerSettings
+from fedgs.errors import AlgorithmError, ConfigError
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.world import World
 
@@ -26,8 +27,21 @@ class Synchroniser:
     def __init__(self, settings: ServerSettings, layout: Layout, world: World | None = None) -> None:
         self.layout, self.world = layout, world or World()
         self._rule: ServerRule | None = None
-        if settings.rule != "mean":
+        if settings.rule == "mean":
+            if settings.options:
+                raise ConfigError(
+                    f"server.options={settings.options} has no meaning with server.rule='mean'; remove it"
+                )
+            return
+        if "intrac" in settings.rule or settings.options.get("intrac"):
+            raise ConfigError(
+                f"server.rule={settings.rule!r} needs the devices' training accuracy, which stations do not report; "
+                "use 'ida' or 'ida+fedavg'"
+            )
+        try:
             self._rule = server_rule(settings.rule, **settings.options)
+        except AlgorithmError as error:
+            raise ConfigError(f"server.rule={settings.rule!r}: {error}") from None
 
     def begin(self, weights: Tensor) -> dict[str, Any]:
         """Return what the rule remembers before the first round."""

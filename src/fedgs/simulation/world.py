@@ -1,8 +1,9 @@
 """The processes of a run: one by default, or those ``torchrun`` started, with the factories shared out among them.
 
 Every rank makes the whole selection plan (it follows from the seed, so there is nothing to send), trains its own
-factories and tests its own part of the samples. They meet in two places only: the external synchronisation, one
-all-reduce of the sum of station models in float64, and the test results. Nothing here knows of models or data.
+factories and tests its own part of the samples. They meet in the external synchronisation, one all-reduce of the sum of
+station models in float64 (all stations' weights where a server rule needs them one by one), and exchange losses, test
+results and, for checkpoints, the stations' momentum. Nothing here knows of models or data.
 """
 
 import os
@@ -83,6 +84,8 @@ class World:
     def _exchange(self, work: Callable[[], object]) -> None:
         try:
             work()
+        except WorkerError:
+            raise
         except RuntimeError as error:
             reason = re.sub(r"^\[.*?\] *", "", str(error)).splitlines()[0].partition(". ")[0]  # without source lines
             raise WorkerError(
