@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,10 +24,10 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     from fedgs.errors import OutputError
     from fedgs.files import make_folder
     from fedgs.report.run_figures import draw_comparison
-    from fedgs.simulation.runs import read_metrics, read_settings
+    from fedgs.simulation.runs import read_settings
 
     settings = [read_settings(folder) for folder in folders]
-    metrics = [read_metrics(folder) for folder in folders]
+    metrics = [read_lines(folder) for folder in folders]
     names = _names(folders)
     targets = {wanted.eval.target for wanted in settings}
     target_of_all = targets.pop() if len(targets) == 1 else None
@@ -61,11 +61,33 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     make_folder(picture.parent)
     try:
         draw_comparison(picture, dict(zip(names, metrics, strict=True)), target_of_all)
-    except OSError as error:
-        raise OutputError(f"{picture}: cannot be written ({error.strerror}); choose another with --out") from None
+    except OutputError as error:
+        raise OutputError(f"{error}; choose another with --out") from None
     except ValueError as error:
         raise OutputError(f"{picture}: cannot be drawn ({error}); give a name that ends in .png") from None
     typer.echo(f"picture: {picture}")
+
+
+def read_lines(folder: Path) -> list[dict[str, Any]]:
+    """Return a run's metrics, each line of which holds what tables and pictures are made of."""
+    from fedgs.errors import InputFileError
+    from fedgs.simulation.runs import METRICS, read_metrics
+
+    lines = read_metrics(folder)
+    for number, line in enumerate(lines, start=1):
+        if not _is_round(line):
+            raise InputFileError(
+                f"{folder / METRICS}: line {number} is not that of a round; repeat the run, or take the line out"
+            )
+    return lines
+
+
+def _is_round(line: Any) -> bool:
+    if not isinstance(line, dict) or not isinstance(line.get("round"), int):
+        return False
+    needed = [line["accuracy"], line.get("loss")] if "accuracy" in line else []
+    maybe = [line[key] for key in ("divergence", "train_loss") if line.get(key) is not None]
+    return all(isinstance(value, int | float) for value in (*needed, *maybe))
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

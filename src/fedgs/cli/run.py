@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    import torch
+
     from fedgs.config import Settings
     from fedgs.data import Federation
+    from fedgs.simulation.world import World
+
+    Job = tuple[Path, Settings]
 
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
@@ -32,86 +37,174 @@ def run(
     if config is None and preset is None:
         preset = "quick"
     settings = load_settings(config, overrides or [], preset)
-    name = preset if config is None else config.stem if config.stem != "config" else config.parent.name + "-again"
-    folder = out or Path("runs") / str(name)
-    jobs = [(folder, settings)]
-    if settings.beside:
-        jobs.append((_folder_beside(folder, settings.beside), _beside(settings)))
-    _carry_out(jobs, device, new=True)
+    folder = out or Path("runs") / (str(preset) if config is None else _name_after(config))
+    _carry_out(_jobs(folder, settings), device, new=True)
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run that was interrupted.")],
     device: DeviceOption = "auto",
 ) -> None:
-    """Go on with a run from its last checkpoint."""
-    from fedgs.simulation.runs import is_finished, read_settings
+    """Go on with a run, and the one beside it, from the last checkpoint; draw the pictures that are missing."""
+    from fedgs.simulation.runs import read_settings
 
-    settings = read_settings(folder)
-    if is_finished(folder):
-        typer.echo(f"{folder}: is finished, there is nothing left to do")
-        return
-    _carry_out([(folder, settings)], device, new=False)
+    _carry_out(_jobs(folder, read_settings(folder)), device, new=False)
+
+
+def _name_after(config: Path) -> str:
+    """Return the name of a run from its settings file; the settings of an earlier run give that run again."""
+    from fedgs.simulation.runs import CONFIG, METRICS
+
+    if config.name == CONFIG and config.with_name(METRICS).exists():
+        return config.resolve().parent.name + "-again"
+    return config.stem
+
+
+def _jobs(folder: Path, settings: "Settings") -> "list[Job]":
+    """Return the run and, where the settings ask for it, the one beside it."""
+    jobs = [(folder, settings)]
+    if settings.beside:
+        jobs.append((_folder_beside(folder, settings.beside), _beside(settings)))
+    return jobs
 
 
 def _beside(settings: "Settings") -> "Settings":
     """Return the settings of the second run."""
     from fedgs.config import apply_overrides
+    from fedgs.errors import ConfigError
 
-    return apply_overrides(settings.model_copy(update={"beside": []}), settings.beside)
+    try:
+        second = apply_overrides(settings.model_copy(update={"beside": []}), settings.beside)
+    except ConfigError as error:
+        raise ConfigError(_named_beside(str(error).replace("--set ", "beside "))) from None
+    if second.beside:
+        raise ConfigError("beside: beside is set in it; a second run has none beside it, take that out")
+    return second
+
+
+def _named_beside(message: str) -> str:
+    return message if message.startswith("beside") else f"beside: {message}"
 
 
 def _folder_beside(folder: Path, overrides: list[str]) -> Path:
     values = [text.partition("=")[2].strip().strip("'\"") for text in overrides]
+    if folder.name in ("", ".."):  # "." has no name to put anything behind
+        folder = folder.resolve()
     return folder.with_name("-".join([folder.name, *(value.replace("/", "_") for value in values)]))
 
 
-def _carry_out(jobs: "list[tuple[Path, Settings]]", device_name: str, new: bool) -> None:
-    from fedgs.cli.run_display import RunDisplay
+def _carry_out(jobs: "list[Job]", device_name: str, new: bool) -> None:
     from fedgs.errors import FedgsError
-    from fedgs.simulation.runs import create_run, discard_if_unused, execute
+    from fedgs.simulation.runs import create_run, discard_if_unused, is_finished
     from fedgs.simulation.simulator import pick_device
-    from fedgs.simulation.source import load_federation
-    from fedgs.simulation.watch import Watcher
     from fedgs.simulation.world import join_world
 
     device = pick_device(device_name)
     with join_world(device) as world, _one_voice(world.first), ExitStack() as made:
-        federation: Federation | None = None
+        # Every rank asks before the first of them has had time to finish anything.
+        pending = [new or not is_finished(folder) for folder, _ in jobs]
         failure: FedgsError | None = None
-        if new and world.first:
+        if world.first:
             try:
                 for folder, settings in jobs:
-                    create_run(folder, settings)
-                    made.callback(discard_if_unused, folder)
+                    if new or not folder.exists():
+                        create_run(folder, settings)
+                        made.callback(discard_if_unused, folder)
+                    else:
+                        _check_same(folder, settings)
             except FedgsError as error:
                 failure = error
         if world.any(failure is not None):  # nobody waits for a rank that has given up
             raise failure or typer.Exit(2)
-        loaded: Settings | None = None
-        for folder, settings in jobs:
-            if federation is None or loaded is None or _data(loaded) != _data(settings):
-                federation, loaded = load_federation(settings), settings
-            watchers: list[Watcher] = []
-            if world.first:
-                watchers.append(RunDisplay(folder.name, settings))
-                if settings.tensorboard:
-                    from fedgs.report.tensorboard import TensorBoardWatcher
+        federations = _load_and_check(jobs, pending, device, world)
+        drawn: list[Path] = []
+        for (folder, settings), federation in zip(jobs, federations, strict=True):
+            if federation is not None:
+                _simulate(folder, settings, federation, device, world, resume_with=jobs[0][0])
+            elif world.first:
+                drawn += _draw_missing(folder, settings)
+        if world.first:
+            _finish(jobs, anew=any(pending), drawn=drawn)
 
-                    watchers.append(TensorBoardWatcher(folder / "tensorboard"))
-            began = time.perf_counter()
-            try:
-                summary = execute(folder, settings, federation, device, world, watchers)
-            except KeyboardInterrupt:
-                if world.first:
-                    typer.echo(f"fedgs: interrupted; go on with: fedgs resume {folder}", err=True)
-                raise typer.Exit(130) from None
-            if world.first:
-                _report(folder, settings, federation, summary, time.perf_counter() - began)
-        if len(jobs) > 1 and world.first:
-            from fedgs.cli.compare import compare_folders
 
-            compare_folders([folder for folder, _ in jobs], jobs[0][0] / "comparison.png")
+def _check_same(folder: Path, settings: "Settings") -> None:
+    """Refuse to go on with a folder in which another run lies than the one that is wanted."""
+    from fedgs.errors import OutputError
+    from fedgs.simulation.runs import read_settings
+
+    if read_settings(folder) != settings:
+        raise OutputError(f"{folder}: holds a run with other settings than beside asks for; move it away")
+
+
+def _load_and_check(
+    jobs: "list[Job]", pending: list[bool], device: "torch.device", world: "World"
+) -> "list[Federation | None]":
+    """Return the federation of each job that is to be done, before any begins: a second may not fail hours later."""
+    from fedgs.errors import FedgsError
+    from fedgs.simulation.selection_plan import SelectionPlan
+    from fedgs.simulation.simulator import Simulator
+    from fedgs.simulation.source import load_federation
+
+    federations: list[Federation | None] = []
+    loaded: tuple[Settings, Federation] | None = None
+    for number, ((_, settings), wanted) in enumerate(zip(jobs, pending, strict=True)):
+        if not wanted:
+            federations.append(None)
+            continue
+        try:
+            if loaded is None or _data(loaded[0]) != _data(settings):
+                loaded = settings, load_federation(settings)
+            if number > 0:  # the first is checked when it begins
+                with Simulator(settings, loaded[1], device, world):
+                    SelectionPlan(loaded[1], settings)
+        except FedgsError as error:
+            if number == 0:
+                raise
+            raise type(error)(_named_beside(str(error))) from None
+        federations.append(loaded[1])
+    return federations
+
+
+def _simulate(
+    folder: Path,
+    settings: "Settings",
+    federation: "Federation",
+    device: "torch.device",
+    world: "World",
+    resume_with: Path,
+) -> None:
+    from fedgs.cli.run_display import RunDisplay
+    from fedgs.simulation.runs import execute
+    from fedgs.simulation.watch import Watcher
+
+    watchers: list[Watcher] = []
+    if world.first:
+        watchers.append(RunDisplay(folder.name, settings))
+        if settings.tensorboard:
+            from fedgs.report.tensorboard import TensorBoardWatcher
+
+            watchers.append(TensorBoardWatcher(folder / "tensorboard"))
+    began = time.perf_counter()
+    try:
+        summary = execute(folder, settings, federation, device, world, watchers)
+    except KeyboardInterrupt:
+        if world.first:
+            typer.echo(f"fedgs: interrupted; go on with: fedgs resume {resume_with}", err=True)
+        raise typer.Exit(130) from None
+    if world.first:
+        _report(folder, settings, summary, time.perf_counter() - began)
+
+
+def _finish(jobs: "list[Job]", anew: bool, drawn: list[Path]) -> None:
+    """Lay two runs beside each other, or say that nothing was left to do."""
+    from fedgs.cli.compare import compare_folders
+
+    folder = jobs[0][0]
+    comparison = folder / "comparison.png"
+    if len(jobs) > 1 and (anew or not comparison.is_file()):
+        compare_folders([one for one, _ in jobs], comparison)
+    elif not anew and not drawn:
+        typer.echo(f"{folder}: is finished, there is nothing left to do")
 
 
 @contextmanager
@@ -133,19 +226,40 @@ def _data(settings: "Settings") -> tuple[Any, ...]:
     return settings.data, settings.federation, settings.seed
 
 
-def _report(
-    folder: Path, settings: "Settings", federation: "Federation", summary: dict[str, Any], seconds: float
-) -> None:
+def _draw_missing(folder: Path, settings: "Settings") -> list[Path]:
+    """Draw the pictures of a finished run if one is missing: it may have been killed just before."""
+    from fedgs.report.run_figures import RUN_PICTURES
+
+    if all((folder / name).is_file() for name in RUN_PICTURES):
+        return []
+    pictures = _draw(folder, settings)
+    typer.echo(f"{folder}: is finished; {', '.join(path.name for path in pictures)} drawn")
+    return pictures
+
+
+def _draw(folder: Path, settings: "Settings") -> list[Path]:
     import csv
 
     import numpy as np
 
+    from fedgs.cli.compare import read_lines
+    from fedgs.errors import InputFileError
     from fedgs.report.run_figures import draw_run
-    from fedgs.simulation.runs import DEVICES, read_metrics
+    from fedgs.simulation.runs import DEVICES
 
-    with (folder / DEVICES).open(newline="", encoding="utf-8") as file:
-        rates = np.array([float(row["rate"]) for row in csv.DictReader(file)])
-    pictures = draw_run(folder, folder.name, read_metrics(folder), rates, federation.factory_of, settings.eval.target)
+    try:
+        with (folder / DEVICES).open(newline="", encoding="utf-8") as file:
+            rows = [(float(row["rate"]), row["factory"]) for row in csv.DictReader(file)]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputFileError(f"{folder / DEVICES}: is missing or broken; repeat the run") from None
+    rates = np.array([rate for rate, _ in rows])
+    names = sorted({name for _, name in rows}, key=lambda name: (len(name), name))  # factory-2 before factory-10
+    factories = np.array([names.index(name) for _, name in rows])
+    return draw_run(folder, folder.resolve().name, read_lines(folder), rates, factories, settings.eval.target)
+
+
+def _report(folder: Path, settings: "Settings", summary: dict[str, Any], seconds: float) -> None:
+    pictures = _draw(folder, settings)
     accuracy, target = summary["accuracy"], summary["target"]
     reached = (
         f"{target['accuracy']:.0%} in round {target['round']}"

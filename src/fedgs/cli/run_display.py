@@ -1,10 +1,24 @@
-"""The live display of a run: round, iterations a second, accuracy, divergence, time left. Silent without a terminal."""
+"""The live display of a run: percentage, times, round, accuracy, divergence. Silent without a terminal.
+
+     42% 0:01:10 left 0:01:37 quick 42/100  acc 81.2%  div 0.036
+
+What matters most stands first, and in 80 columns nothing of it is cut; wider terminals also show a bar and the speed.
+"""
 
 import time
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
 
 from fedgs.simulation.watch import Watcher
 
@@ -13,38 +27,44 @@ if TYPE_CHECKING:
     from fedgs.simulation.simulator import Timing
     from fedgs.simulation.state import RunState
 
+WIDE = 100
+"""Columns from which there is room for a bar and the speed."""
+LONGEST_NAME, BAR, TIMES = 16, 24, len("100% 0:00:00 left 0:00:00 ")
+
 
 class RunDisplay(Watcher):
-    """A bar on stderr while it is a terminal."""
+    """A line on stderr while it is a terminal."""
 
-    def __init__(self, name: str, settings: "Settings") -> None:
-        self._name, self._rounds, self._iterations = name, settings.training.rounds, settings.training.iterations
-        self._console = Console(stderr=True)
+    def __init__(self, name: str, settings: "Settings", console: Console | None = None) -> None:
+        self._rounds, self._iterations = settings.training.rounds, settings.training.iterations
+        self._name = _cut(name, LONGEST_NAME)
+        self._console = console or Console(stderr=True)
+        self._wide = self._console.width >= WIDE
+        columns: list[ProgressColumn] = [
+            TaskProgressColumn(table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+            TextColumn("left", table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.description}", style="bold", markup=False, table_column=Column(no_wrap=True)),
+            *([BarColumn(bar_width=BAR)] if self._wide else []),
+            TextColumn("{task.fields[facts]}", markup=False, table_column=Column(no_wrap=True)),
+        ]
         self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=24),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
+            *columns, console=self._console, transient=True, disable=not self._console.is_terminal
         )
         self._accuracy = "–"
 
     def begin(self, state: "RunState") -> None:
-        """Show the bar."""
+        """Show the line."""
         total = self._rounds * self._iterations
-        self._task = self._progress.add_task(
-            self._name, total=total, completed=state.round * self._iterations, facts="the first round …"
-        )
+        done = state.round * self._iterations
+        facts = self._fitting("the first round …")
+        self._task = self._progress.add_task(self._name, total=total, completed=done, facts=facts)
         self._progress.start()
         self._began, self._done = time.perf_counter(), 0
 
     def tick(self, iterations: float) -> None:
-        """Move the bar."""
+        """Move on."""
         self._progress.advance(self._task, iterations)
 
     def round(self, state: "RunState", timing: "Timing") -> None:
@@ -52,18 +72,28 @@ class RunDisplay(Watcher):
         line = state.metrics[-1]
         self._done += self._iterations
         if "accuracy" in line:
-            self._accuracy = f"{line['accuracy']:.2%}"
-        divergence = line.get("divergence")
-        speed = self._done / max(time.perf_counter() - self._began, 1e-9)
-        facts = f"round {state.round}/{self._rounds}  {speed:.1f} it/s  accuracy {self._accuracy}" + (
-            "" if divergence is None else f"  divergence {divergence:.4f}"
-        )
-        self._progress.update(self._task, completed=state.round * self._iterations, facts=facts)
+            self._accuracy = f"{line['accuracy']:.1%}"
+        facts = [f"{state.round}/{self._rounds}", f"acc {self._accuracy}"]
+        if line.get("divergence") is not None:
+            facts.append(f"div {line['divergence']:.3f}")
+        if self._wide:
+            facts.append(f"{self._done / max(time.perf_counter() - self._began, 1e-9):.1f} it/s")
+        shown = self._fitting("  ".join(facts))
+        self._progress.update(self._task, completed=state.round * self._iterations, facts=shown)
+
+    def _fitting(self, facts: str) -> str:
+        """Cut what would make the table shorten its other columns too."""
+        taken = TIMES + len(self._name) + 1 + (BAR + 1 if self._wide else 0)
+        return _cut(facts, self._console.width - taken)
 
     def note(self, line: str) -> None:
-        """Print a line above the bar."""
+        """Print a line above."""
         self._console.print(f"fedgs: note: {line}", markup=False, highlight=False, soft_wrap=True)
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Take the line away."""
         self._progress.stop()
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"

@@ -1,11 +1,14 @@
 """The pictures of a run, and of several runs laid over each other."""
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedgs.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,15 +17,18 @@ if TYPE_CHECKING:
 Lines = Sequence[Mapping[str, Any]]
 COLOURS = ("#1f6f8b", "#d1495b", "#e3a857", "#3d9970", "#5b5ea6", "#9aa0a6", "#b07aa1", "#59504d")
 
+RUN_PICTURES = ("learning.png", "divergence.png", "selection.png")
+
 
 def draw_run(
     folder: Path, name: str, metrics: Lines, rates: NDArray[np.float64], factory_of: NDArray[Any], target: float
 ) -> list[Path]:
     """Draw accuracy and loss, divergence, and selection rates of a run as PNG files into its folder."""
+    learning, divergence, selection = (folder / picture for picture in RUN_PICTURES)
     return [
-        _draw_learning(folder / "learning.png", name, metrics, target),
-        _draw_divergence(folder / "divergence.png", name, metrics),
-        _draw_rates(folder / "selection.png", name, rates, factory_of),
+        _draw_learning(learning, name, metrics, target),
+        _draw_divergence(divergence, name, metrics),
+        _draw_rates(selection, name, rates, factory_of),
     ]
 
 
@@ -127,5 +133,6 @@ def _finish(figure: "Figure", axes: "Sequence[Axes]", title: str, path: Path) ->
         one.grid(axis="y", alpha=0.25)
     if title:
         figure.suptitle(title, fontsize=10)
-    figure.savefig(path, dpi=130)
-    return path
+    content = BytesIO()
+    figure.savefig(content, dpi=130, format=path.suffix.removeprefix(".") or "png")
+    return write_bytes(path, content.getvalue())

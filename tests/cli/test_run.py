@@ -1,0 +1,200 @@
+"""``fedgs run`` and ``fedgs resume`` in this process: two runs beside each other, pictures, names, the display."""
+
+import io
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from tests.simulation.small import small_config, small_settings
+
+from fedgs.cli.run_display import RunDisplay
+from fedgs.simulation.simulator import Timing
+from fedgs.simulation.state import RunState
+
+Here = Callable[..., tuple[int, str, str]]
+BESIDE = "beside=['selection.solver=random']"
+PICTURES = ("learning.png", "divergence.png", "selection.png", "comparison.png")
+
+
+@pytest.fixture
+def here(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Here:
+    """Run a command in the folder of the test."""
+    from fedgs.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fedgs", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return run
+
+
+def is_one_line(error: str) -> bool:
+    return error.startswith("fedgs: error: ") and error.count("\n") == 1
+
+
+def test_resume_finishes_both_runs_and_compares_them(tmp_path: Path, here: Here) -> None:
+    assert here("run", *small_config(tmp_path, BESIDE), "--out", "a")[0] == 0
+    first, second = tmp_path / "a", tmp_path / "a-random"
+    whole = (second / "metrics.jsonl").read_bytes()
+    nothing_left = (0, "a: is finished, there is nothing left to do\n", "")
+    assert here("resume", "a") == nothing_left
+
+    # The second was never begun.
+    shutil.rmtree(second)
+    (first / "comparison.png").unlink()
+    code, out, err = here("resume", "a")
+    assert (code, err) == (0, "")
+    assert "a-random: accuracy" in out
+    assert "picture: a/comparison.png" in out
+    assert (second / "metrics.jsonl").read_bytes() == whole
+    assert (first / "comparison.png").is_file()
+
+    # The first was killed, the second has its folder alone.
+    (first / "summary.json").unlink()
+    for path in second.iterdir():
+        if path.name != "config.json":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    code, out, err = here("resume", "a")
+    assert (code, err) == (0, "")
+    assert [word in out for word in ("a: accuracy", "a-random: accuracy", "picture: a/comparison.png")] == [True] * 3
+    assert (second / "metrics.jsonl").read_bytes() == whole
+    assert here("resume", "a") == nothing_left
+
+
+def test_resume_works_from_within_the_folder(tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert here("run", *small_config(tmp_path, BESIDE), "--out", "a")[0] == 0
+    shutil.rmtree(tmp_path / "a-random")
+    monkeypatch.chdir(tmp_path / "a")
+    code, _, err = here("resume", ".")
+    assert (code, err) == (0, "")
+    assert (tmp_path / "a-random/summary.json").exists()
+
+
+def test_resume_leaves_another_run_in_the_place_of_the_second_alone(tmp_path: Path, here: Here) -> None:
+    assert here("run", *small_config(tmp_path, BESIDE), "--out", "a")[0] == 0
+    shutil.rmtree(tmp_path / "a-random")
+    assert here("run", *small_config(tmp_path, "seed=7"), "--out", "a-random")[0] == 0
+    code, _, err = here("resume", "a")
+    assert code == 2
+    assert is_one_line(err)
+    assert "a-random: holds a run with other settings" in err
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+def test_resume_draws_missing_pictures_of_a_finished_run(tmp_path: Path, here: Here, picture: str) -> None:
+    assert here("run", *small_config(tmp_path, BESIDE), "--out", "a")[0] == 0
+    before = (tmp_path / "a" / picture).read_bytes()
+    (tmp_path / "a" / picture).unlink()
+    code, out, err = here("resume", "a")
+    assert (code, err) == (0, "")
+    assert picture in out
+    assert (tmp_path / "a" / picture).read_bytes() == before
+    assert "nothing left to do" not in out
+
+
+def shown(width: int, name: str = "a-run-with-a-name-much-too-long-for-a-terminal") -> list[str]:
+    """Return the lines on a terminal of this width after a round."""
+    file = io.StringIO()
+    settings = small_settings("training.rounds=500", "training.iterations=50")
+    display = RunDisplay(name, settings, Console(width=width, file=file, force_terminal=True))
+    display.begin(RunState(250, torch.zeros(1), {}))
+    metrics = ({"round": 251, "accuracy": 0.8123, "divergence": 0.03649},)
+    display.round(RunState(251, torch.zeros(1), {}, metrics=metrics), Timing())
+    display._progress.refresh()
+    last = file.getvalue()
+    display.end()
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", last).replace("\r", "\n").splitlines()
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+def test_the_display_fits_a_terminal_of_80_columns() -> None:
+    line = shown(80)[-1]
+    assert re.match(r" 50% \d:\d\d:\d\d left [-\d]:[-\d]{2}:[-\d]{2} a-run-with-a-na… ", line)
+    assert line.endswith("251/500  acc 81.2%  div 0.036")
+    assert len(line) <= 80
+    assert "━" not in line
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 99, 100, 120])
+def test_the_display_is_one_line_that_begins_with_the_times(width: int) -> None:
+    lines = shown(width, "[bold]")
+    assert all(re.match(r" 50% \d:\d\d:\d\d left [-\d]:[-\d]{2}:[-\d]{2} \[bold\]", line) for line in lines)
+    assert all(len(line) <= width for line in lines)
+    assert ("━" in lines[-1]) == (width >= 100)
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path, here: Here) -> None:
+    assert here("run", *small_config(tmp_path), "--out", "a")[0] == 0
+    (tmp_path / "a/learning.png").unlink()
+    (tmp_path / "a/learning.png").mkdir()
+    (tmp_path / "both.png").mkdir()
+    for arguments in (["resume", "a"], ["compare", "a", "--out", "both.png"]):
+        code, _, err = here(*arguments)
+        assert code == 2
+        assert is_one_line(err)
+        assert ".png: cannot be written (Is a directory)" in err
+    assert not [path for path in (tmp_path / "a").iterdir() if path.name.startswith(".")]
+    code, _, err = here("compare", "a", "--out", "both.word")
+    assert code == 2
+    assert is_one_line(err)
+    assert "ends in .png" in err
+
+
+@pytest.mark.parametrize("line", ["[1, 2]", "3", "null", "{}", '{"round": 1, "accuracy": 0.5}', '{"round": "1"}'])
+def test_metrics_that_are_none_are_one_line(tmp_path: Path, here: Here, line: str) -> None:
+    assert here("run", *small_config(tmp_path), "--out", "a")[0] == 0
+    with (tmp_path / "a/metrics.jsonl").open("a") as file:
+        file.write(line + "\n")
+    code, _, err = here("compare", "a", "--out", "both.png")
+    assert code == 2
+    assert is_one_line(err)
+    assert "a/metrics.jsonl: line 5 is not that of a round" in err
+
+
+def test_runs_are_named_after_their_settings_file(tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = small_config(tmp_path)
+    (tmp_path / "config.toml").write_text("seed = 1\n")
+    (tmp_path / "config.json").write_text('{"seed": 1}\n')
+    assert here("run", "config.toml", *options)[0] == 0
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["config"]
+    assert here("run", "config.json", *options, "--out", "other")[0] == 0
+    monkeypatch.chdir(tmp_path / "runs/config")
+    assert here("run", "config.json")[0] == 0
+    assert (tmp_path / "runs/config/runs/config-again/summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("selection.solver", "beside selection.solver: expected key.path=value"),
+        ("selection.solver=nobody", "beside: selection.solver='nobody' is not a solver"),
+        ("seed.low=3", "beside seed.low=3: seed is a value, not a section"),
+        ("data.name=nowhere", "beside: nowhere: no such file or folder"),
+        ("dynamics.trace=nowhere.csv", "beside: nowhere.csv: the trace cannot be read"),
+        ("server.rule=nobody", "beside: "),
+        ("training.engine=graph", "needs --device cuda"),
+        ('beside=[\\"seed=3\\"]', "beside: beside is set in it"),
+    ],
+)
+def test_a_second_run_that_cannot_be_is_refused_before_the_first_begins(
+    tmp_path: Path, here: Here, override: str, words: str
+) -> None:
+    options = small_config(tmp_path, f'beside=["{override}"]')
+    code, out, err = here("run", *options, "--out", "a", "--device", "cpu")
+    assert (code, out) == (2, "")
+    assert is_one_line(err)
+    assert words in err
+    assert err.startswith("fedgs: error: beside")
+    assert "--set" not in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bars.npz"]
