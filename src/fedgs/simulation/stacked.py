@@ -4,7 +4,7 @@ The mathematics is that of :mod:`fedgs.simulation.fused`; what differs is who co
 stations are stacked, so the dense layers are one batched product each; convolution 1 with its pooling and rectifier is
 one kernel each way; convolution 2 runs in the library, one stream a station. With steps −η∂L/∂z sent back from the
 logits, everything that arrives at a weight *is* its step, and the dense layers' products add it in place: no gradient
-is ever stored (without momentum). One iteration is one captured graph, as in :mod:`fedgs.simulation.graph`.
+is ever stored (without momentum). One iteration is one captured graph (:mod:`fedgs.simulation.captured`).
 
     logits z,  p = softmax(z),  δ = −η·share·(p − onehot(y))        share = 1/n^m for each sample of the super node
     dense 2    W₂ += δᵀh,  b₂ += Σδ,  δ_h = δW₂ ⊙ [h > 0]
@@ -14,25 +14,18 @@ is ever stored (without momentum). One iteration is one captured graph, as in :m
 The order in which a GPU adds is not fixed, so two runs agree to rounding, not to the bit.
 """
 
-from collections.abc import Callable
-from contextlib import nullcontext
 from types import ModuleType
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 from fedgs.models import PaperCNN
 from fedgs.simulation import stacked_ops
-from fedgs.simulation.engine import RoundResult, Tick
-from fedgs.simulation.images import ImageStore, gpu_precision
+from fedgs.simulation.captured import CapturedEngine, Shape, Stations
+from fedgs.simulation.images import ImageStore
 from fedgs.simulation.layout import Layout
-from fedgs.simulation.round_plan import RoundPlan
 
-WARM_UP = 3
 MOST_PIXELS = 64
 
 
@@ -54,136 +47,59 @@ def kernels_for(device: torch.device) -> ModuleType:
     return stacked_ops
 
 
-class StackedEngine:
+class StackedEngine(CapturedEngine):
     """Trains all stations' CNNs at once."""
 
-    def __init__(self, model: nn.Module, store: ImageStore, momentum: float = 0.0, *, precision: str = "tf32") -> None:
-        self.store, self.momentum, self.precision = store, momentum, precision
-        self.layout = Layout.of(model)
-        self._stations: _Stations | None = None
-
-    def train_round(
-        self,
-        weights: Tensor,
-        plan: RoundPlan,
-        rates: NDArray[np.float64],
-        momentum: Tensor | None = None,
-        tick: Tick | None = None,
-    ) -> RoundResult:
-        """Train a round; the first one, and one of another shape, captures the graph before."""
-        iterations, factories, places = plan.devices.shape
-        shape = (iterations, factories, places * plan.samples.shape[-1])
-        on_gpu = self.store.device.type == "cuda"
-        with gpu_precision(self.precision) if on_gpu else nullcontext():
-            if self._stations is None or self._stations.shape != shape:
-                self._stations = None  # its memory goes back first
-                self._stations = _Stations(self.store, self.layout, shape, self.momentum, self.precision)
-            stations = self._stations
-            stations.load(weights, plan, rates, momentum)
-            for _ in range(iterations):
-                stations.step()
-        losses = stations.losses.double().cpu().numpy()  # waits for the GPU
-        losses[plan.totals == 0] = np.nan
-        if tick is not None:
-            tick(float(iterations))
-        velocity = self.layout.gather(stations.velocity) if stations.velocity else None
-        return RoundResult(self.layout.gather(stations.weights), losses, velocity)
-
-    def close(self) -> None:
-        """Give the memory back."""
-        self._stations = None
+    def make_stations(self, shape: Shape) -> Stations:
+        """Return the stacked networks."""
+        return _Stacked(self.store, self.layout, shape, self.momentum, self.precision)
 
 
-class _Stations:
-    """Weights, plan and scratch memory of all stations, and the step that the graph captures."""
+class _Stacked(Stations):
+    """The weights of all stations, one tensor (stations, …) a name."""
 
-    def __init__(
-        self, store: ImageStore, layout: Layout, shape: tuple[int, int, int], momentum: float, precision: str
-    ) -> None:
-        self.shape, self._store, self._layout, self._momentum = shape, store, layout, momentum
-        iterations, factories, batch = shape
+    def __init__(self, store: ImageStore, layout: Layout, shape: Shape, momentum: float, precision: str) -> None:
+        super().__init__(store, shape)
         device = store.device
-        self._ops = kernels_for(device)
-        on_gpu = device.type == "cuda"
-        self._dtype = torch.bfloat16 if precision == "bfloat16" and on_gpu else torch.float32
+        self._layout, self._momentum, self._ops = layout, momentum, kernels_for(device)
+        self._dtype = torch.bfloat16 if precision == "bfloat16" and device.type == "cuda" else torch.float32
         self._tf32 = precision != "float32"
-        self.weights = layout.stacked(factories, device)
-        self.velocity = layout.stacked(factories, device) if momentum else None
-        self.losses = torch.zeros(iterations, factories, device=device)
-        self._samples = torch.zeros(iterations, factories, batch, dtype=torch.int64, device=device)
-        self._shares = torch.zeros(iterations, factories, batch, device=device)
-        self._rates = torch.zeros(iterations, device=device)
-        self._iteration = torch.zeros(1, dtype=torch.int64, device=device)
-        self._streams: list[Any] = []
-        self._graph: torch.cuda.CUDAGraph | None = None
-        if device.type == "cuda":
-            stream: Any = torch.cuda.Stream
-            self._streams = [stream(device) for _ in range(factories)]
-            self._graph = self._capture(device)
+        self._weights = layout.stacked(shape[1], device)
+        self._velocity = layout.stacked(shape[1], device) if momentum else None
 
-    def _capture(self, device: torch.device) -> torch.cuda.CUDAGraph:
-        stream: Any = torch.cuda.Stream
-        side = stream(device)
-        side.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                self._one_step()
-                self._iteration.zero_()
-        torch.cuda.current_stream(device).wait_stream(side)
-        torch.cuda.synchronize(device)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side):
-            self._one_step()
-        return graph
-
-    def load(self, weights: Tensor, plan: RoundPlan, rates: NDArray[np.float64], momentum: Tensor | None) -> None:
-        """Put a round's plan and first weights where the step reads them."""
+    def set(self, weights: Tensor, momentum: Tensor | None) -> None:
+        """Start all networks from the same weights."""
         factories = self.shape[1]
-        self._layout.scatter(weights.expand(factories, -1), self.weights)
-        if self.velocity is not None:
+        self._layout.scatter(weights.expand(factories, -1), self._weights)
+        if self._velocity is not None:
             start = torch.zeros(factories, self._layout.size) if momentum is None else momentum
-            self._layout.scatter(start, self.velocity)
-        counting = np.arange(plan.samples.shape[-1]) < plan.sizes[..., None]
-        shares = counting / np.maximum(plan.totals, 1)[:, :, None, None]
-        places = self._store.places(np.where(counting, plan.samples, 0))
-        self._samples.copy_(torch.from_numpy(places.reshape(self.shape)))
-        self._shares.copy_(torch.from_numpy(shares.reshape(self.shape).astype(np.float32)))
-        self._rates.copy_(torch.from_numpy(rates.astype(np.float32)))
-        self._iteration.zero_()
+            self._layout.scatter(start, self._velocity)
+
+    def result(self) -> tuple[Tensor, Tensor | None]:
+        """Return the weights network by network."""
+        return self._layout.gather(self._weights), self._layout.gather(self._velocity) if self._velocity else None
 
     @torch.no_grad()
-    def step(self) -> None:
-        """Make one iteration in all factories."""
-        if self._graph is not None:
-            self._graph.replay()
-        else:
-            self._one_step()
+    def descend(self, samples: Tensor, shares: Tensor, rate: Tensor) -> Tensor:
+        """Make one step in every factory."""
+        if self._velocity is None:
+            return self._send_back(samples, shares, -rate * shares, self._weights)
+        gradients = {name: torch.zeros_like(weight) for name, weight in self._weights.items()}
+        losses = self._send_back(samples, shares, shares, gradients)
+        here = (shares.sum(1) > 0).float()  # a factory without anybody keeps its velocity and does not move
+        for name, weight in self._weights.items():
+            alike = (-1, *[1] * (weight.ndim - 1))
+            self._velocity[name].mul_((1 - here * (1 - self._momentum)).view(alike)).add_(gradients[name])
+            weight.add_(self._velocity[name] * (-rate * here).view(alike))
+        return losses
 
-    @torch.no_grad()
-    def _one_step(self) -> None:
-        samples = self._samples.index_select(0, self._iteration)[0]
-        shares = self._shares.index_select(0, self._iteration)[0]
-        rate = self._rates.index_select(0, self._iteration)[0]
-        if self.velocity is None:
-            losses = self._descend(samples, shares, -rate * shares, self.weights)
-        else:
-            gradients = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
-            losses = self._descend(samples, shares, shares, gradients)
-            here = (shares.sum(1) > 0).float()  # a factory without anybody keeps its velocity and does not move
-            for name, weight in self.weights.items():
-                alike = (-1, *[1] * (weight.ndim - 1))
-                self.velocity[name].mul_((1 - here * (1 - self._momentum)).view(alike)).add_(gradients[name])
-                weight.add_(self.velocity[name] * (-rate * here).view(alike))
-        self.losses.index_copy_(0, self._iteration, losses[None])
-        self._iteration.add_(1)
-
-    def _descend(self, samples: Tensor, shares: Tensor, factors: Tensor, into: dict[str, Tensor]) -> Tensor:
+    def _send_back(self, samples: Tensor, shares: Tensor, factors: Tensor, into: dict[str, Tensor]) -> Tensor:
         """Send ``factors`` · ∂L/∂z back from the logits, add what arrives at each weight to ``into``; the losses.
 
         ``into`` may be the weights themselves: each is changed only after its last use.
         """
         stations, batch = samples.shape
-        weights, dtype, ops = self.weights, self._dtype, self._ops
+        weights, dtype, ops = self._weights, self._dtype, self._ops
         pixels = self._store.images.index_select(0, samples.view(-1)).view(stations, batch, *self._store.shape[:2])
         labels = self._store.labels.index_select(0, samples.view(-1)).view(stations, batch, 1)
 
@@ -196,7 +112,7 @@ class _Stations:
             full = conv2d(first[station], kernels[station], padding=2).permute(0, 2, 3, 1)
             pooled[station] = ops.rectified_pool(full, weights["conv2.bias"][station : station + 1], dtype)
 
-        self._side_by_side(second_layer)
+        self.side_by_side(second_layer)
         second_places = torch.cat([places for _, places in pooled])
         second = torch.stack([features for features, _ in pooled])  # (M, B, h₂, w₂, c₂)
         shape = second.shape
@@ -240,7 +156,7 @@ class _Stations:
                 self._tf32,
             )
 
-        self._side_by_side(backward)
+        self.side_by_side(backward)
         return losses
 
     def _add_product(self, into: Tensor, back: Tensor, forward: Tensor) -> None:
@@ -248,17 +164,3 @@ class _Stations:
             torch.baddbmm(into, back.transpose(1, 2), forward, out=into)
         else:
             into += torch.bmm(back.transpose(1, 2), forward)
-
-    def _side_by_side(self, work: Callable[[int], None]) -> None:
-        """Do ``work`` for every station, on a GPU each on a stream of its own."""
-        if not self._streams:
-            for station in range(self.shape[1]):
-                work(station)
-            return
-        here = torch.cuda.current_stream(self._store.device)
-        for station, stream in enumerate(self._streams):
-            stream.wait_stream(here)
-            with torch.cuda.stream(stream):
-                work(station)
-        for stream in self._streams:
-            here.wait_stream(stream)
