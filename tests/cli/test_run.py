@@ -3,40 +3,20 @@
 import io
 import re
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
+from tests.conftest import Here
 from tests.simulation.small import small_config, small_settings
 
 from fedgs.cli.run_display import RunDisplay
 from fedgs.simulation.simulator import Timing
 from fedgs.simulation.state import RunState
 
-Here = Callable[..., tuple[int, str, str]]
 BESIDE = "beside=['selection.solver=random']"
 PICTURES = ("learning.png", "divergence.png", "selection.png", "comparison.png")
-
-
-@pytest.fixture
-def here(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Here:
-    """Run a command in the folder of the test."""
-    from fedgs.cli import main
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fedgs", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return run
 
 
 def is_one_line(error: str) -> bool:

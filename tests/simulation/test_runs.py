@@ -6,15 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.conftest import Here
 from tests.simulation.small import small_config
 
-Here = Callable[..., tuple[int, str, str]]
 ENVIRONMENT = {**os.environ, "COLUMNS": "200"}
 
 
@@ -74,24 +73,6 @@ def test_killed_runs_end_like_uninterrupted_ones(tmp_path: Path) -> None:
     assert rounds == list(range(25))
     code, out, err = fedgs("resume", "killed", cwd=tmp_path)
     assert (code, out, err) == (0, "killed: is finished, there is nothing left to do\n", "")
-
-
-@pytest.fixture
-def here(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Here:
-    """Run a command in this process, in the folder of the test."""
-    from fedgs.cli import main
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fedgs", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return run
 
 
 def test_a_run_leaves_its_folder_and_compares(tmp_path: Path, here: Here) -> None:

@@ -22,6 +22,7 @@ the options cover it:
 When every |Δ| is far below τ this is momentum with server rate η/τ (η/2τ while the initial τ² lasts).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
@@ -38,7 +39,7 @@ from fedgs.errors import AlgorithmError
 
 
 @dataclass(frozen=True)
-class FedOpt:
+class FedOpt(ABC):
     """What the three have in common; each adds its second moment."""
 
     name: ClassVar[str]
@@ -94,9 +95,9 @@ class FedOpt:
                 explain_non_finite(key, bad, own)
         return new_weights, {"round": rounds, "first_moment": first, "second_moment": second}
 
+    @abstractmethod
     def second_moment(self, old: Tensor, square: Tensor) -> Tensor:
         """Return v_t from v_{t−1} and Δ_t²."""
-        raise NotImplementedError
 
     def correction(self, rounds: int) -> float:
         """Return the factor on η in this round, counted from 1."""

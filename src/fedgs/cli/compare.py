@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+LONGEST_NAME = 18
+
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
@@ -35,18 +37,18 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column in ("run", "solver", "rounds", "final", "best", "last 10", "loss", to_target, "diverg."):
         text = column in ("run", "solver")
-        table.add_column(column, justify="left" if text else "right", no_wrap=column != "run", overflow="fold")
+        table.add_column(column, justify="left" if text else "right", no_wrap=True)
     for name, wanted, lines in zip(names, settings, metrics, strict=True):
         tested = [line for line in lines if "accuracy" in line]
         if not tested:
-            table.add_row(name, wanted.selection.solver, "0")
+            table.add_row(_tail(name), wanted.selection.solver, "0")
             continue
         target = wanted.eval.target
         reached = next((str(line["round"]) for line in tested if line["accuracy"] >= target), "×")
         divergences = [line["divergence"] for line in lines if line.get("divergence") is not None]
         last = [line["accuracy"] for line in tested[-10:]]
         table.add_row(
-            name,
+            _tail(name),
             wanted.selection.solver,
             f"{lines[-1]['round']}"
             + ("" if lines[-1]["round"] == wanted.training.rounds else " of " + str(wanted.training.rounds)),
@@ -88,6 +90,11 @@ def _is_round(line: Any) -> bool:
     needed = [line["accuracy"], line.get("loss")] if "accuracy" in line else []
     maybe = [line[key] for key in ("divergence", "train_loss") if line.get(key) is not None]
     return all(isinstance(value, int | float) for value in (*needed, *maybe))
+
+
+def _tail(name: str) -> str:
+    """Return the end of a long name, where the names of runs beside each other differ."""
+    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

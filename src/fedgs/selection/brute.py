@@ -15,7 +15,7 @@ import numpy as np
 from fedgs.compiled import kernel
 from fedgs.errors import SolverError
 from fedgs.selection.problem import Indices, Key, Record, SelectionProblem
-from fedgs.selection.quadratic import Quadratic, as_quadratic, is_certain, score_of
+from fedgs.selection.quadratic import Quadratic, as_quadratic, is_certain, score_of, scores_of
 
 MOST_CHOICES = 5_000_000_000
 """Beyond this, enumeration takes minutes even when compiled, so it is refused."""
@@ -52,12 +52,7 @@ def enumerate_from_oracle(form: Quadratic, first: int, chosen: Indices, best: fl
         values = form.gram[rows[:, :, None], rows[:, None, :]].sum(axis=(1, 2))
         values += form.constant - 2.0 * form.linear[rows].sum(axis=1)
         sizes, bonus = form.base_size + form.sizes[rows].sum(axis=1), form.bonus[rows].sum(axis=1)
-        if form.ratio:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                scores = values * (form.expected_size / sizes) ** 2 - bonus
-            scores = np.where(sizes > 0.0, scores, form.empty_score - bonus)
-        else:
-            scores = values - bonus
+        scores = scores_of(form, values, sizes, bonus)
         lowest = int(np.argmin(scores))
         if scores[lowest] < best:
             best = float(scores[lowest])

@@ -21,8 +21,8 @@ bound L from below for everything beneath: depth-first search over which device 
 bound reaches 0. The σ to beat comes from a few descents and is nearly always the optimum already, so most of the work
 is the proof. The devices hardest to take are decided first.
 
-A better choice found on the way, with score σ', lowers the bar: L was for σ, and L − 0 may now be (σ − σ')·(S/E)²
-smaller at least, with S at its smallest.
+A better choice found on the way, with score σ', lowers the bar: R was built for σ, so instead of building it anew the
+search is cut off where the bound reaches −(σ − σ')·(S_min/E)², which is still no better than σ'.
 
 The number of nodes is budgeted. When the budget ends, the best choice so far is returned with ``proven=False``.
 """

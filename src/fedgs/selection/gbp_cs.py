@@ -175,11 +175,7 @@ def permute(counts: Floats, wanted: Floats, bonus: Floats, chosen: Indices, max_
         value = new
         inside[into], inside[out] = True, False
         swaps += 1
-    position = 0
-    for i in range(devices):
-        if inside[i]:
-            chosen[position] = i
-            position += 1
+    chosen[:] = np.flatnonzero(inside)
     return swaps
 
 

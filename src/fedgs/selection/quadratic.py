@@ -15,12 +15,15 @@ Swapping i in and j out changes f by  Δ(i,j) = 2(g_i − g_j) + G_ii + G_jj −
 after the swap  g ← g + G_i − G_j.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fedgs.compiled import composed, kernel
 from fedgs.selection.problem import MOST_DIVERGENCE, Floats, Indices, SelectionProblem
+
+if TYPE_CHECKING:
+    from fedgs.selection.rows import Rows
 
 
 class Quadratic(NamedTuple):
@@ -144,8 +147,17 @@ def score(form: Quadratic, chosen: Indices) -> float:
     return score_of(form, value, size, bonus)
 
 
+def scores_of(form: "Quadratic | Rows", values: Floats, sizes: Floats, bonuses: Floats) -> Floats:
+    """Return the scores of many choices from their f, their numbers of samples and the bonuses they collect."""
+    if form.ratio:
+        there = sizes > 0.0
+        shrunk = values * (form.expected_size / np.where(there, sizes, 1.0)) ** 2
+        values = np.where(there, shrunk, form.empty_score)
+    return values - bonuses
+
+
 @composed
-def score_of(form: Quadratic, value: float, size: float, bonus: float) -> float:
+def score_of(form: "Quadratic | Rows", value: float, size: float, bonus: float) -> float:
     """Score of a choice from its f, its number of samples and the bonus it collects."""
     if not form.ratio:
         return value - bonus

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedgs.compiled import kernel
 from fedgs.selection.problem import MOST_DIVERGENCE, Flags, Floats, Indices, SelectionProblem
+from fedgs.selection.quadratic import score_of, scores_of
 
 
 class Rows(NamedTuple):
@@ -61,21 +62,12 @@ def score_rows(rows: Rows, chosen: Indices) -> float:
         for i in chosen:
             total += rows.centred[i, k]
         value += total * total
-    if not rows.ratio:
-        return value - bonus
-    if size <= 0.0:
-        return rows.empty_score - bonus
-    shrink = rows.expected_size / size
-    return value * shrink * shrink - bonus
+    return score_of(rows, value, size, bonus)
 
 
 def score_many(rows: Rows, inside: Flags) -> Floats:
     """Scores of many choices at once: ``inside`` is (choices, devices)."""
     taken = inside.astype(np.float64)
     totals = taken @ rows.centred + rows.base
-    values: Floats = np.einsum("ik,ik->i", totals, totals)
-    if rows.ratio:
-        sizes = taken @ rows.sizes + rows.base_size
-        values *= (rows.expected_size / np.where(sizes > 0.0, sizes, 1.0)) ** 2
-        values[sizes <= 0.0] = rows.empty_score
-    return values - taken @ rows.bonus
+    values = np.einsum("ik,ik->i", totals, totals)
+    return scores_of(rows, values, taken @ rows.sizes + rows.base_size, taken @ rows.bonus)

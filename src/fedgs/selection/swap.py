@@ -12,7 +12,7 @@ from fedgs.compiled import composed, kernel
 from fedgs.selection.draws import draw_subset, start_key
 from fedgs.selection.gbp_cs import largest_entries, least_squares
 from fedgs.selection.problem import NO_LIMIT, Indices, Key, Record, SelectionProblem
-from fedgs.selection.quadratic import Quadratic, as_quadratic, score, score_of
+from fedgs.selection.quadratic import Quadratic, as_quadratic, score, score_of, scores_of
 
 
 def descend_oracle(form: Quadratic, chosen: Indices, max_swaps: int) -> tuple[float, int]:
@@ -34,13 +34,8 @@ def descend_oracle(form: Quadratic, chosen: Indices, max_swaps: int) -> tuple[fl
             - 2.0 * form.gram[np.ix_(members, others)]
         )
         bonuses = bonus - form.bonus[members, None] + form.bonus[None, others]
-        if form.ratio:
-            sizes = size - form.sizes[members, None] + form.sizes[None, others]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                scores = values * (form.expected_size / sizes) ** 2 - bonuses
-            scores = np.where(sizes > 0.0, scores, form.empty_score - bonuses)
-        else:
-            scores = values - bonuses
+        sizes = size - form.sizes[members, None] + form.sizes[None, others]
+        scores = scores_of(form, values, sizes, bonuses)
         out, into = np.unravel_index(np.argmin(scores), scores.shape)
         if not scores[out, into] < current - form.tolerance:
             break
@@ -101,11 +96,7 @@ def descend(form: Quadratic, chosen: Indices, max_swaps: int) -> tuple[float, in
         for i in range(devices):
             gradient[i] += form.gram[best_in, i] - form.gram[best_out, i]
         swaps += 1
-    position = 0
-    for i in range(devices):
-        if inside[i]:
-            chosen[position] = i
-            position += 1
+    chosen[:] = np.flatnonzero(inside)
     return current, swaps
 
 

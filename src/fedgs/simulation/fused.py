@@ -45,7 +45,6 @@ class FusedEngine:
         self.layout = Layout.of(model)
         self._template = model
         self._models: list[nn.Module] = []
-        self._flats: list[Tensor] = []
         self._threads = threads or os.cpu_count() or 1
         self._pool: ThreadPoolExecutor | None = None
 

@@ -23,8 +23,6 @@ class RunAhead:
     def __init__(self, plan: SelectionPlan, last_round: int, depth: int = 3) -> None:
         self.waited = 0.0
         """Seconds the consumer has waited for plans."""
-        self.busy = 0.0
-        """Seconds the selection has taken."""
         self._plan, self._rounds, self._last_round = plan, last_round - plan.round, last_round
         self._queue: Queue[RoundPlan | BaseException] = Queue(max(1, depth))
         self._stopped = threading.Event()
@@ -45,7 +43,6 @@ class RunAhead:
             self.waited += time.perf_counter() - began
             if isinstance(item, BaseException):
                 raise item
-            self.busy += item.seconds
             yield item
 
     def _get(self) -> RoundPlan | BaseException:
