@@ -112,7 +112,7 @@ def test_select_does_not_load_torch(npz: Path) -> None:
         (["select", "{npz}", "--pick", "8", "--solver", "exakt"], "did you mean 'exact'"),
         (["select", "{npz}", "--pick", "8", "--fast"], "No such option"),
         (["select", "{text}", "--pick", "1"], "unknown kind of file '.txt'"),
-        (["selekt"], "No such command 'selekt'"),
+        (["selekt"], "No such command 'selekt'. Did you mean 'select'? (fedgs"),
         (["bench-selection", "--instances", "0"], "0 is not in the range"),
         (["bench-selection", "none.toml"], "none.toml: no such file"),
         (["bench-selection", "--set", "selection.pick=99"], "selection.pick=99 is more than the 35 devices"),

@@ -3,6 +3,7 @@
 Commands import what they need when they run, so that ``fedgs --help`` and the quick commands stay quick.
 """
 
+import re
 import sys
 from typing import Annotated
 
@@ -55,8 +56,8 @@ def main() -> None:
         typer.echo(error.format_message())
         sys.exit(2)
     except click.ClickException as error:
-        sentences = dict.fromkeys(error.format_message().split("? "))  # typer repeats the suggestion of click
-        _fail(f"{'? '.join(part.rstrip('?') for part in sentences)} (fedgs --help lists commands and options)")
+        message = re.sub(r"( Did you mean [^?]*\?)\1", r"\1", error.format_message())  # click and typer both suggest
+        _fail(f"{message} (fedgs --help lists commands and options)")
     except click.exceptions.Abort:
         _fail("interrupted", code=130)
     except KeyboardInterrupt:

@@ -37,7 +37,7 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column in ("run", "solver", "rounds", "final", "best", "last 10", "loss", to_target, "diverg."):
         text = column in ("run", "solver")
-        table.add_column(column, justify="left" if text else "right", no_wrap=True)
+        table.add_column(column, justify="left" if text else "right", no_wrap=column != "run", overflow="fold")
     for name, wanted, lines in zip(names, settings, metrics, strict=True):
         tested = [line for line in lines if "accuracy" in line]
         if not tested:
