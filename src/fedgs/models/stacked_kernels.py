@@ -217,15 +217,17 @@ def _second_layer_back(
 
 
 @triton.jit
-def _step_down(weights, gradients, start, size, rate, pull, block: tl.constexpr):
-    device = tl.program_id(1).to(tl.int64)
+def _step_down(weights, gradients, start, rates, size, pull, pulled: tl.constexpr, block: tl.constexpr):
+    device = tl.program_id(1)
     number = tl.program_id(0) * block + tl.arange(0, block)
     known = number < size
-    where = device * size + number
-    weight = tl.load(weights + where, mask=known)
-    gradient = tl.load(gradients + where, mask=known).to(tl.float32)
-    anchor = tl.load(start + number, mask=known)
-    tl.store(weights + where, weight - rate * (gradient + pull * (weight - anchor)), mask=known)
+    weights += device.to(tl.int64) * size
+    gradients += device.to(tl.int64) * size
+    weight = tl.load(weights + number, mask=known)
+    step = tl.load(gradients + number, mask=known).to(tl.float32)
+    if pulled:
+        step += pull * (weight - tl.load(start + number, mask=known))
+    tl.store(weights + number, weight - tl.load(rates + device) * step, mask=known)
 
 
 def first_layer(
@@ -296,10 +298,13 @@ def second_layer_back(
     biases += passed.sum(1, dtype=biases.dtype)
 
 
-def step_down(weights: Tensor, gradients: Tensor, start: Tensor, rate: float, pull: float) -> None:
+def step_down(weights: Tensor, gradients: Tensor, start: Tensor, rates: Tensor, pull: float) -> None:
     """Make one step, w ← w − η (g + μ (w − start)), in one pass over (D, …); ``start`` is the same for all."""
     size = start.numel()
-    _step_down[(triton.cdiv(size, 1024), len(weights))](weights, gradients, start, size, rate, pull, 1024)
+    block = min(4096, triton.next_power_of_2(size))
+    _step_down[(triton.cdiv(size, block), len(weights))](
+        weights, gradients, start, rates, size, pull, pull != 0, block, num_warps=8
+    )
 
 
 def channels_last(kernels: Tensor) -> Tensor:

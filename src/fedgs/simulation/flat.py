@@ -17,6 +17,7 @@ from fedgs.data import Federation
 from fedgs.errors import AlgorithmError, ConfigError, TrainingError
 from fedgs.models import Network, build_network
 from fedgs.models.cgau import CgauNetwork
+from fedgs.simulation.captured_training import CapturedTraining
 from fedgs.simulation.checkpoint import load_model
 from fedgs.simulation.engine import Tick
 from fedgs.simulation.evaluate import Forward
@@ -57,8 +58,9 @@ class FlatRounds:
         self.layout = Layout.of_weights(self.network.first_weights(settings.seed))
         # A device is known to the network by the place of its name in the sorted list of all names.
         self.owners = np.argsort(np.argsort(np.array(federation.device_names), kind="stable"), kind="stable")
-        trainer = OneByOne if settings.training.engine == "per-device" else LocalTraining
-        self.trainer = trainer(
+        fast = CapturedTraining if store.device.type == "cuda" else LocalTraining
+        trainer = OneByOne if settings.training.engine == "per-device" else fast
+        self.trainer: LocalTraining = trainer(
             self.network, self.approach, self.layout, store, self.owners,
             settings.training.momentum, settings.training.precision,
         )  # fmt: skip
