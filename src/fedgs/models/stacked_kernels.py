@@ -265,8 +265,8 @@ def _second_layer_back(
 
 @triton.jit
 def _step_down(weights, gradients, start, rates, size, pull, pulled: tl.constexpr, block: tl.constexpr):
-    device = tl.program_id(1)
-    number = tl.program_id(0) * block + tl.arange(0, block)
+    device = tl.program_id(0)  # devices run fastest, so that all read the same piece of the start from the cache
+    number = tl.program_id(1) * block + tl.arange(0, block)
     known = number < size
     weights += device.to(tl.int64) * size
     gradients += device.to(tl.int64) * size
@@ -313,7 +313,7 @@ def second_layer(
     places = torch.empty_like(pooled, dtype=torch.uint8)
     _second_layer[(triton.cdiv(batch * size, POSITIONS), stations)](
         features.contiguous(), channels_last(kernels), biases, pooled, places, batch,
-        height, width, inputs, outputs, POSITIONS, _precision(tf32), num_warps=8,
+        height, width, inputs, outputs, POSITIONS, _precision(tf32), num_warps=4,
     )  # fmt: skip
     return pooled, places
 
@@ -324,7 +324,7 @@ def second_layer_inputs(features: Tensor, steps: Tensor, places: Tensor, kernels
     back = torch.empty_like(features, memory_format=torch.contiguous_format)
     _second_layer_inputs[(triton.cdiv(batch * (height // 2) * (width // 2), POSITIONS), stations)](
         steps.contiguous(), places, channels_last(kernels), back, batch,
-        height, width, inputs, steps.shape[-1], POSITIONS, _precision(tf32), num_warps=4,
+        height, width, inputs, steps.shape[-1], POSITIONS, _precision(tf32), num_warps=4, num_stages=1,
     )  # fmt: skip
     return back
 
@@ -340,6 +340,7 @@ def second_layer_back(
     _second_layer_back[(triton.cdiv(pieces, many), 5, stations)](
         features.contiguous(), steps.contiguous(), places, channels_last(kernels), batch,
         height, width, inputs, steps.shape[-1], POSITIONS, many, _precision(tf32), num_warps=4,
+        num_stages=1 if features.dtype == torch.float32 else 2,
     )  # fmt: skip
     passed = torch.where(places < 4, steps, 0).view(stations, -1, steps.shape[-1])
     biases += passed.sum(1, dtype=biases.dtype)
@@ -348,10 +349,8 @@ def second_layer_back(
 def step_down(weights: Tensor, gradients: Tensor, start: Tensor, rates: Tensor, pull: float) -> None:
     """Make one step, w ← w − η (g + μ (w − start)), in one pass over (D, …); ``start`` is the same for all."""
     size = start.numel()
-    block = min(4096, triton.next_power_of_2(size))
-    _step_down[(triton.cdiv(size, block), len(weights))](
-        weights, gradients, start, rates, size, pull, pull != 0, block, num_warps=8
-    )
+    block = min(1024, triton.next_power_of_2(size))
+    _step_down[(len(weights), triton.cdiv(size, block))](weights, gradients, start, rates, size, pull, pull != 0, block)
 
 
 def channels_last(kernels: Tensor) -> Tensor:

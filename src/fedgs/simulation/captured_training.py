@@ -61,6 +61,10 @@ class CapturedTraining(LocalTraining):
             tick(1.0)
         return trained
 
+    def close(self) -> None:
+        """Give the graphs and their memory back."""
+        self._bench = None
+
 
 class _Bench:
     """Where the graphs of one shape read and write: weights, what was sent, the batches of a step."""
@@ -79,6 +83,9 @@ class _Bench:
         self._owners = torch.zeros(count, 1, dtype=torch.int64, device=device)
         self._keys = torch.zeros(count, dtype=torch.int64, device=device)
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        stream: Any = torch.cuda.Stream
+        # One stream and one pool for all captures, or each would keep memory of its own.
+        self._side = stream(device) if device.type == "cuda" else None
         self._pool: Any = None
 
     def begin(self, sent: Sent, rate: float) -> None:
@@ -111,9 +118,8 @@ class _Bench:
     def _capture(self, active: int) -> None:
         """Capture the step of some devices; what the steps before the capture do is undone."""
         kept = {name: weight.clone() for name, weight in self._changing().items()}
-        device = self._training.store.device
-        stream: Any = torch.cuda.Stream
-        side = stream(device)
+        device, side = self._training.store.device, self._side
+        assert side is not None
         side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):

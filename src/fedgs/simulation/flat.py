@@ -117,7 +117,8 @@ class FlatRounds:
         return {name: forward_of(approach) for name, approach in {"": self.approach, **self.approach.tests()}.items()}
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Give the training's memory back."""
+        self.trainer.close()
 
     def _rate(self, round_number: int) -> float:
         training = self.settings.training

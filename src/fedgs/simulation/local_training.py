@@ -150,6 +150,9 @@ class LocalTraining:
             logits = self.approach.logits(self.network, own, sent.memory, batch.images, batch.owners)
             final[:active] += count_hits(logits, batch)
 
+    def close(self) -> None:
+        """Nothing to give back."""
+
     def _accuracies(self, plan: FlatPlan, hits: Tensor, final: Tensor) -> NDArray[np.float64] | None:
         if self.approach.train_acc is None:
             return None
