@@ -40,7 +40,7 @@ from fedgs.network.links import (
 from fedgs.network.planner import Schedule, best_schedule
 from fedgs.network.profiles import PROFILES, Profile, load_profile
 from fedgs.network.round_time import Park, RoundTime, fedavg_round, fedgs_round
-from fedgs.network.settings import ClockSettings
+from fedgs.network.settings import ClockSettings, LinksSettings
 from fedgs.network.simplified import exact_condition, proposition_holds, proposition_threshold
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "ClockSettings",
     "GradientDivergence",
     "Link",
+    "LinksSettings",
     "Network",
     "Park",
     "Profile",

@@ -110,6 +110,15 @@ class Network:
         """How many times faster a factory's link is than that to the top server: B^int/B^ext of Assumption 2."""
         return self.internal.rate / self.external.rate
 
+    def without_latency(self) -> "Network":
+        """Return the network of the paper's formulas, in which the first bit arrives at once."""
+        return Network(
+            *(
+                Link(replace(link.up, latency=0.0), replace(link.down, latency=0.0))
+                for link in (self.internal, self.external, self.direct)
+            )
+        )
+
     def with_ratio(self, ratio: float) -> "Network":
         """Return the network with the internal bandwidths scaled so that ``ratio`` is this."""
         return replace(self, internal=self.internal.scaled(positive("ratio", ratio) / self.ratio))

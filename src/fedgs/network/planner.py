@@ -16,7 +16,7 @@ is varied, E = T, and the best round is the longest that is allowed.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +57,7 @@ def best_schedule(
     most_iterations: int = 500,
     speedup: float = 1.0,
     divergence: Callable[[int], float] | None = None,
+    picks: Sequence[int] | None = None,
 ) -> Schedule | None:
     """Return the T and L of least seconds per effective iteration; None where no T and L meet the condition.
 
@@ -67,14 +68,16 @@ def best_schedule(
         most_iterations: the longest round to consider.
         speedup: how many times as fast as FedAvg a round must be.
         divergence: δ for each L in place of the square root.
+        picks: the L to consider; all that a factory has devices for, when not given.
     """
     whole("most_iterations", most_iterations)
     positive("speedup", speedup)
-    picks = [park.pick] if constants is None else range(1, park.devices_per_factory + 1)
+    if picks is None:
+        picks = [park.pick] if constants is None else range(1, park.devices_per_factory + 1)
     best: Schedule | None = None
     for pick in picks:
         found = _best_round(
-            park.but(pick=pick), network, _at(constants, park, pick, divergence), most_iterations, speedup
+            park.but(pick=pick), network, with_pick(constants, park, pick, divergence), most_iterations, speedup
         )
         if found is not None and (best is None or found.seconds_per_iteration < best.seconds_per_iteration):
             best = found
@@ -121,10 +124,10 @@ def _worth(constants: BoundConstants | None, most: int) -> NDArray[np.float64]:
     return lengths - drift_weight(constants) * drifts(most, constants.learning_rate, constants.smoothness)[1:]
 
 
-def _at(
-    constants: BoundConstants | None, park: Park, pick: int, divergence: Callable[[int], float] | None
+def with_pick(
+    constants: BoundConstants | None, park: Park, pick: int, divergence: Callable[[int], float] | None = None
 ) -> BoundConstants | None:
-    """Return the constants with the δ of another L."""
+    """Return the constants with the δ of another L than the park's."""
     if constants is None:
         return None
     if divergence is not None:

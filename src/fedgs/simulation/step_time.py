@@ -6,7 +6,7 @@ from statistics import median
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedgs.rng import stream
@@ -21,7 +21,7 @@ def step_seconds(model: nn.Module, batch_size: int = 32, repeats: int = 11) -> f
     draws = stream(0, "step-time")
     images = torch.from_numpy(draws.random((batch_size, 1, 28, 28), dtype=np.float32))
     labels = torch.from_numpy(draws.integers(0, CLASSES, batch_size))
-    parameters = list(model.parameters())
+    parameters: list[Tensor] = list(model.parameters())
 
     def step() -> None:
         gradients = torch.autograd.grad(cross_entropy(model(images), labels), parameters)
