@@ -79,7 +79,7 @@ def _best(made: "Plan", limit: str) -> list[str]:
     cost = f"{_seconds(best.seconds)} s a round ({best.fedavg_seconds / best.seconds:.3g} × FedAvg's speed)"
     if made.constants is None:
         return [
-            f"Best T at L={best.pick}: {best.iterations}, the longest round that {limit}.",
+            f"Best T at L={best.pick}: {best.iterations}, the longest that {limit}.",
             f"It takes {cost}, {_seconds(best.seconds_per_iteration)} s an iteration.",
             "Long rounds cost nothing here. With --divergence drift counts and L is chosen.",
         ]

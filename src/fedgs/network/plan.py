@@ -1,4 +1,4 @@
-"""All that ``fedgs plan`` says of a park, as one value: does FedGS pay, how much, up to what limit, and what is best."""
+"""All that ``fedgs plan`` says of a park, as one value: does FedGS pay, how much, up to what limit, what is best."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -102,4 +102,6 @@ def make_plan(
 
 
 def _schedule(schedule: Schedule | None) -> dict[str, Any] | None:
-    return schedule and asdict(schedule) | {"seconds_per_iteration": schedule.seconds_per_iteration}
+    if schedule is None:
+        return None
+    return asdict(schedule) | {"seconds_per_iteration": schedule.seconds_per_iteration}
