@@ -4,9 +4,11 @@ A channel is written by bandwidth and SNR or by its rate; keys of ``[clock.inter
 the profile, so ``clock.external.up.rate=50e6`` changes one line of the park and leaves the rest.
 """
 
+import math
 from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from fedgs.errors import NetworkError
 from fedgs.network.links import Channel, Link, Network
@@ -33,10 +35,7 @@ class ChannelSettings(Group):
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         if self.rate is not None and (self.bandwidth is not None or self.snr_db is not None):
-            # Imported here, because the settings of a run import this file.
-            from fedgs.config import ImpossibleError
-
-            raise ImpossibleError("rate", "says all there is to say; leave out bandwidth and snr_db, or leave out rate")
+            raise PydanticCustomError("two_forms", "leave out bandwidth and snr_db, or leave out rate")
         return self
 
     @property
@@ -131,15 +130,14 @@ class ClockSettings(LinksSettings):
         description="spread of the devices' slowness, standard deviation of its logarithm; 0: all alike",
     )
 
-    @model_validator(mode="after")
-    def _times(self) -> Self:
-        from fedgs.config import ImpossibleError
-
-        for name in ("step_seconds", "selection_seconds"):
-            value = getattr(self, name)
-            if value != "measured" and value < 0:
-                raise ImpossibleError(name, 'is impossible; give seconds of 0 or more, or "measured"')
-        return self
+    @field_validator("step_seconds", "selection_seconds", mode="before")
+    @classmethod
+    def _time(cls, value: object) -> object:
+        # Said here, because of a value that fits neither form pydantic would speak of the forms, not of the setting.
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value != "measured" and not (number and 0 <= value < math.inf):  # type: ignore[operator]
+            raise PydanticCustomError("time", 'give seconds of 0 or more, or "measured"')
+        return value
 
     def links(self) -> Network:
         """Return the links: those given here over those of the profile."""

@@ -53,7 +53,7 @@ def _parsed(text: str, source: str) -> Profile:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{source}: {key}: {first['msg'].removeprefix('Value error, ')}") from None
+        raise ConfigError(f"{source}: {key}: {first['msg']}") from None
     except NetworkError as error:
         raise ConfigError(f"{source}: {error}") from None
     return profile
