@@ -197,3 +197,7 @@ def test_impossible_values_are_refused(action: object, message: str) -> None:
         action()  # type: ignore[operator]
     assert isinstance(caught.value, FedgsError)
     assert "\n" not in str(caught.value)
+
+
+def test_an_absurdly_fast_link_has_a_limit_too() -> None:
+    assert longest_round(HAND, hand_network(1e14)) == pytest.approx(9e14, rel=1e-9)
