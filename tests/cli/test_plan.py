@@ -58,6 +58,8 @@ def test_the_paper_model_in_a_profile(here: Here) -> None:
     code, out, _ = here("plan", "--profile", "wifi6", "--size", "26.4MB")
     assert code == 0
     assert "Wi-Fi 6" in out
+    assert "changed by options" not in out
+    assert "changed by options" in here("plan", "--size", "26.4MB", "--external", "10Mbit/s")[1]
     assert "not counted" in out
     assert "the longest that beats FedAvg" in out
 

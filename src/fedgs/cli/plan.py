@@ -103,6 +103,8 @@ def plan(
     from fedgs.cli.plan_display import print_plan
 
     title = f"profile {profile}" + (f": {links.title}" if links.title else "")
+    if given.network() != links.network():
+        title += " (links changed by options)"
     print_plan(made, title, name, sources, most_iterations, speedup)
     if plot is not None:
         typer.echo(f"picture: {plot}")
