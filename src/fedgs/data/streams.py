@@ -125,6 +125,16 @@ class DeviceStreams:
         return self._position - self._used
 
     @property
+    def unused(self) -> NDArray[np.int64]:
+        """(devices,) samples on hand that no turn has used: the rest of a device's epoch (``sticky``), what its buffer
+        holds (``buffer``), or the one batch that is passing by (``fresh``)."""
+        if self.mode == "sticky":
+            return self._sizes - self._position % self._sizes
+        if self.mode == "buffer":
+            return self._arrived() - self._position
+        return np.full(len(self._all), self.batch_size)
+
+    @property
     def epochs(self) -> NDArray[np.int64]:
         """(devices,) times a device's whole train set has left its stream."""
         return self._position // self._sizes

@@ -219,6 +219,8 @@ class Simulator:
         line: dict[str, Any] = {
             "train_loss": _mean(losses[there]),
             "divergence": _mean(plan.divergence[~np.isnan(plan.divergence)]),
+            "divergence_of_round": _mean(plan.window_divergence[~np.isnan(plan.window_divergence)]),
+            "missing_classes": _mean(plan.missing_classes[~np.isnan(plan.missing_classes)]),
             "learning_rate": float(rates[-1]),
             "devices_selected": len(np.unique(seen)),
             "selections": {"least": min(plan.state["selected"]), "most": max(plan.state["selected"])},
