@@ -27,6 +27,7 @@ from fedgs.simulation.coverage import Coverage
 from fedgs.simulation.dynamics import Dynamics
 from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.round_view import view_round
+from fedgs.simulation.station_round import Schedule, Tally, make_rules, play_round
 
 Devices = NDArray[np.int64]
 
@@ -34,9 +35,11 @@ Devices = NDArray[np.int64]
 class SelectionPlan:
     """Makes the plans of the rounds, one after the other."""
 
-    def __init__(self, federation: Federation, settings: Settings) -> None:
+    def __init__(self, federation: Federation, settings: Settings, *, compiled: bool = True) -> None:
+        """``compiled``: play whole rounds in compiled loops where that is possible; the plans are the same without."""
         self.federation, self.settings = federation, settings
         self.target = federation.p_real()
+        self.target.flags.writeable = False  # like a problem's
         self._everybody = [federation.devices_of(factory) for factory in range(federation.factories)]
         self.streams = make_streams(federation, settings.training.batch_size, settings.seed, settings.streams)
         self.dynamics = Dynamics(federation, settings.dynamics, settings.seed)
@@ -51,6 +54,8 @@ class SelectionPlan:
         self.coverage = Coverage(federation, settings.selection)
         self._train_sizes = federation.train.sizes.astype(np.float64)
         self._solver_options = _solver_options(settings)
+        sizes = federation.train.sizes, federation.factory_sizes
+        self._rules = make_rules(settings, self.target, *sizes) if compiled else None
         if settings.selection.cap or settings.dynamics.active:
             return
         smallest = int(federation.factory_sizes.min())
@@ -70,7 +75,18 @@ class SelectionPlan:
         samples = np.full((*shape, training.batch_size), -1, np.int32)
         sizes = np.zeros(shape, np.int32)
         divergence = np.full(shape[:2], np.nan)
-        for row in range(training.iterations):
+        if self._rules is not None:
+            tally = Tally(
+                self.selected,
+                self.last,
+                self.longest_wait,
+                self.coverage.queue,
+                self.coverage.shares(self._everybody, self.streams),
+            )
+            schedule = Schedule(devices, samples, divergence)
+            play_round(self._rules, self.streams, tally, schedule, self._everybody, self.settings.seed)
+            sizes[:] = training.batch_size
+        for row in range(training.iterations if self._rules is None else 0):
             iteration = self.streams.iteration
             self.dynamics.begin(iteration)
             there = self._there()
