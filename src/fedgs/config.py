@@ -148,6 +148,28 @@ class TrainingSettings(Section):
     )
 
 
+class AlgorithmSettings(Section):
+    """FedGS, or one of the flat approaches it is compared with."""
+
+    name: str = Field("fedgs", description="fedgs, or a name in fedgs.algorithms.APPROACHES")
+    options: dict[str, Any] = Field(default_factory=dict, description="of a flat approach")
+    devices_per_round: int | None = Field(None, ge=1, description="of a flat approach; none: factories × pick (M·L)")
+    local_epochs: int = Field(5, ge=1, description="passes over its own data a device makes in a flat round")
+
+    @property
+    def flat(self) -> bool:
+        """Whether devices talk to one server directly, without base stations."""
+        return self.name != "fedgs"
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if not self.flat:
+            for key in ("options", "devices_per_round"):
+                if getattr(self, key):
+                    raise ImpossibleError(key, "has no meaning with algorithm.name='fedgs'; remove it")
+        return self
+
+
 class DataSettings(Section):
     """The images and how they become devices."""
 
@@ -222,6 +244,7 @@ class Settings(Section):
     seed: int = Field(0, ge=0, description="all random streams follow from it")
     federation: FederationSettings = FederationSettings()
     selection: SelectionSettings = SelectionSettings()
+    algorithm: AlgorithmSettings = AlgorithmSettings()
     training: TrainingSettings = TrainingSettings()
     data: DataSettings = DataSettings()
     streams: StreamSettings = StreamSettings()
