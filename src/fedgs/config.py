@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from fedgs.errors import ConfigError
+from fedgs.errors import AlgorithmError, ConfigError
 
 
 class Section(BaseModel):
@@ -124,6 +124,16 @@ class AlgorithmSettings(Section):
             for key in ("options", "devices_per_round"):
                 if getattr(self, key):
                     raise ImpossibleError(key, "has no meaning with algorithm.name='fedgs'; remove it")
+            return self
+        # Imported here, because it loads torch, which settings alone do not need.
+        from fedgs.algorithms.approaches import APPROACHES, approach_hint, make_approach
+
+        if self.name not in APPROACHES:
+            raise ImpossibleError("name", f"is not an approach; {approach_hint(self.name)}")
+        try:
+            make_approach(self.name, **self.options)
+        except AlgorithmError as error:
+            raise ImpossibleError("options", f"is not possible: {error}") from None
         return self
 
 
@@ -223,6 +233,34 @@ class Settings(Section):
                 f"is more than the {available} devices of a factory (federation.devices="
                 f"{self.federation.devices} in federation.factories={self.federation.factories}); "
                 "lower it, or set selection.cap=true to take all of them",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _flat_fits(self) -> Self:
+        """Say which settings are FedGS's alone, instead of passing them over."""
+        if not self.algorithm.flat:
+            return self
+        name, most = self.algorithm.name, self.federation.devices
+        for key, default in (
+            ("server", ServerSettings()),
+            ("streams", StreamSettings()),
+            ("dynamics", DynamicsSettings()),
+        ):
+            if getattr(self, key) != default:
+                raise ImpossibleError(
+                    key,
+                    f"has no meaning with algorithm.name={name!r}, whose devices train on all their data and send to "
+                    f"one server; leave the section out ({key}={{}}), options go into algorithm.options",
+                )
+        if self.training.engine not in ("auto", "per-device"):
+            raise ImpossibleError(
+                "training.engine",
+                f"is for FedGS; with algorithm.name={name!r} use 'auto', or 'per-device': one device after the other",
+            )
+        if self.algorithm.devices_per_round is not None and self.algorithm.devices_per_round > most:
+            raise ImpossibleError(
+                "algorithm.devices_per_round", f"is more than federation.devices={most}; lower it, or leave it out"
             )
         return self
 
