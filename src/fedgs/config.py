@@ -112,6 +112,9 @@ class AlgorithmSettings(Section):
     options: dict[str, Any] = Field(default_factory=dict, description="of a flat approach")
     devices_per_round: int | None = Field(None, ge=1, description="of a flat approach; none: factories × pick (M·L)")
     local_epochs: int = Field(5, ge=1, description="passes over its own data a device makes in a flat round")
+    learning_rate: float | None = Field(
+        None, gt=0, description="of a flat approach that has no client_lr of its own; none: training.learning_rate"
+    )
 
     @property
     def flat(self) -> bool:
@@ -133,7 +136,7 @@ class AlgorithmSettings(Section):
         try:
             make_approach(self.name, **self.options)
         except AlgorithmError as error:
-            raise ImpossibleError("options", f"is not possible: {error}") from None
+            raise ImpossibleError("options", f"does not fit: {error}") from None
         return self
 
 
@@ -279,9 +282,9 @@ def load_settings(path: str | Path | None = None, overrides: Iterable[str] = (),
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
     source = "settings"
+    under = {} if preset is None else _read_preset(preset)
     if preset is not None:
-        source = f"preset {preset}"
-        values = _read_preset(preset)
+        source, values = f"preset {preset}", _read_preset(preset)
     if path is not None:
         source = str(path)
         values = _merged(values, _read_file(Path(path)))
@@ -289,6 +292,11 @@ def load_settings(path: str | Path | None = None, overrides: Iterable[str] = (),
         key, value = _parse_override(override)
         _assign(values, key, value, override)
         origin[key] = f"--set {override}"
+    # Whoever changes what a preset's second run would change has taken the comparison into his own hands.
+    if "beside" in under and values["beside"] == under["beside"]:
+        paths = [_parse_override(text)[0].split(".") for text in under["beside"]]
+        if any(_look_up(path, values) != _look_up(path, under) for path in paths):
+            del values["beside"]
     return _validated(values, source, origin)
 
 

@@ -9,9 +9,9 @@ import typer
 if TYPE_CHECKING:
     from fedgs.config import Settings
 
-NUMBERS, SHORTEST_NAME = 52, 10
-"""Columns that the table's numbers take, and the least that is left for the names of runs."""
-TWO_DIVERGENCES = "fedgs: of super nodes, flat approaches: of all data of a round's devices"
+WIDE, NUMBERS, SHORTEST_NAME = 100, 52, 10
+"""Columns of a wide terminal, those the table's numbers take, and the least that is left for the names of runs."""
+TWO_DIVERGENCES = "fedgs: of super nodes; others: of all data of a round's devices"
 
 
 def compare(
@@ -43,9 +43,10 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     any_flat = any(wanted.algorithm.flat for wanted in settings)
     methods = [_method(wanted, any_flat) for wanted in settings]
     console = Console()
-    longest = max(console.width - NUMBERS - max(map(len, methods)), SHORTEST_NAME)
+    longest = max(console.width - NUMBERS - max(map(len, (*methods, "approach"))), SHORTEST_NAME)
     notes = {f"diverg.: {TWO_DIVERGENCES}": None} if any_flat else {}
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    # In 80 columns one space between two of them has to do.
+    table = Table(box=SIMPLE_HEAD, padding=(0, int(console.width >= WIDE), 0, 0), show_edge=False)
     method_title = "approach" if any_flat else "solver"
     for column in ("run", method_title, "rounds", "final", "best", "last 10", "loss", to_target, "diverg."):
         text = column in ("run", method_title)

@@ -125,8 +125,8 @@ def draw_comparison(path: Path, runs: Mapping[str, Lines], target: float | None 
     divergence.set(xlabel="round", ylabel="divergence  ‖P − P_real‖₂")
     loss.set_ylim(bottom=0)
     divergence.set_ylim(bottom=0)
-    divergence.set_title(note, fontsize=8, color="#555555")
-    accuracy.legend(frameon=False, fontsize=8, loc="lower right")
+    divergence.set_title(note.replace("; ", "\n"), fontsize=8, color="#555555")
+    accuracy.legend(frameon=False, fontsize=8, loc="best")
     return _finish(figure, (accuracy, loss, divergence), "", path)
 
 

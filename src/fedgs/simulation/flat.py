@@ -60,6 +60,13 @@ class FlatRounds:
             settings.training.momentum, settings.training.precision,
         )  # fmt: skip
         self.server_words = f"algorithm.name={settings.algorithm.name!r}"
+        self._rate_setting = (
+            "algorithm.options.client_lr"
+            if self.approach.client_lr is not None
+            else "algorithm.learning_rate"
+            if settings.algorithm.learning_rate is not None
+            else "training.learning_rate"
+        )
 
     def plan(self) -> ParticipantPlan:
         """Return the participants of a new run."""
@@ -126,10 +133,10 @@ class FlatRounds:
         """Nothing to give back."""
 
     def _rate(self, round_number: int) -> float:
-        training = self.settings.training.model_copy(update={"iterations": 1})  # constant within a round
-        if self.approach.client_lr is not None:
-            training = training.model_copy(update={"learning_rate": self.approach.client_lr})
-        return float(learning_rates(training, round_number)[0])
+        training, algorithm = self.settings.training, self.settings.algorithm
+        rate = self.approach.client_lr or algorithm.learning_rate or training.learning_rate
+        once = training.model_copy(update={"iterations": 1, "learning_rate": rate})  # constant within a round
+        return float(learning_rates(once, round_number)[0])
 
     def _told(self, tick: Tick | None) -> Tick | None:
         """Return a tick that passes shares of a round on in pieces of some size."""
@@ -173,7 +180,7 @@ class FlatRounds:
             name = self.federation.device_names[plan.devices[place]]
             raise TrainingError(
                 f"round {plan.round}: the loss of device {name!r} is no finite number at its step {step + 1} "
-                f"(learning rate {rate:g}); lower training.learning_rate (or algorithm.options.client_lr)"
+                f"(learning rate {rate:g}); lower {self._rate_setting}"
             )
 
     def _line(self, plan: FlatPlan, losses: NDArray[np.float64], rate: float) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from fedgs.algorithms import make_approach
-from fedgs.config import AlgorithmSettings, Settings
+from fedgs.config import Settings
 from fedgs.errors import CheckpointError, ConfigError, DataError
 from fedgs.simulation.checkpoint import load_model
 from fedgs.simulation.layout import Layout
@@ -29,9 +29,7 @@ def pretraining_of(settings: Settings) -> Settings | None:
     approach = make_approach(algorithm.name, **algorithm.options)
     if approach.pretrain_model is not None or not approach.pretrain_rounds:
         return None
-    plain = AlgorithmSettings(
-        name="fedavg", devices_per_round=algorithm.devices_per_round, local_epochs=algorithm.local_epochs
-    )
+    plain = algorithm.model_copy(update={"name": "fedavg", "options": {}})
     training = settings.training.model_copy(update={"rounds": approach.pretrain_rounds})
     return settings.model_copy(update={"algorithm": plain, "training": training, "beside": [], "tensorboard": False})
 
