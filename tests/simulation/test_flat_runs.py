@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fedgs.cli.run import _name_of
 from fedgs.config import load_settings
 from fedgs.simulation.simulator import Simulator
 from tests.cli.test_run import is_one_line
@@ -158,18 +159,25 @@ def test_a_second_run_with_a_missing_model_is_refused_before_the_first_begins(tm
 def test_approaches_one_after_the_other_have_folders_of_their_own(tmp_path: Path, here: Here) -> None:
     options = small_config(tmp_path)
     (tmp_path / "park.toml").write_text("seed = 1\n")
-    for chosen in ([], ["--set", "algorithm.name=fedavg"], ["--set", "algorithm.name='fedfusion+conv'"]):
+    for chosen in ([], ["--set", "algorithm.name='fedfusion+conv'"]):
         assert here("run", "park.toml", *options, *chosen)[0] == 0
-    folders = ["park", "park-fedavg", "park-fedfusion+conv"]
+    folders = ["park", "park-fedfusion+conv"]
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == folders
-    assert here("run", "runs/park/config.json", "--set", "algorithm.name=fedprox")[0] == 0
-    assert here("run", "runs/park-fedavg/config.json")[0] == 0
-    assert {path.name for path in (tmp_path / "runs").iterdir()} >= {"park-fedprox", "park-fedavg-again"}
+    for config, chosen, name in (
+        (None, [], "quick"),
+        (None, ["seed=1", "algorithm.name=fedavg"], "quick-fedavg"),
+        (None, ["algorithm.name = 'ida+intrac'"], "quick-ida+intrac"),
+        (None, ["algorithm.name=fedgs"], "quick"),
+        (Path("park.toml"), ["algorithm.name=fedavg"], "park-fedavg"),
+        (tmp_path / "runs/park/config.json", ["algorithm.name=fedprox"], "park-fedprox"),
+        (tmp_path / "runs/park/config.json", [], "park-again"),
+    ):
+        assert _name_of(config, "quick", chosen) == name
     code, out, _ = here("compare", *(f"runs/{name}" for name in folders))
     assert code == 0
     rows = [line.split() for line in out.splitlines()]
-    assert [row[:3] for row in rows[2:5]] == [
-        ["park", "fedgs", "gbp-cs"], ["park-fedavg", "fedavg", "3"], ["park-fedfusion+conv", "fedfusion+conv", "3"],
+    assert [row[:3] for row in rows[2:4]] == [
+        ["park", "fedgs", "gbp-cs"], ["park-fedfusion+conv", "fedfusion+conv", "3"],
     ]  # fmt: skip
     assert "others: of all data of a round's devices" in out
     code, out, _ = here("compare", "runs/park")
