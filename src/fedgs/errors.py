@@ -60,3 +60,7 @@ class CheckpointError(FedgsError, ValueError):
 
 class WorkerError(FedgsError, RuntimeError):
     """A process of a distributed run has been lost."""
+
+
+class NetworkError(FedgsError, ValueError):
+    """A link, a park or a convergence bound has impossible values: no bandwidth, an empty round, an invalid bound."""

@@ -14,6 +14,7 @@ here by n_k. Tested is the single stream. At the first step both streams agree, 
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import torch
@@ -72,13 +73,18 @@ def squared_mmd(first: Tensor, second: Tensor, shares: Tensor, kernel: str = "fi
     across = _squared_distances(first, second)
     pairs = shares[:, :, None] * shares[:, None, :]
     if kernel == "fixed19":
-        scales = 2 * first.new_tensor(WIDTHS)[None]
+        scales = _fixed_scales(first.device)
     else:
         scales = _bandwidths(within_first, within_second, across, shares)
     mean_first, mean_second, mean_across = (
         (_kernel(distances, scales) * pairs).sum((1, 2)) for distances in (within_first, within_second, across)
     )
     return mean_first + mean_second - 2 * mean_across
+
+
+@cache  # on a GPU once: nothing may come from the processor while a step is captured
+def _fixed_scales(device: torch.device) -> Tensor:
+    return 2 * torch.tensor([WIDTHS], device=device)
 
 
 def _squared_distances(first: Tensor, second: Tensor) -> Tensor:

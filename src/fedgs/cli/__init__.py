@@ -11,7 +11,7 @@ import click
 import typer
 
 from fedgs import __version__
-from fedgs.cli import approaches, bench_selection, compare, data, run, select
+from fedgs.cli import approaches, bench_selection, compare, data, plan, reproduce, run, select
 from fedgs.errors import FedgsError
 
 app = typer.Typer(
@@ -26,8 +26,10 @@ app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("compare")(compare.compare)
 app.command("approaches")(approaches.approaches)
+app.command("plan")(plan.plan)
 app.command("select")(select.select)
 app.command("bench-selection")(bench_selection.bench_selection)
+app.command("reproduce")(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 
 

@@ -62,9 +62,9 @@ class CgauNetwork(Network):
 
     def _conditioned(self, weights: Weights, name: str, inputs: Tensor, owners: Tensor) -> Tensor:
         plain = dense(inputs, weights[f"{name}.weight"], weights[f"{name}.bias"], self.dtype).float()
-        columns = weights[f"{name}.{CONDITION}"]
-        rows = torch.arange(len(columns), device=owners.device)[:, None]
-        own = columns[rows, owners.clamp(min=0)] * (owners >= 0)[..., None]
+        # As a product with the one-hot ids: much faster back than adding up rows by their numbers.
+        one_hot = (owners[..., None] == torch.arange(self.devices, device=owners.device)).float()
+        own = torch.bmm(one_hot, weights[f"{name}.{CONDITION}"])
         if self.cond_bias:
             own = own + weights[f"{name}.condition_bias"][:, None]
         return plain + own

@@ -94,18 +94,8 @@ def _first_layer_back(
 @triton.jit
 def _taps(features, image, row, column, known, channel, height: tl.constexpr, width: tl.constexpr):
     inside = known & (row >= 0) & (row < height) & (column >= 0) & (column < width)
-    where = (image + row * width + column)[:, None] * channel.shape[0] + channel[None, :]
-    return tl.load(features + where, mask=inside[:, None], other=0.0)
-
-
-@triton.jit
-def _won(steps, places, image, row, column, known, channel, height: tl.constexpr, width: tl.constexpr):
-    inside = known & (row >= 0) & (row < height) & (column >= 0) & (column < width)
-    window = image // 4 + (row // 2) * (width // 2) + column // 2
-    where = window[:, None] * channel.shape[0] + channel[None, :]
-    place = tl.load(places + where, mask=inside[:, None], other=4).to(tl.int32)
-    step = tl.load(steps + where, mask=inside[:, None], other=0.0)
-    return tl.where(place == ((row % 2) * 2 + column % 2)[:, None], step, 0.0)
+    where = (image * (height * width) + row * width + column) * channel.shape[0]
+    return tl.load(features + (where[:, None] + channel[None, :]), mask=inside[:, None], other=0.0)
 
 
 @triton.jit
@@ -116,13 +106,18 @@ def _second_layer(
 ):  # fmt: skip
     station = tl.program_id(1).to(tl.int64)
     size: tl.constexpr = (height // 2) * (width // 2)
+    # Pointers go to the station once; what is counted from there fits into 32 bits.
+    features += station * batch * (height * width * inputs)
+    kernels += station * (outputs * 25 * inputs)
+    pooled += station * batch * (size * outputs)
+    places += station * batch * (size * outputs)
     number = tl.program_id(0) * block + tl.arange(0, block)
     known = number < batch * size
-    image = (station * batch + number // size) * (height * width)
+    image = number // size
     row, column = 2 * ((number % size) // (width // 2)), 2 * (number % (width // 2))
     channel, output = tl.arange(0, inputs), tl.arange(0, outputs)
     element = features.dtype.element_ty
-    filters = kernels + station * outputs * 25 * inputs + output[None, :] * (25 * inputs) + channel[:, None]
+    filters = kernels + (output[None, :] * (25 * inputs) + channel[:, None])
     first = tl.zeros((block, outputs), tl.float32)
     second = tl.zeros((block, outputs), tl.float32)
     third = tl.zeros((block, outputs), tl.float32)
@@ -147,9 +142,15 @@ def _second_layer(
     place = tl.where(fourth > best, 3, place)
     best = tl.maximum(best, fourth)
     best += tl.load(biases + station * outputs + output)[None, :]
-    where = (station * batch * size + number)[:, None] * outputs + output[None, :]
+    where = (number * outputs)[:, None] + output[None, :]
     tl.store(pooled + where, tl.maximum(best, 0.0).to(element), mask=known[:, None])
     tl.store(places + where, tl.where(best > 0, place, 4).to(tl.uint8), mask=known[:, None])
+
+
+@triton.jit
+def _filter(filters, row, column: tl.constexpr, inputs: tl.constexpr, element: tl.constexpr):
+    # A row beyond the filter is asked for now and then, and is all zeros.
+    return tl.load(filters + (row * 5 + column) * inputs, mask=(row >= 0) & (row < 5), other=0.0).to(element)
 
 
 @triton.jit
@@ -158,22 +159,52 @@ def _second_layer_inputs(
     height: tl.constexpr, width: tl.constexpr, inputs: tl.constexpr, outputs: tl.constexpr, block: tl.constexpr,
     precision: tl.constexpr,
 ):  # fmt: skip
+    # A program makes the four inputs under each of its pooling windows. What reaches them comes from the 3×3 windows
+    # around, read once each; the winner's place in a window and the input's place decide which tap connects them.
     station = tl.program_id(1).to(tl.int64)
-    size: tl.constexpr = height * width
+    size: tl.constexpr = (height // 2) * (width // 2)
+    steps += station * batch * (size * outputs)
+    places += station * batch * (size * outputs)
+    kernels += station * (outputs * 25 * inputs)
+    back += station * batch * (4 * size * inputs)
     number = tl.program_id(0) * block + tl.arange(0, block)
     known = number < batch * size
-    image = (station * batch + number // size) * size
-    row, column = (number % size) // width, number % width
+    image = number // size
+    row, column = (number % size) // (width // 2), number % (width // 2)
     channel, output = tl.arange(0, inputs), tl.arange(0, outputs)
     element = steps.dtype.element_ty
-    filters = kernels + station * outputs * 25 * inputs + output[:, None] * (25 * inputs) + channel[None, :]
-    total = tl.zeros((block, inputs), tl.float32)
-    for tap in range(25):
-        own = tl.load(filters + tap * inputs).to(element)
-        step = _won(steps, places, image, row - tap // 5 + 2, column - tap % 5 + 2, known, output, height, width)
-        total = tl.dot(step, own, total, input_precision=precision)
-    where = (station * batch * size + number)[:, None] * inputs + channel[None, :]
-    tl.store(back + where, total.to(element), mask=known[:, None])
+    filters = kernels + (output[:, None] * (25 * inputs) + channel[None, :])
+    first = tl.zeros((block, inputs), tl.float32)
+    second = tl.zeros((block, inputs), tl.float32)
+    third = tl.zeros((block, inputs), tl.float32)
+    fourth = tl.zeros((block, inputs), tl.float32)
+    for down in range(-1, 2):
+        for right in tl.static_range(-1, 2):
+            there_row, there_column = row + down, column + right
+            inside = known & (there_row >= 0) & (there_row < height // 2)
+            inside = inside & (there_column >= 0) & (there_column < width // 2)
+            where = ((image * size + there_row * (width // 2) + there_column) * outputs)[:, None] + output[None, :]
+            place = tl.load(places + where, mask=inside[:, None], other=4).to(tl.int32)
+            step = tl.load(steps + where, mask=inside[:, None], other=0.0)
+            for quarter in tl.static_range(4):
+                own = tl.where(place == quarter, step, 0.0)
+                up = 2 - 2 * down - quarter // 2
+                # Conditions are written out: only such are decided when the kernel is compiled.
+                if 2 - 2 * right - quarter % 2 >= 0 and 2 - 2 * right - quarter % 2 < 5:
+                    taps = _filter(filters, up, 2 - 2 * right - quarter % 2, inputs, element)
+                    first = tl.dot(own, taps, first, input_precision=precision)
+                    taps = _filter(filters, up + 1, 2 - 2 * right - quarter % 2, inputs, element)
+                    third = tl.dot(own, taps, third, input_precision=precision)
+                if 3 - 2 * right - quarter % 2 >= 0 and 3 - 2 * right - quarter % 2 < 5:
+                    taps = _filter(filters, up, 3 - 2 * right - quarter % 2, inputs, element)
+                    second = tl.dot(own, taps, second, input_precision=precision)
+                    taps = _filter(filters, up + 1, 3 - 2 * right - quarter % 2, inputs, element)
+                    fourth = tl.dot(own, taps, fourth, input_precision=precision)
+    where = (((image * height + 2 * row) * width + 2 * column) * inputs)[:, None] + channel[None, :]
+    tl.store(back + where, first.to(element), mask=known[:, None])
+    tl.store(back + where + inputs, second.to(element), mask=known[:, None])
+    tl.store(back + where + width * inputs, third.to(element), mask=known[:, None])
+    tl.store(back + where + (width + 1) * inputs, fourth.to(element), mask=known[:, None])
 
 
 @triton.jit
@@ -182,9 +213,14 @@ def _second_layer_back(
     height: tl.constexpr, width: tl.constexpr, inputs: tl.constexpr, outputs: tl.constexpr, block: tl.constexpr,
     many: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
+    # A program makes one row of taps. A pooling window's step is read once; it counts where the winner stood, and the
+    # inputs two to the left up to three to the right are read once for both columns of the window.
     station = tl.program_id(2).to(tl.int64)
+    size: tl.constexpr = (height // 2) * (width // 2)
+    features += station * batch * (4 * size * inputs)
+    steps += station * batch * (size * outputs)
+    places += station * batch * (size * outputs)
     up = tl.program_id(1) - 2
-    size: tl.constexpr = height * width
     channel, output = tl.arange(0, inputs), tl.arange(0, outputs)
     first = tl.zeros((outputs, inputs), tl.float32)
     second = tl.zeros((outputs, inputs), tl.float32)
@@ -194,20 +230,31 @@ def _second_layer_back(
     for piece in range(many):
         number = (tl.program_id(0) * many + piece) * block + tl.arange(0, block)
         known = number < batch * size
-        image = (station * batch + number // size) * size
-        row, column = (number % size) // width, number % width
-        step = tl.trans(_won(steps, places, image, row, column, known, output, height, width))
-        window = _taps(features, image, row + up, column - 2, known, channel, height, width)
-        first = tl.dot(step, window, first, input_precision=precision)
-        window = _taps(features, image, row + up, column - 1, known, channel, height, width)
-        second = tl.dot(step, window, second, input_precision=precision)
-        window = _taps(features, image, row + up, column, known, channel, height, width)
-        third = tl.dot(step, window, third, input_precision=precision)
-        window = _taps(features, image, row + up, column + 1, known, channel, height, width)
-        fourth = tl.dot(step, window, fourth, input_precision=precision)
-        window = _taps(features, image, row + up, column + 2, known, channel, height, width)
-        fifth = tl.dot(step, window, fifth, input_precision=precision)
-    into = kernels + station * outputs * 25 * inputs + output[:, None] * (25 * inputs) + channel[None, :]
+        image = number // size
+        row, column = 2 * ((number % size) // (width // 2)) + up, 2 * (number % (width // 2))
+        where = (number * outputs)[:, None] + output[None, :]
+        place = tl.load(places + where, mask=known[:, None], other=4).to(tl.int32)
+        step = tl.load(steps + where, mask=known[:, None], other=0.0)
+        for down in tl.static_range(2):
+            left = tl.trans(tl.where(place == 2 * down, step, 0.0))
+            right = tl.trans(tl.where(place == 2 * down + 1, step, 0.0))
+            window = _taps(features, image, row + down, column - 2, known, channel, height, width)
+            first = tl.dot(left, window, first, input_precision=precision)
+            window = _taps(features, image, row + down, column - 1, known, channel, height, width)
+            second = tl.dot(left, window, second, input_precision=precision)
+            first = tl.dot(right, window, first, input_precision=precision)
+            window = _taps(features, image, row + down, column, known, channel, height, width)
+            third = tl.dot(left, window, third, input_precision=precision)
+            second = tl.dot(right, window, second, input_precision=precision)
+            window = _taps(features, image, row + down, column + 1, known, channel, height, width)
+            fourth = tl.dot(left, window, fourth, input_precision=precision)
+            third = tl.dot(right, window, third, input_precision=precision)
+            window = _taps(features, image, row + down, column + 2, known, channel, height, width)
+            fifth = tl.dot(left, window, fifth, input_precision=precision)
+            fourth = tl.dot(right, window, fourth, input_precision=precision)
+            window = _taps(features, image, row + down, column + 3, known, channel, height, width)
+            fifth = tl.dot(right, window, fifth, input_precision=precision)
+    into = kernels + station * (outputs * 25 * inputs) + (output[:, None] * (25 * inputs) + channel[None, :])
     into += (up + 2) * 5 * inputs
     tl.atomic_add(into, first)
     tl.atomic_add(into + inputs, second)
@@ -217,15 +264,17 @@ def _second_layer_back(
 
 
 @triton.jit
-def _step_down(weights, gradients, start, size, rate, pull, block: tl.constexpr):
-    device = tl.program_id(1).to(tl.int64)
-    number = tl.program_id(0) * block + tl.arange(0, block)
+def _step_down(weights, gradients, start, rates, size, pull, pulled: tl.constexpr, block: tl.constexpr):
+    device = tl.program_id(0)  # devices run fastest, so that all read the same piece of the start from the cache
+    number = tl.program_id(1) * block + tl.arange(0, block)
     known = number < size
-    where = device * size + number
-    weight = tl.load(weights + where, mask=known)
-    gradient = tl.load(gradients + where, mask=known).to(tl.float32)
-    anchor = tl.load(start + number, mask=known)
-    tl.store(weights + where, weight - rate * (gradient + pull * (weight - anchor)), mask=known)
+    weights += device.to(tl.int64) * size
+    gradients += device.to(tl.int64) * size
+    weight = tl.load(weights + number, mask=known)
+    step = tl.load(gradients + number, mask=known).to(tl.float32)
+    if pulled:
+        step += pull * (weight - tl.load(start + number, mask=known))
+    tl.store(weights + number, weight - tl.load(rates + device) * step, mask=known)
 
 
 def first_layer(
@@ -264,7 +313,7 @@ def second_layer(
     places = torch.empty_like(pooled, dtype=torch.uint8)
     _second_layer[(triton.cdiv(batch * size, POSITIONS), stations)](
         features.contiguous(), channels_last(kernels), biases, pooled, places, batch,
-        height, width, inputs, outputs, POSITIONS, _precision(tf32), num_warps=8,
+        height, width, inputs, outputs, POSITIONS, _precision(tf32), num_warps=4,
     )  # fmt: skip
     return pooled, places
 
@@ -273,9 +322,9 @@ def second_layer_inputs(features: Tensor, steps: Tensor, places: Tensor, kernels
     """Send (N, h₂, w₂, c₂) back through pooling and convolution to the features, (M, B, h₁, w₁, c₁)."""
     stations, batch, height, width, inputs = features.shape
     back = torch.empty_like(features, memory_format=torch.contiguous_format)
-    _second_layer_inputs[(triton.cdiv(batch * height * width, 2 * POSITIONS), stations)](
+    _second_layer_inputs[(triton.cdiv(batch * (height // 2) * (width // 2), POSITIONS), stations)](
         steps.contiguous(), places, channels_last(kernels), back, batch,
-        height, width, inputs, steps.shape[-1], 2 * POSITIONS, _precision(tf32), num_warps=8,
+        height, width, inputs, steps.shape[-1], POSITIONS, _precision(tf32), num_warps=4, num_stages=1,
     )  # fmt: skip
     return back
 
@@ -285,21 +334,23 @@ def second_layer_back(
 ) -> None:
     """Add to the kernels (M, c₂, c₁, 5, 5) and biases (M, c₂) what (N, h₂, w₂, c₂) sent back amounts to."""
     stations, batch, height, width, inputs = features.shape
-    pieces = triton.cdiv(batch * height * width, POSITIONS)
+    pieces = triton.cdiv(batch * (height // 2) * (width // 2), POSITIONS)
     # Enough programs to fill a GPU, each with enough work that adding up at the end does not matter.
     many = triton.next_power_of_2(max(1, min(pieces, pieces * stations * 5 // PROGRAMS)))
     _second_layer_back[(triton.cdiv(pieces, many), 5, stations)](
         features.contiguous(), steps.contiguous(), places, channels_last(kernels), batch,
-        height, width, inputs, steps.shape[-1], POSITIONS, many, _precision(tf32), num_warps=8,
+        height, width, inputs, steps.shape[-1], POSITIONS, many, _precision(tf32), num_warps=4,
+        num_stages=1 if features.dtype == torch.float32 else 2,
     )  # fmt: skip
     passed = torch.where(places < 4, steps, 0).view(stations, -1, steps.shape[-1])
     biases += passed.sum(1, dtype=biases.dtype)
 
 
-def step_down(weights: Tensor, gradients: Tensor, start: Tensor, rate: float, pull: float) -> None:
+def step_down(weights: Tensor, gradients: Tensor, start: Tensor, rates: Tensor, pull: float) -> None:
     """Make one step, w ← w − η (g + μ (w − start)), in one pass over (D, …); ``start`` is the same for all."""
     size = start.numel()
-    _step_down[(triton.cdiv(size, 1024), len(weights))](weights, gradients, start, size, rate, pull, 1024)
+    block = min(1024, triton.next_power_of_2(size))
+    _step_down[(len(weights), triton.cdiv(size, block))](weights, gradients, start, rates, size, pull, pull != 0, block)
 
 
 def channels_last(kernels: Tensor) -> Tensor:

@@ -89,8 +89,8 @@ def _by_station(full: Tensor, features: Tensor) -> Tensor:
     return full.view(*features.shape[:2], *full.shape[1:]).permute(0, 1, 4, 2, 3)
 
 
-def step_down(weights: Tensor, gradients: Tensor, start: Tensor, rate: float, pull: float) -> None:
-    """Make one step, w ← w − η (g + μ (w − start)), on (D, …); ``start`` is the same for all."""
+def step_down(weights: Tensor, gradients: Tensor, start: Tensor, rates: Tensor, pull: float) -> None:
+    """Make one step, w ← w − η (g + μ (w − start)), on (D, …) with a rate a device; ``start`` is the same for all."""
     if pull:
         gradients = gradients.add(weights - start, alpha=pull)
-    weights.sub_(gradients, alpha=rate)
+    weights.addcmul_(gradients, rates.view(-1, *[1] * (weights.ndim - 1)), value=-1)

@@ -12,6 +12,7 @@ from fedgs.config import Settings
 from fedgs.data import Federation
 from fedgs.errors import AlgorithmError, ConfigError, TrainingError
 from fedgs.models import Network, build_network
+from fedgs.simulation.captured_training import CapturedTraining
 from fedgs.simulation.engine import Tick
 from fedgs.simulation.evaluate import Forward
 from fedgs.simulation.images import ImageStore
@@ -54,8 +55,9 @@ class FlatRounds:
         self.layout = Layout.of_weights(self.network.first_weights(settings.seed))
         # A device is known to the network by the place of its name in the sorted list of all names.
         self.owners = np.argsort(np.argsort(np.array(federation.device_names), kind="stable"), kind="stable")
-        trainer = OneByOne if settings.training.engine == "per-device" else LocalTraining
-        self.trainer = trainer(
+        fast = CapturedTraining if store.device.type == "cuda" else LocalTraining
+        trainer = OneByOne if settings.training.engine == "per-device" else fast
+        self.trainer: LocalTraining = trainer(
             self.network, self.approach, self.layout, store, self.owners,
             settings.training.momentum, settings.training.precision,
         )  # fmt: skip
@@ -130,7 +132,8 @@ class FlatRounds:
         return {name: forward_of(approach) for name, approach in {"": self.approach, **self.approach.tests()}.items()}
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Give the training's memory back."""
+        self.trainer.close()
 
     def _rate(self, round_number: int) -> float:
         training, algorithm = self.settings.training, self.settings.algorithm
@@ -187,6 +190,7 @@ class FlatRounds:
         return {
             "train_loss": mean(losses[plan.sizes > 0]),
             "divergence": plan.divergence,
+            "divergence_of_round": plan.divergence,  # of all data of the round together, both
             "learning_rate": rate,
             "devices_selected": len(plan.devices),
             "selections": {"least": min(plan.state["selected"]), "most": max(plan.state["selected"])},

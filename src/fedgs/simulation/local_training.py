@@ -6,8 +6,9 @@ forward and one backward pass over the mini-batches of all who have that many, e
 and a step costs nothing for those who are done. Short batches are filled up with samples of no share, which is exact:
 such a sample's gradient is multiplied by 0.
 
-On a GPU all participants are one stack. On processors they are cut into buckets of ``BUCKET`` devices alike in size,
-and threads share out the buckets; the cut does not depend on the number of cores, so neither does any bit.
+On a GPU all participants are one stack (:mod:`fedgs.simulation.captured_training`). On processors they are cut into
+buckets of ``BUCKET`` devices alike in size, and threads share out the buckets; the cut does not depend on the number of
+cores, so neither does any bit.
 
 Memory: P copies of the model (they are the uploads: IDA needs no other room), as many of gradients on a GPU, and one
 bucket of gradients a thread on processors. 100 devices and the paper's CNN: 2.64 GB of uploads.
@@ -27,7 +28,7 @@ from torch import Tensor
 from fedgs.algorithms.approach import Approach, Batch, Sent
 from fedgs.models import Network, stacked_ops
 from fedgs.models.layers import triton_kernels
-from fedgs.simulation.images import ImageStore, gpu_precision, one_thread_each
+from fedgs.simulation.images import ImageStore, one_thread_each
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.participants import FlatPlan
 
@@ -80,67 +81,77 @@ class LocalTraining:
         final = torch.zeros(count, device=device)
         all_steps = max(int(plan.steps.sum()), 1)
 
-        def work(first: int, last: int) -> None:
-            places = np.arange(first, last)
+        def work(first: int) -> None:
+            part = slice(first, min(first + BUCKET, count))
             self._train_bucket(
-                sent, plan.only(places), rate,
-                {name: weight[first:last] for name, weight in stacked.items()},
-                losses[:, first:last], hits[:, first:last], final[first:last],
+                sent, plan.only(np.arange(count)[part]), rate,
+                {name: weight[part] for name, weight in stacked.items()},
+                losses[:, part], hits[:, part], final[part],
                 (lambda busy: tick(busy / all_steps)) if tick is not None else None,
             )  # fmt: skip
 
-        if device.type == "cuda":
-            with gpu_precision(self.precision):
-                work(0, count)
-        else:
-            starts = range(0, count, BUCKET)
-            with (
-                one_thread_each(),
-                ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
-            ):
-                list(pool.map(lambda first: work(first, min(first + BUCKET, count)), starts))
-        return Trained(stacked, losses.double().cpu().numpy(), self._accuracies(plan, hits, final))
+        with (
+            one_thread_each(),
+            ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+        ):
+            list(pool.map(work, range(0, count, BUCKET)))
+        return Trained(stacked, losses.double().numpy(), self._accuracies(plan, hits, final))
 
     def _train_bucket(
         self, sent: Sent, plan: FlatPlan, rate: float, weights: dict[str, Tensor],
         losses: Tensor, hits: Tensor, final: Tensor, tick: Callable[[float], None] | None,
     ) -> None:  # fmt: skip
-        batches = _Batches(self.store, plan, self.owners)
-        running = self.approach.train_acc == "running"
+        batches = Batches(self.store, plan, self.owners)
         velocity = {name: torch.zeros_like(weight) for name, weight in weights.items()} if self.momentum else None
+        rates = torch.full((len(plan.devices),), rate)
         for step in range(len(plan.sizes)):
             active = plan.active(step)
             if active == 0:
                 break
-            # .data, because autograd would otherwise see other threads step down in their parts of the same tensor.
-            own = {name: weight.data[:active].requires_grad_() for name, weight in weights.items()}
             batch = batches.step(step, active)
-            found, logits = self.approach.objective(self.network, own, sent, batch)
-            gradients = torch.autograd.grad(found.sum(), list(own.values()), allow_unused=True)
-            with torch.no_grad():
-                losses[step, :active] = found
-                if running:
-                    hits[step, :active] = _hits(logits, batch)
-                for name, gradient in zip(own, gradients, strict=True):
-                    if gradient is not None:  # a frozen weight has none
-                        if velocity is not None:
-                            gradient = velocity[name][:active].mul_(self.momentum).add_(gradient)
-                        self._step_down(own[name].detach(), gradient, sent.weights[name], rate)
+            found, logits = self.descend(weights, velocity, sent, batch, rates[:active], active)
+            losses[step, :active] = found
+            hits[step, :active] = count_hits(logits, batch)
             if tick is not None:
                 tick(float(active))
         if self.approach.train_acc == "final":
-            with torch.no_grad():
-                for step in range(int(plan.epoch_steps.max())):  # the first epoch's batches are all the samples
-                    active = int((plan.epoch_steps > step).sum())
-                    batch = batches.step(step, active)
-                    own = {name: weight[:active] for name, weight in weights.items()}
-                    _, logits = self.approach.objective(self.network, own, sent, batch)
-                    final[:active] += _hits(logits, batch)
+            self._final_hits(sent, plan, batches, weights, final)
 
-    def _step_down(self, weights: Tensor, gradients: Tensor, start: Tensor, rate: float) -> None:
-        if gradients.stride() != weights.stride():
-            gradients = torch.empty_like(weights).copy_(gradients)
-        self._ops.step_down(weights, gradients, start, rate, self.approach.pull)
+    def descend(
+        self, weights: dict[str, Tensor], velocity: dict[str, Tensor] | None,
+        sent: Sent, batch: Batch, rates: Tensor, active: int,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Make one step of the first ``active`` devices, each with its own rate; their losses and logits before it."""
+        # .data, because autograd would otherwise see other threads step down in their parts of the same tensor.
+        own = {name: weight.data[:active].requires_grad_() for name, weight in weights.items()}
+        losses, logits = self.approach.objective(self.network, own, sent, batch)
+        gradients = torch.autograd.grad(losses.sum(), list(own.values()), allow_unused=True)
+        with torch.no_grad():
+            for name, gradient in zip(own, gradients, strict=True):
+                if gradient is None:  # of a frozen weight
+                    continue
+                weight = own[name].detach()
+                if velocity is not None:
+                    gradient = velocity[name][:active].mul_(self.momentum).add_(gradient)
+                elif gradient.stride() != weight.stride():
+                    gradient = torch.empty_like(weight).copy_(gradient)
+                self._ops.step_down(weight, gradient, sent.weights[name], rates, self.approach.pull)
+        return losses.detach(), logits.detach()
+
+    @torch.no_grad()
+    def _final_hits(
+        self, sent: Sent, plan: FlatPlan, batches: "Batches", weights: dict[str, Tensor], final: Tensor
+    ) -> None:
+        """Add up how many training samples each finished model has right."""
+        for step in range(int(plan.epoch_steps.max())):  # the batches of the first epoch are all the samples
+            active = int((plan.epoch_steps > step).sum())
+            batch = batches.step(step, active)
+            own = {name: weight[:active] for name, weight in weights.items()}
+            logits = self.approach.logits(self.network, own, sent.memory, batch.images, batch.owners)
+            final[:active] += count_hits(logits, batch)
+
+    def close(self) -> None:
+        """Nothing to give back."""
 
     def _accuracies(self, plan: FlatPlan, hits: Tensor, final: Tensor) -> NDArray[np.float64] | None:
         if self.approach.train_acc is None:
@@ -152,7 +163,7 @@ class LocalTraining:
         return np.array(last) / plan.num_samples
 
 
-class _Batches:
+class Batches:
     """The mini-batches of a round, where the training wants them."""
 
     def __init__(self, store: ImageStore, plan: FlatPlan, owners: NDArray[np.int64]) -> None:
@@ -160,20 +171,22 @@ class _Batches:
         shares = counting / np.maximum(plan.sizes, 1)[..., None]
         device = store.device
         self._store = store
-        self._places = torch.from_numpy(store.places(np.where(counting, plan.samples, 0))).to(device)
-        self._shares = torch.from_numpy(shares.astype(np.float32)).to(device)
-        self._owners = torch.from_numpy(owners[plan.devices]).to(device)
-        self._keys = torch.from_numpy(plan.keys).to(device)
+        self.places = torch.from_numpy(store.places(np.where(counting, plan.samples, 0))).to(device)
+        """(S, P, B) where the samples lie; that of sample 0 beyond a batch's size."""
+        self.shares = torch.from_numpy(shares.astype(np.float32)).to(device)
+        """(S, P, B) 1/n for each sample of a batch, 0 beyond."""
+        self.owners = torch.from_numpy(owners[plan.devices]).to(device)
+        self.keys = torch.from_numpy(plan.keys).to(device)
 
     def step(self, step: int, active: int) -> Batch:
         """Return the batches of the first ``active`` devices."""
-        places, shares = self._places[step, :active], self._shares[step, :active]
+        places, shares = self.places[step, :active], self.shares[step, :active]
         images, labels = self._store.pixels(places)
-        owners = self._owners[:active, None].expand(places.shape)
-        return Batch(images, labels, shares, owners, self._keys[:active] + KEYS_A_STEP * step)
+        owners = self.owners[:active, None].expand(places.shape)
+        return Batch(images, labels, shares, owners, self.keys[:active] + KEYS_A_STEP * step)
 
 
-def _hits(logits: Tensor, batch: Batch) -> Tensor:
+def count_hits(logits: Tensor, batch: Batch) -> Tensor:
     """Return how many samples of each device were right."""
     right = (logits.argmax(-1) == batch.labels) & (batch.shares > 0)
     return right.sum(1).to(torch.float32)
