@@ -1,0 +1,100 @@
+"""The report of a reproduction: ``report.md``, and ``report.html`` that needs nothing beside it.
+
+It is made of the results in a folder and nothing else, so a folder that is half done gives a report that says what is
+missing, and results that came from another machine are reported as they are.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fedgs import __version__
+from fedgs.experiments.reproduction import PAPER
+from fedgs.files import write_text
+from fedgs.report.html import page
+from fedgs.report.markdown import bullets, listing, plural
+from fedgs.report.material import FIGURES, Material, gather
+from fedgs.report.sections import beyond, claims, selection, study, table2
+
+SECTIONS: dict[str, Callable[[Material], list[str]]] = {
+    "Table II": table2.write,
+    "What the paper's claims come to here": claims.write,
+    "The curves": table2.write_curves,
+    "The three starts of GBP-CS": selection.write_initialisers,
+    "The samplers": selection.write_samplers,
+    "Beyond the paper": beyond.write,
+    "Does selection earn its keep?": study.write,
+}
+MARKDOWN, HTML, STUDY = "report.md", "report.html", "selection-study.md"
+
+
+def write_report(folder: Path) -> tuple[list[Path], list[str]]:
+    """Write the report of a folder; return its files, and remarks that found no place in it."""
+    material = gather(folder)
+    sections = {title: section(material) for title, section in SECTIONS.items()}
+    blocks = [*_top(material, [title for title, found in sections.items() if not found])]
+    for found in sections.values():
+        blocks += found
+    blocks += _foot(material)
+    text = "\n\n".join(blocks) + "\n"
+    paths = [write_text(folder / MARKDOWN, text), write_text(folder / HTML, page(text, folder))]
+    if sections["Does selection earn its keep?"]:
+        alone = [f"# The selection study\n\n{_size(material)}", *sections["Does selection earn its keep?"]]
+        paths.append(write_text(folder / STUDY, "\n\n".join(alone) + "\n"))
+    return paths, material.unused()
+
+
+def _size(material: Material) -> str:
+    runs = list(material.trainings.values())
+    if material.quick:
+        return (
+            "**This is the quick reproduction: embedded glyphs in the place of FEMNIST, a compact network, 60 "
+            "devices in 4 "
+            "factories, a few rounds. It shows that every experiment runs from end to end. Its numbers say nothing "
+            "about "
+            "the paper's experiment, and are not compared with it.** With FEMNIST the same commands reproduce the "
+            "paper: "
+            "`fedgs reproduce all --femnist FILE`."
+        )
+    papers = [run for run in runs if run["federation"] == PAPER and "devices" in run]
+    shown = ""
+    if papers:
+        run = papers[0]
+        shown = f": {run['devices']} devices, {run['train_samples']:,} samples to train and {run['test_samples']:,} to test on"
+    return (
+        f"FEMNIST at the paper's size{shown}. The paper does not say which 350 writers it used; these need not be the "
+        "same."
+    )
+
+
+def _top(material: Material, missing: list[str]) -> list[str]:
+    everything = list(material.results.values())
+    machines = sorted({_machine(run) for run in everything})
+    versions = sorted({run["fedgs"] for run in everything})
+    precisions = sorted({run["settings"]["training"]["precision"] for run in material.trainings.values()})
+    seconds = sum(run["seconds"] for run in everything)
+    facts = [
+        f"{plural(len(everything), 'part')} in `parts/`, one JSON file each with settings, seed, version and "
+        f"hardware; {seconds / 60:.0f} minutes of computing in all.",
+        f"fedgs {listing(versions)}; {listing(machines)}"
+        + (f"; matrix products on a GPU in {listing(precisions)}." if precisions else "."),
+    ]  # fmt: skip
+    if missing:
+        facts.append(f"Not run yet: {listing(missing)}.")
+    head = ["# FedGS reproduced", _size(material), bullets(facts)]
+    remark = material.remark("report").strip()
+    return [*head, *([remark] if remark else [])]
+
+
+def _machine(run: dict[str, dict[str, object]]) -> str:
+    hardware = run["hardware"]
+    return f"{hardware['device']}, {hardware['cores']} cores, torch {hardware['torch']}"
+
+
+def _foot(material: Material) -> list[str]:
+    source = "--femnist FILE" if not material.quick else "--preset quick"
+    return [
+        "## How to make this again",
+        f"    fedgs reproduce all {source} --out {material.folder.name}\n"
+        f"    fedgs reproduce report --out {material.folder.name}      # from the parts that are there",
+        f"Pictures lie in `{FIGURES}/` as PNG and SVG. Written by fedgs {__version__}.",
+    ]
