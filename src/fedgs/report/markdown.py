@@ -4,11 +4,13 @@ from collections.abc import Sequence
 
 MINUS = "−"
 NOTHING = "–"
+THIN = "\u00a0"
+"""A space at which no line breaks."""
 
 
 def percent(value: float | None, digits: int = 1) -> str:
     """Write a share: 85.4 %."""
-    return NOTHING if value is None else f"{100 * value:.{digits}f} %"
+    return NOTHING if value is None else f"{100 * value:.{digits}f}{THIN}%"
 
 
 def points(value: float | None, digits: int = 1) -> str:

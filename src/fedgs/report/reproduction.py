@@ -58,8 +58,8 @@ def _size(material: Material) -> str:
     papers = [run for run in runs if run["federation"] == PAPER and "devices" in run]
     shown = ""
     if papers:
-        run = papers[0]
-        shown = f": {run['devices']} devices, {run['train_samples']:,} samples to train and {run['test_samples']:,} to test on"
+        devices, train, test = (papers[0][key] for key in ("devices", "train_samples", "test_samples"))
+        shown = f": {devices} devices, {train:,} samples to train and {test:,} to test on"
     return (
         f"FEMNIST at the paper's size{shown}. The paper does not say which 350 writers it used; these need not be the "
         "same."

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 OURS, PAPER = "#1f6f8b", "#d1495b"
 COLOURS = {
     "random": "#9aa0a6",
+    "random-by-data": "#c9793b",
     "monte-carlo": "#e3a857",
     "bayesian": "#b07aa1",
     "genetic": "#76b7b2",
@@ -68,6 +69,8 @@ def draw_divergence(axes: "Axes", comparison: Comparison) -> None:
             patch_artist=True,
             boxprops=box,
             medianprops={"color": INK},
+            whiskerprops={"color": INK},
+            capprops={"color": INK},
             flierprops={"marker": ".", "markersize": 3, "markeredgecolor": "#777777"},
             manage_ticks=False,
         )
@@ -89,7 +92,11 @@ def draw_divergence(axes: "Axes", comparison: Comparison) -> None:
 
 
 def _label(solver: str, instances: int, of: int) -> str:
-    name = solver.replace("monte-carlo", "monte-\ncarlo").replace("multistart", "multi-\nstart")
+    name = (
+        solver.replace("monte-carlo", "monte-\ncarlo")
+        .replace("-by-data", "-\nby-data")
+        .replace("multistart", "multi-\nstart")
+    )
     return name if instances == of else f"{name}\n({instances} of {of})"
 
 

@@ -29,7 +29,7 @@ def paint_rows(figure: "Figure", found: Mapping[str, Outcome], compare: bool) ->
                       label="paper" if "paper" not in axes.get_legend_handles_labels()[1] else None)  # fmt: skip
         axes.plot([min(row.final) * 100, max(row.final) * 100], [place, place], color=colour, linewidth=3, alpha=0.5)
         axes.plot(row.mean * 100, place, "o", color=colour, markersize=6)
-        axes.annotate(f"{row.mean:.1%}", (row.mean * 100, place), xytext=(0, 6), textcoords="offset points",
+        axes.annotate(f"{100 * row.mean:.1f}", (row.mean * 100, place), xytext=(0, 6), textcoords="offset points",
                       fontsize=7, ha="center")  # fmt: skip
     axes.plot([], [], "o", color=BLUE, label="here, FedGS and its variants")
     axes.plot([], [], "o", color=INK, label="here, the others")
@@ -49,7 +49,7 @@ def paint_curves(figure: "Figure", runs: Mapping[str, Result], key: str, compare
     """Paint accuracy or loss of the first seed, a panel a family, FedGS and FedAvg in each."""
     families = [f for f in FAMILIES if any(ROWS[row].family == f for row in runs)] or ["FedGS and FedAvg"]
     panels = _panels(figure, len(families))
-    bottom, top = _limits(runs, key)
+    bottom, top = _limits(runs, key, compare)
     for family, axes in zip(families, panels, strict=True):
         for row, colour in REFERENCE.items():
             if row in runs:
@@ -62,7 +62,7 @@ def paint_curves(figure: "Figure", runs: Mapping[str, Result], key: str, compare
             axes.axhline(target, color=FAINT, linewidth=0.8, linestyle="--", zorder=0)
         axes.set_ylim(bottom, top)
         axes.set_title("how devices are selected" if family == "selection" else f"FedGS and {family}")
-        axes.legend(loc="lower right" if key == "accuracy" else "upper right", fontsize=7)
+        axes.legend(loc="lower right" if key == "accuracy" else "lower left", fontsize=7)
     for axes in panels[-4:]:
         axes.set_xlabel("round")
     for axes in panels[::4]:
@@ -85,13 +85,14 @@ def _line(axes: "Axes", run: Result, key: str, row: str, colour: str, compare: b
     axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.3, label=ROWS[row].title.replace(" (baseline)", ""))
     theirs = papers_row(row) if compare else None
     if theirs is not None:
-        axes.plot(500, theirs[0] if key == "accuracy" else theirs[1], "D", color=colour, markerfacecolor="none", markersize=5,
-                  clip_on=False)  # fmt: skip
+        value = theirs[0] if key == "accuracy" else theirs[1]
+        axes.plot(500, value, "D", color=colour, markerfacecolor="none", markersize=5, clip_on=False)
 
 
-def _limits(runs: Mapping[str, Result], key: str) -> tuple[float, float]:
+def _limits(runs: Mapping[str, Result], key: str, compare: bool) -> tuple[float, float]:
     """Cut off the steep beginning, where all curves look alike."""
     ends = [value for run in runs.values() for value in run["curve"][key][-10:]]
     if key == "accuracy":
-        return max(0.0, min(ends) - 0.25), min(1.0, max(ends) + 0.03)
-    return 0.0, 1.6 * max(ends)
+        return max(0.0, min(ends) - 0.18), min(1.0, max(ends) + 0.03)
+    theirs = [row[1] for key in runs if compare and (row := papers_row(key))]
+    return 0.0, 1.15 * max(*ends, *theirs, 1.8 * min(ends))

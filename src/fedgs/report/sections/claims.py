@@ -6,7 +6,7 @@ from fedgs.experiments import paper
 from fedgs.experiments.claims import Derived, Numbers, derive
 from fedgs.experiments.samplers import Comparison
 from fedgs.experiments.table2 import PREFIX, ROWS, Outcome, outcomes, papers_row
-from fedgs.report.markdown import bullets, number, percent, plural, points, rounds, share, table, with_range
+from fedgs.report.markdown import THIN, bullets, number, percent, plural, points, rounds, share, table, with_range
 from fedgs.report.material import Material
 from fedgs.report.sections.table2 import listing_of_rounds
 
@@ -143,7 +143,8 @@ def _against(found: dict[str, Outcome], key: str, material: Material) -> str:
     each = f" (by seed: {', '.join(points(value, 2) for value in by_seed)})" if len(by_seed) > 1 else " (one seed)"
     text = f"{ROWS[key].title} against GBP-CS: {points(change, 2)} points of the last ten tests{each}"
     if row.divergence and base.divergence:
-        text += f", divergence {signed_share(fmean(row.divergence) / fmean(base.divergence) - 1)}"
+        ratio = fmean(row.divergence) / fmean(base.divergence) - 1
+        text += f", divergence {signed_share(ratio)}" if abs(ratio) >= 0.005 else ", the same divergence"
     noise = max(base.last_ten) - min(base.last_ten) if len(base.last_ten) > 1 else None
     if noise is not None:
         relation = "no more than" if abs(change) <= noise else "more than"
@@ -153,4 +154,4 @@ def _against(found: dict[str, Outcome], key: str, material: Material) -> str:
 
 def signed_share(value: float) -> str:
     """Write a change as a share: +12 %, −43 %."""
-    return f"{'+' if value > 0 else '−'}{abs(value):.0%}".replace("%", " %")
+    return f"{'+' if value > 0 else '−'}{abs(value):.0%}".replace("%", f"{THIN}%")

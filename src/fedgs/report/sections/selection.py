@@ -2,7 +2,7 @@
 
 from fedgs.experiments import paper
 from fedgs.experiments.samplers import Comparison, Row
-from fedgs.report.markdown import bullets, listing, number, share, table
+from fedgs.report.markdown import bullets, listing, number, percent, share, table
 from fedgs.report.material import Material
 from fedgs.report.selection_figures import draw_curves, draw_divergence, draw_initialisers, draw_time, readable_time
 
@@ -68,7 +68,7 @@ def write_samplers(material: Material) -> list[str]:
         lines.append([
             row.solver, str(row.instances), number(row.mean, 4), number(theirs["mean"]) if theirs else "",
             f"{row.min:.3f}–{row.max:.3f}", f"{theirs['min']:.3f}–{theirs['max']:.3f}" if theirs else "",
-            f"{row.gap:.1%}", readable_time(row.seconds), readable_time(theirs["seconds"]) if theirs else "",
+            percent(row.gap), readable_time(row.seconds), readable_time(theirs["seconds"]) if theirs else "",
         ])  # fmt: skip
     heads = ["sampler", "instances", "divergence", "paper", "least–most", "paper", "over optimum", "time", "paper"]
     blocks = [

@@ -43,7 +43,7 @@ def write(material: Material) -> list[str]:
         sentences += _sentences(found, length, target, material)
     sentences += [f"{ROWS[key].title} went astray: {why}" for key, row in found.items() for why in row.failed]
     remark = material.remark("table2").strip()
-    return [*blocks, bullets(sentences), *([remark] if remark else [])]
+    return [*blocks, bullets(sentences), *[text for text in (_choices(found), remark) if text]]
 
 
 def _line(key: str, row: Outcome | None, compare: bool) -> list[str]:
@@ -77,8 +77,7 @@ def _sentences(found: dict[str, Outcome], length: int, target: float, material: 
             continue
         parts = differences(row, theirs, length, target)
         if parts:
-            note = f" ({ROWS[key].note}.)" if ROWS[key].note else ""
-            sentences.append(f"**{ROWS[key].title}** {'; '.join(parts)}.{note}" + material.remark("table2", key))
+            sentences.append(f"**{ROWS[key].title}** {'; '.join(parts)}." + material.remark("table2", key))
         else:
             alike.append(ROWS[key].title + material.remark("table2", key))
     if alike:
@@ -92,6 +91,15 @@ def _sentences(found: dict[str, Outcome], length: int, target: float, material: 
     none = f"No row is more than {100 * FAR:g} points from the paper's."
     sentences.append(f"More than {100 * FAR:g} points from the paper: {listing(far)}." if far else none)
     return sentences
+
+
+def _choices(found: dict[str, Outcome]) -> str:
+    """Say what was chosen where the paper is silent, and what the rows are that it has not."""
+    rows_of: dict[str, list[str]] = {}
+    for key in found:
+        if ROWS[key].note:
+            rows_of.setdefault(ROWS[key].note, []).append(ROWS[key].title)
+    return " ".join(f"{listing(titles)}: {note}." for note, titles in rows_of.items())
 
 
 def differences(row: Outcome, theirs: tuple[float, float, int | None], length: int, target: float) -> list[str]:
