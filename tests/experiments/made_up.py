@@ -56,7 +56,8 @@ def run(part: Part, end: float, jain: float = 0.9, divergence: float = 0.04) -> 
 
 def astray(part: Part) -> Result:
     """Return the result of a run whose loss was no number."""
-    return shell(part) | {"failed": "round 1: the loss is no finite number", "curve": {}, "summary": None}
+    curve = {key: values[:1] for key, values in run(part, 0.5)["curve"].items()}
+    return shell(part) | {"failed": "round 1: the loss is no finite number", "curve": curve, "summary": None}
 
 
 def shell(part: Part) -> Result:
@@ -96,5 +97,3 @@ def write(folder: Path, results: Results) -> Path:
     for name, result in results.items():
         (folder / "parts" / f"{name}.json").write_text(as_text(result), encoding="utf-8")
     return folder
-
-

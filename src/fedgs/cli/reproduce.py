@@ -50,6 +50,7 @@ def reproduce(
         raise ConfigError("--preset quick uses the embedded glyphs; leave --femnist or --preset out")
     numbers = None if seeds is None else _numbers(seeds)
     folder = out or Path("results") / ("quick" if femnist is None else femnist.stem.replace("_", "-"))
+    found = what == "report"
     if what != "report":
         from fedgs.experiments.reproduction import Reproduction
         from fedgs.simulation.simulator import pick_device
@@ -63,7 +64,8 @@ def reproduce(
             + (f", {failed} of them went astray" if failed else "")
             + ("" if len(results) == total else "; the same command goes on with the others")
         )
-    if report:
+        found = bool(results)
+    if report and found:
         _report(folder)
 
 

@@ -62,8 +62,8 @@ def overrides_of(side: str, trial: Trial, factor: float = 1.0) -> list[str]:
     common = [rate, f"training.momentum={trial.momentum}"]
     if side == "fedavg":
         name = trial.rule or "fedavg"
-        own = [f"algorithm.options.client_lr={trial.rate * factor:g}"] if trial.rule else []
-        return [*common, f"algorithm.name={name}", *own]
+        own = "algorithm.options.client_lr" if trial.rule else "algorithm.learning_rate"
+        return [*common, f"algorithm.name={name}", f"{own}={trial.rate * factor:g}"]
     return [*common, *([f"server.rule={trial.rule}"] if trial.rule else [])]
 
 

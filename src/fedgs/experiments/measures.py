@@ -23,7 +23,7 @@ def last_quarter(result: Result) -> float:
     return float(np.mean([accuracy for number, accuracy in _points(result, "accuracy") if number > 0.75 * rounds]))
 
 
-def tests_in_last_quarter(result: Result) -> int:
+def late_tests(result: Result) -> int:
     """Return of how many tests that is the mean."""
     rounds = result["settings"]["training"]["rounds"]
     return sum(number > 0.75 * rounds for number in result["curve"]["round"])

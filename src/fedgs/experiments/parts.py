@@ -233,4 +233,10 @@ def as_text(result: Result) -> str:
 def hardware(device: torch.device) -> dict[str, Any]:
     """Return what the numbers were computed on."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-    return {"device": name, "cores": cpu_count(), "torch": torch.__version__, "python": platform.python_version()}
+    return {
+        "device": name,
+        "kind": device.type,
+        "cores": cpu_count(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }

@@ -19,7 +19,7 @@ from fedgs.experiments import selection_study
 
 SMALL = ("data.name=glyphs", "data.samples_per_device=80", "federation.devices=60", "federation.factories=4",
          "selection.pick=5", "training.model=compact", "training.batch_size=8", "training.iterations=20",
-         "algorithm.local_epochs=2")  # fmt: skip
+         "algorithm.learning_rate=0.05")  # fmt: skip
 PAPER = "paper"
 """The key of the paper's federation."""
 LABELS = "labels"

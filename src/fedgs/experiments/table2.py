@@ -57,8 +57,8 @@ ROWS: dict[str, Row] = {
         "CGAU",
         "CGAU",
         _flat("cgau"),
-        "begins with 50 rounds of FedAvg on the same devices, not counted here; the paper does not say how its "
-        "network was pre-trained",
+        "begins with a network trained by FedAvg on the same devices, whose rounds (50; at the small size 4) are not "
+        "counted; the paper does not say how its own was pre-trained",
     ),
     "fedmmd": Row("FedMMD", "FedMMD", _flat("fedmmd")),
     "fedfusion+conv": Row("FedFusion+Conv", "FedFusion", _flat("fedfusion+conv")),

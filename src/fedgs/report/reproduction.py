@@ -30,17 +30,25 @@ MARKDOWN, HTML, STUDY = "report.md", "report.html", "selection-study.md"
 def write_report(folder: Path) -> tuple[list[Path], list[str]]:
     """Write the report of a folder; return its files, and remarks that found no place in it."""
     material = gather(folder)
-    sections = {title: section(material) for title, section in SECTIONS.items()}
-    blocks = [*_top(material, [title for title, found in sections.items() if not found])]
-    for found in sections.values():
-        blocks += found
-    blocks += _foot(material)
-    text = "\n\n".join(blocks) + "\n"
+    text, alone = compose(material)
     paths = [write_text(folder / MARKDOWN, text), write_text(folder / HTML, page(text, folder))]
-    if sections["Does selection earn its keep?"]:
-        alone = [f"# The selection study\n\n{_size(material)}", *sections["Does selection earn its keep?"]]
-        paths.append(write_text(folder / STUDY, "\n\n".join(alone) + "\n"))
+    if alone:
+        paths.append(write_text(folder / STUDY, alone))
     return paths, material.unused()
+
+
+def compose(material: Material) -> tuple[str, str]:
+    """Return the report, and its section on the selection study alone (empty: there is none), as Markdown."""
+    sections = {title: section(material) for title, section in SECTIONS.items()}
+    missing = [title for title, found in sections.items() if not found]
+    blocks = [*_top(material, missing), *(block for found in sections.values() for block in found), *_foot(material)]
+    study_alone = sections["Does selection earn its keep?"]
+    alone = ["# The selection study", _size(material), *study_alone] if study_alone else []
+    return _text(blocks), _text(alone)
+
+
+def _text(blocks: list[str]) -> str:
+    return "\n\n".join(block for block in blocks if block) + "\n" if blocks else ""
 
 
 def _size(material: Material) -> str:
@@ -70,7 +78,8 @@ def _top(material: Material, missing: list[str]) -> list[str]:
     everything = list(material.results.values())
     machines = sorted({_machine(run) for run in everything})
     versions = sorted({run["fedgs"] for run in everything})
-    precisions = sorted({run["settings"]["training"]["precision"] for run in material.trainings.values()})
+    on_gpu = [run for run in material.trainings.values() if run["hardware"].get("kind", "cuda") == "cuda"]
+    precisions = sorted({run["settings"]["training"]["precision"] for run in on_gpu})
     seconds = sum(run["seconds"] for run in everything)
     facts = [
         f"{plural(len(everything), 'part')} in `parts/`, one JSON file each with settings, seed, version and "

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from statistics import fmean
 
-from fedgs.experiments.measures import round_of, tests_in_last_quarter
+from fedgs.experiments.measures import late_tests, round_of
 from fedgs.experiments.selection_study import DEALS, POLICIES, PREFIX, Cell, Study, read_study, title_of
 from fedgs.experiments.study_bar import BETTER_BY, WITHIN, Verdict, holds, verdicts
 from fedgs.report.markdown import bullets, listing, number, percent, plural, points, rounds, share, table, with_range
@@ -34,7 +34,7 @@ def write(material: Material) -> list[str]:
         f"{listing([str(seed) for seed in seeds])}. Long rounds (T in the name) are "
         f"fewer, the iterations as many. Tests are made every {every} rounds. The number that counts is the mean "
         "accuracy of the tests in the last quarter of "
-        f"the rounds (the last {tests_in_last_quarter(first)}), the mean over seeds with the least and the most.",
+        f"the rounds (the last {late_tests(first)}), the mean over seeds with the least and the most.",
         "### Conclusions",
         bullets(conclude(study, decided)),
         *_missing(study, seeds, astray, material.quick),

@@ -2,7 +2,7 @@
 
 from fedgs.experiments.parts import Results
 from fedgs.experiments.table2 import PREFIX, ROWS, Outcome, outcomes, papers_row
-from fedgs.report.markdown import bullets, listing, number, percent, points, rounds, share, table, with_range
+from fedgs.report.markdown import bullets, listing, number, percent, plural, points, rounds, share, table, with_range
 from fedgs.report.material import Material
 from fedgs.report.table2_figures import FAMILIES, paint_curves, paint_rows
 
@@ -31,8 +31,8 @@ def write(material: Material) -> list[str]:
         "over seeds "
         "with the least and the most where there are several; *last ten* is the mean of the last ten tests. Tests are "
         f"made every {every} rounds: *rounds to {share(target)}* is the first tested round that is there, so up to "
-        f"{every - 1} "
-        "rounds later than a test after every round would say; × is never. Rows in italics are not in the paper.",
+        f"{plural(every - 1, 'round')} later than a test after every round would say; × is never. Rows in italics "
+        "are not in the paper.",
         table(heads, lines),
         material.figure("table2", "Accuracy of every row, the paper's beside it", (7.6, 0.3 * len(found) + 1.3),
                         lambda figure: paint_rows(figure, found, compare)),
