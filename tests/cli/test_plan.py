@@ -9,7 +9,6 @@ from tests.conftest import Here
 
 from fedgs.cli import quantities
 from fedgs.errors import ConfigError
-from fedgs.models import build_model
 from fedgs.network import Park, fedgs_round, load_profile
 from fedgs.simulation.step_time import selection_seconds, step_seconds
 
@@ -99,7 +98,7 @@ def test_times_are_measured(here: Here) -> None:
     _, out, _ = here("plan", "--model", "compact", "--measure", "--step-time", "1s", "--select-time", "2s", "--json")
     park = json.loads(out)["park"]
     assert (park["step_seconds"], park["select_seconds"]) == (1, 2)
-    assert step_seconds(build_model("compact"), batch_size=2, repeats=1) > 0
+    assert step_seconds("compact", batch_size=2, repeats=1) > 0
     assert selection_seconds(6, 2, repeats=1) > 0
 
 

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from fedgs.config import Settings
 
 LONGEST_NAME = 18
 
@@ -13,7 +16,7 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
     out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("runs/comparison.png"),
 ) -> None:
-    """Lay runs over each other: one table, one picture."""
+    """Lay runs over each other: accuracy and loss, simulated time and bytes, one picture."""
     compare_folders(runs, out)
 
 
@@ -23,10 +26,11 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from fedgs.cli.compare_clock import print_clocks
     from fedgs.errors import OutputError
     from fedgs.files import make_folder
     from fedgs.report.run_figures import draw_comparison
-    from fedgs.simulation.runs import read_settings
+    from fedgs.simulation.runs import read_clock, read_settings
 
     settings = [read_settings(folder) for folder in folders]
     metrics = [read_lines(folder) for folder in folders]
@@ -59,10 +63,15 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
             f"{reached} ({target:.0%})" if target_of_all is None else reached,
             f"{sum(divergences) / len(divergences):.4f}" if divergences else "–",
         )
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    clocks = [read_clock(folder) for folder in folders]
+    print_clocks(console, names, settings, clocks, [_reached(*run) for run in zip(settings, metrics, strict=True)])
     make_folder(picture.parent)
     try:
-        draw_comparison(picture, dict(zip(names, metrics, strict=True)), target_of_all)
+        draw_comparison(
+            picture, dict(zip(names, metrics, strict=True)), target_of_all, dict(zip(names, clocks, strict=True))
+        )
     except OutputError as error:
         raise OutputError(f"{error}; choose another with --out") from None
     except ValueError as error:
@@ -90,6 +99,11 @@ def _is_round(line: Any) -> bool:
     needed = [line["accuracy"], line.get("loss")] if "accuracy" in line else []
     maybe = [line[key] for key in ("divergence", "train_loss") if line.get(key) is not None]
     return all(isinstance(value, int | float) for value in (*needed, *maybe))
+
+
+def _reached(settings: "Settings", lines: Sequence[dict[str, Any]]) -> int | None:
+    """Return the first tested round at the target."""
+    return next((line["round"] for line in lines if line.get("accuracy", 0.0) >= settings.eval.target), None)
 
 
 def _tail(name: str) -> str:

@@ -193,13 +193,12 @@ def _times(
     found["select"] = seconds("--select-time", select) if select else 0.0
     sources = {"step": "given" if step else "not counted", "select": "given" if select else "not counted"}
     if measure:
-        from fedgs.models import build_model
         from fedgs.simulation.step_time import selection_seconds, step_seconds
 
         if size is not None and step is None:
             raise ConfigError("--measure needs a model by name to time a step of; give --model or --step-time")
         if step is None:
-            found["step"], sources["step"] = step_seconds(build_model(model)), "measured here"
+            found["step"], sources["step"] = step_seconds(model), "measured here"
         available = devices // factories if factories > 0 else 0
         if select is None and 0 < pick <= available:
             found["select"] = selection_seconds(available, pick)

@@ -28,6 +28,7 @@ from fedgs.simulation.grouped import GroupedRounds
 from fedgs.simulation.images import ImageStore
 from fedgs.simulation.method import Method
 from fedgs.simulation.run_ahead import RunAhead
+from fedgs.simulation.run_clock import RunClock
 from fedgs.simulation.state import RunState
 from fedgs.simulation.world import World
 
@@ -66,6 +67,7 @@ class Simulator:
         make = FlatRounds if settings.algorithm.flat else GroupedRounds
         self.method: Method = make(settings, federation, store, self.world)
         self.layout = self.method.layout
+        self._clock = RunClock(settings, federation, self.method)
         self._evaluator = Evaluator(federation, store, self.world, settings.training.precision)
 
     def __enter__(self) -> "Simulator":
@@ -89,13 +91,14 @@ class Simulator:
         line = {"round": 0, **self._tested_line(state)}
         ended = time.perf_counter()
         self.timing = Timing(total=ended - began, training=trained - began, evaluation=ended - trained)
-        return replace(state, metrics=(line,))
+        return replace(state, metrics=(line,), clock=(self._clock.first_line(),))
 
     def rounds(self, state: RunState) -> Iterator[RunState]:
         """Yield the state after each round, up to the last one of the settings."""
         plan = self.method.plan()
         plan.load_state(state.plan)
         state = self._onto_device(state)
+        self._clock.go_on(state.clock)
         with RunAhead(plan, self.settings.training.rounds, self._ahead) as plans:
             waited = 0.0
             began = time.perf_counter()
@@ -135,7 +138,7 @@ class Simulator:
                     f"round {plan.round}: the test loss is not a finite number ({words}, learning rate "
                     f"{outcome.rate:g}); the weights have grown beyond measure, lower the rates"
                 )
-        return replace(new, metrics=(*state.metrics, line))
+        return replace(new, metrics=(*state.metrics, line), clock=(*state.clock, self._clock.line(state.clock, plan)))
 
     def evaluate(self, state: RunState) -> Evaluation:
         """Test the model of a state: the averaged one where there is one."""

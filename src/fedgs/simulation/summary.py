@@ -19,6 +19,7 @@ from fedgs.config import Settings
 from fedgs.data import Federation
 from fedgs.files import write_text
 from fedgs.simulation.evaluate import Evaluation
+from fedgs.simulation.run_clock import clock_summary, traffic
 from fedgs.simulation.state import RunState
 
 LAST = 10
@@ -27,7 +28,7 @@ LAST = 10
 def summarise(
     settings: Settings, federation: Federation, state: RunState, timings: Sequence[dict[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Return the summary of a run; everything but ``machine`` follows from the seed."""
+    """Return the summary of a run; everything but ``machine`` and measured times of ``clock`` follows from the seed."""
     tested = [line for line in state.metrics if "accuracy" in line]
     best = max(tested, key=lambda line: line["accuracy"])
     target = settings.eval.target
@@ -63,6 +64,8 @@ def summarise(
             "never_selected": int((use["selected"] == 0).sum()),
         },
         "events": events,
+        "clock": clock_summary(settings, state.clock, reached),
+        "traffic": traffic(state.clock, state.round),
         "machine": _machine(timings),
     }
 
