@@ -11,7 +11,7 @@ import click
 import typer
 
 from fedgs import __version__
-from fedgs.cli import bench_selection, compare, data, plan, run, select
+from fedgs.cli import bench_selection, compare, data, plan, reproduce, run, select
 from fedgs.errors import FedgsError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("compare")(compare.compare)
 app.command("plan")(plan.plan)
 app.command("select")(select.select)
 app.command("bench-selection")(bench_selection.bench_selection)
+app.command("reproduce")(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 
 

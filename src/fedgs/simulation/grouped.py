@@ -134,6 +134,8 @@ class GroupedRounds:
         line: dict[str, Any] = {
             "train_loss": mean(losses[there]),
             "divergence": mean(plan.divergence[~np.isnan(plan.divergence)]),
+            "divergence_of_round": mean(plan.window_divergence[~np.isnan(plan.window_divergence)]),
+            "missing_classes": mean(plan.missing_classes[~np.isnan(plan.missing_classes)]),
             "learning_rate": float(rates[-1]),
             "devices_selected": len(np.unique(seen)),
             "selections": {"least": min(plan.state["selected"]), "most": max(plan.state["selected"])},
