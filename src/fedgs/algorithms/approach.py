@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from fedgs.algorithms.fedavg import FedAvg
+from fedgs.algorithms.fednova import FedNova
 from fedgs.algorithms.options import check_positive
 from fedgs.algorithms.rule import ServerRule
 from fedgs.algorithms.state import State
@@ -76,7 +77,9 @@ class Approach:
     train_acc: ClassVar[Literal["final", "running"] | None] = None
     """Which training accuracy devices report: of the finished model, over the last epoch, or none."""
     pretrain_rounds: ClassVar[int] = 0
-    """Rounds of FedAvg before the first one."""
+    """Rounds of FedAvg on the plain network before the first one."""
+    pretrain_model: ClassVar[str | None] = None
+    """A plain network to start from instead: a model.safetensors, or the folder of a run."""
 
     def __post_init__(self) -> None:
         if self.client_lr is not None:
@@ -106,7 +109,8 @@ class Approach:
     def traffic(self, weights: Weights) -> tuple[int, int]:
         """Return the bytes a participant receives and sends in a round: the model, and each number it reports."""
         model = sum(weight.nbytes for weight in weights.values())
-        return model, model + NUMBER_BYTES * int(self.train_acc is not None)
+        numbers = int(self.train_acc is not None) + int(isinstance(self.rule, FedNova))  # an accuracy, and steps
+        return model, model + NUMBER_BYTES * numbers
 
     def tests(self) -> Mapping[str, "Approach"]:
         """Return other ways of testing that are logged beside the one that counts, by name."""

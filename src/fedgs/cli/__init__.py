@@ -11,7 +11,7 @@ import click
 import typer
 
 from fedgs import __version__
-from fedgs.cli import bench_selection, compare, data, plan, reproduce, run, select
+from fedgs.cli import approaches, bench_selection, compare, data, plan, reproduce, run, select
 from fedgs.errors import FedgsError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("compare")(compare.compare)
+app.command("approaches")(approaches.approaches)
 app.command("plan")(plan.plan)
 app.command("select")(select.select)
 app.command("bench-selection")(bench_selection.bench_selection)

@@ -26,6 +26,7 @@ def print_clocks(
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    from fedgs.cli.compare import tail
     from fedgs.report.units import readable_bytes, readable_duration
     from fedgs.simulation.run_clock import elapsed, traffic
 
@@ -45,7 +46,8 @@ def print_clocks(
         last = clock[-1]["round"]
         whole, to_target = elapsed(clock, last), elapsed(clock, target_round)
         assert whole is not None
-        cells = [readable_duration(whole / last) if last else "–", readable_duration(whole)]
+        before = clock[0]["elapsed"]  # of the pre-training
+        cells = [readable_duration((whole - before) / last) if last else "–", readable_duration(whole)]
         cells.append("×" if to_target is None else readable_duration(to_target))
         totals = [traffic(clock, last), traffic(clock, target_round)]
         for link in LINKS:
@@ -79,8 +81,3 @@ def _notes(names: "Sequence[str]", settings: "Sequence[Settings]", clocks: "Sequ
                 if value == "measured"]  # fmt: skip
     rest = f"; measured: {' and '.join(measured)}" if measured else ""
     return [*notes, f"clock: {clock.profile}, a local step takes {step}{rest}"]
-
-
-def tail(name: str, longest: int) -> str:
-    """Return the end of a long name, where the names of runs beside each other differ."""
-    return name if len(name) <= longest else "…" + name[1 - longest :]

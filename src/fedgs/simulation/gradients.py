@@ -12,7 +12,9 @@ The rows take (classes × weights) float32: 1.6 GB for the paper's CNN. The batc
 takes next. β is estimated between the weights and those one step of gradient descent further, on the same samples.
 """
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,10 +25,10 @@ from torch.nn.functional import cross_entropy
 
 from fedgs.config import Settings
 from fedgs.data import Federation
-from fedgs.models import build_model
+from fedgs.models import build_network
 from fedgs.network.divergence import GradientDivergence, divergence_of_gradients, smoothness_estimate
 from fedgs.rng import stream
-from fedgs.simulation.images import ImageStore
+from fedgs.simulation.images import ImageStore, one_thread_each
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.round_plan import RoundPlan
 
@@ -56,29 +58,37 @@ class Measured:
 
 
 class Gradients:
-    """Gradients of a model's mean cross-entropy, flat."""
+    """Gradients of a network's mean cross-entropy, flat; threads may take them side by side."""
 
     def __init__(self, settings: Settings, federation: Federation, device: torch.device) -> None:
-        training = settings.training
         self.federation = federation
         self._store = ImageStore(federation, device)
-        self._model = build_model(training.model, len(federation.classes), federation.images.shape[1:], settings.seed)
-        self._model.to(device)
-        self.layout = Layout.of(self._model)
-        self._flat = torch.zeros(self.layout.size, device=device)
-        self.layout.bind(self._model, self._flat)
+        model = settings.training.model
+        self._network = build_network(model, len(federation.classes), self._store.shape, "float32")
+        self.layout = Layout.of_weights(self._network.first_weights(settings.seed))
 
     def at(self, weights: Tensor, samples: NDArray[np.int64]) -> Tensor:
         """Return the gradient (weights,) of the mean loss over samples."""
-        self._flat.copy_(weights)
-        parameters = list(self._model.parameters())
-        total = torch.zeros_like(self._flat, dtype=torch.float64)
+        own = {name: weight[None].requires_grad_() for name, weight in self.layout.views(weights.detach()).items()}
+        total = torch.zeros_like(weights, dtype=torch.float64)
         for first in range(0, len(samples), BATCH):
-            images, labels = self._store.batch(samples[first : first + BATCH])
-            loss = cross_entropy(self._model(images), labels, reduction="sum")
-            found = torch.autograd.grad(loss, parameters)
-            total += self.layout.flatten(dict(zip(self.layout.names, found, strict=True)), torch.empty_like(self._flat))
+            places = torch.from_numpy(self._store.places(samples[first : first + BATCH])).to(weights.device)
+            images, labels = self._store.pixels(places)
+            logits = self._network(own, images[None], torch.zeros_like(labels)[None])[0]
+            found = torch.autograd.grad(cross_entropy(logits, labels, reduction="sum"), list(own.values()))
+            named = {name: gradient[0] for name, gradient in zip(own, found, strict=True)}
+            total += self.layout.flatten(named, torch.empty_like(weights))
         return (total / len(samples)).float()
+
+    def of_each(self, weights: Tensor, sets: Sequence[NDArray[np.int64]]) -> Iterator[Tensor]:
+        """Yield the gradient of each set of samples; on processors a thread a core takes them."""
+        if self._store.device.type == "cuda":
+            yield from (self.at(weights, samples) for samples in sets)
+            return
+        cores = os.cpu_count() or 1
+        with one_thread_each(), ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            for first in range(0, len(sets), cores):  # no more gradients in memory than there are cores
+                yield from pool.map(lambda samples: self.at(weights, samples), sets[first : first + cores])
 
 
 def measure(
@@ -94,33 +104,39 @@ def measure(
     federation = gradients.federation
     labels, target = federation.labels, federation.p_real()
     by_class = _samples_by_class(federation, seed, per_class)
-    rows = torch.stack([gradients.at(weights, samples) for samples in by_class.values()])
-    kinds = list(by_class)
+    kinds, samples = list(by_class), list(by_class.values())
+    rows = torch.empty(len(kinds), len(weights), device=weights.device)
+    for row, gradient in zip(rows, gradients.of_each(weights, samples), strict=True):
+        row.copy_(gradient)
 
     def mixed(shares: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the gradient of all data with these shares of the classes."""
-        share = torch.from_numpy(shares[kinds]).to(rows)
-        mixture: NDArray[np.float64] = (share @ rows).double().cpu().numpy()
+        mixture: NDArray[np.float64] = (torch.from_numpy(shares[kinds]).to(rows) @ rows).double().cpu().numpy()
         return mixture
 
     central = mixed(target)
-    actual, bounds = [], []
-    for iteration in iterations:
-        for factory in np.flatnonzero(plan.totals[iteration]).tolist():
-            union = plan.union(iteration, factory)
-            shares = np.bincount(labels[union], minlength=len(target)) / len(union)
-            own = gradients.at(weights, union).double().cpu().numpy()
-            found = divergence_of_gradients(own[None], mixed(shares)[None], central)
-            actual.append(found.actual)
-            bounds.append(found.bounds)
+    nodes = [
+        plan.union(iteration, factory)
+        for iteration in iterations
+        for factory in np.flatnonzero(plan.totals[iteration]).tolist()
+    ]
+    found = []
+    for union, gradient in zip(nodes, gradients.of_each(weights, nodes), strict=True):
+        shares = np.bincount(labels[union], minlength=len(target)) / len(union)
+        own = gradient.double().cpu().numpy()
+        found.append(divergence_of_gradients(own[None], mixed(shares)[None], central))
     further = weights - learning_rate * torch.from_numpy(central).to(weights)
-    there = sum(target[kind] * gradients.at(further, by_class[kind]).double().cpu().numpy() for kind in kinds)
+    there = np.zeros(len(weights))
+    for kind, gradient in zip(kinds, gradients.of_each(further, samples), strict=True):
+        there += target[kind] * gradient.double().cpu().numpy()
     return Measured(
-        GradientDivergence(np.concatenate(actual), np.concatenate(bounds)),
+        GradientDivergence(
+            np.concatenate([one.actual for one in found]), np.concatenate([one.bounds for one in found])
+        ),
         smoothness_estimate(central, there, weights.double().cpu().numpy(), further.double().cpu().numpy()),
         float(np.linalg.norm(central)),
-        len(bounds),
-        sum(len(samples) for samples in by_class.values()),
+        len(nodes),
+        sum(map(len, samples)),
     )
 
 

@@ -7,7 +7,8 @@
 The time model is :mod:`fedgs.network.clock`; how many bytes travel and how long a step takes is the method's business.
 Nothing goes back into the training. Bytes follow from the seed; seconds do so where the settings give the times of a
 step and of a selection, and differ from run to run where these are measured. A measured step is measured once, before
-the first round, and stays in the first line: a resumed run, on another machine too, goes on with the same clock.
+the first round, and stays in the first line: a resumed run, on another machine too, goes on with the same clock. The
+first line also holds what a pre-training took and sent, a run of its own before this one.
 """
 
 from collections.abc import Sequence
@@ -35,14 +36,22 @@ class RunClock:
         self._clock: VirtualClock | None = None
         self._settings.links()  # a profile that cannot be read is found before anything is trained
 
-    def first_line(self) -> dict[str, Any]:
-        """Return the line before the first round; here a step is measured, if it is to be."""
+    def first_line(self, before: Lines = ()) -> dict[str, Any]:
+        """Return the line before the first round; here a step is measured, if it is to be.
+
+        ``before`` are the lines of the pre-training: what it took and sent is told here, and counts.
+        """
         given = self._settings.step_seconds
-        return {
+        line: dict[str, Any] = {
             "round": 0,
             "elapsed": 0.0,
             "step_seconds": self._method.measure_step() if given == "measured" else float(given),
         }
+        if before:
+            line["elapsed"] = before[-1]["elapsed"]
+            line |= {part: _sum(before, part) for part in PARTS}
+            line["bytes"] = traffic(before, before[-1]["round"])
+        return line
 
     def go_on(self, lines: Lines) -> None:
         """Take up the clock of these lines."""
@@ -65,7 +74,6 @@ class RunClock:
 
 def clock_summary(settings: Settings, lines: Lines, target_round: int | None) -> dict[str, Any]:
     """Return what a run would take in all, and until the target was reached."""
-    rounds = lines[1:]
     measured = [name for name in ("step_seconds", "selection_seconds") if getattr(settings.clock, name) == "measured"]
     if settings.algorithm.flat and "selection_seconds" in measured:
         measured.remove("selection_seconds")  # nobody selects
@@ -73,10 +81,14 @@ def clock_summary(settings: Settings, lines: Lines, target_round: int | None) ->
         "profile": settings.clock.profile,
         "seconds": elapsed(lines, lines[-1]["round"]),
         "seconds_to_target": elapsed(lines, target_round),
-        **{part: sum(line[part] for line in rounds) for part in PARTS},
+        **{part: _sum(lines, part) for part in PARTS},
         "step_seconds": lines[0]["step_seconds"],
         "measured": measured,
     }
+
+
+def _sum(lines: Lines, part: str) -> float:
+    return float(sum(line.get(part, 0.0) for line in lines))
 
 
 def elapsed(lines: Lines, round_number: int | None) -> float | None:

@@ -26,3 +26,8 @@ class RunState:
     """One line a round, from round 0 on: what metrics.jsonl holds."""
     clock: tuple[dict[str, Any], ...] = ()
     """One line a round, from round 0 on: what clock.jsonl holds. It decides nothing."""
+
+    @property
+    def tested(self) -> Tensor:
+        """The model that counts: the averaged one where there is one."""
+        return self.weights if self.average is None else self.average

@@ -8,6 +8,7 @@ from fedgs.simulation.layout import Layout
 
 
 def test_the_papers_network_has_its_number_of_weights() -> None:
+    """T-NET-1."""
     model = build_model("paper")
     sizes = {name: weight.numel() for name, weight in model.named_parameters()}
     assert sum(sizes.values()) == 6_603_710
