@@ -79,7 +79,7 @@ def _draw_divergence(path: Path, name: str, metrics: Lines, flat: bool) -> Path:
         )
         axes.legend(frameon=False, fontsize=8, loc="lower right")
     axes.set(xlabel="round", ylabel="divergence  ‖P − P_real‖₂")
-    axes.set_ylim(0, 1.15 * max(values, default=1.0))
+    axes.set_ylim(0, 1.15 * max(values, default=0.0) or 1.0)  # when all devices take part there is none at all
     who = "the participants of a round" if flat else "super nodes"
     return _finish(figure, (axes,), f"{name}: how far {who} are from the whole", path)
 
