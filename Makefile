@@ -37,6 +37,7 @@ unit: setup
 
 bench: setup  ## print the measured claims as ratios (add FEMNIST=path.npz for real data)
 	$(BIN)/python benchmarks/selection.py $(if $(FEMNIST),--femnist $(FEMNIST))
+	$(BIN)/python benchmarks/planning.py $(if $(FEMNIST),--femnist $(FEMNIST))
 	$(BIN)/python benchmarks/simulator.py $(if $(FEMNIST),--femnist $(FEMNIST))
 
 clean:  ## remove .venv, caches and runs

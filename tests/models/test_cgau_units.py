@@ -15,10 +15,8 @@ def scalar_unit() -> tuple[CgauNetwork, dict[str, Tensor]]:
     """One unit on one feature, for two devices, its value passed on to the only class as it is."""
     network = CgauNetwork(num_classes=1, base=BASE, devices=2, units=1)
     weights = {
-        "cgau1.field.weight": torch.tensor([[[0.5]]]), "cgau1.field.bias": torch.zeros(1, 1),
-        "cgau1.field.condition": torch.tensor([[[0.1], [-0.2]]]),
-        "cgau1.gate.weight": torch.tensor([[[1.0]]]), "cgau1.gate.bias": torch.zeros(1, 1),
-        "cgau1.gate.condition": torch.tensor([[[0.0], [0.3]]]),
+        "cgau1.weight": torch.tensor([[[0.5], [1.0]]]), "cgau1.bias": torch.zeros(1, 2),
+        "cgau1.condition": torch.tensor([[[0.1, 0.0], [-0.2, 0.3]]]),
         "output.weight": torch.ones(1, 1, 1), "output.bias": torch.zeros(1, 1),
         "output.condition": torch.zeros(1, 2, 1),
     }  # fmt: skip
@@ -43,15 +41,15 @@ def test_t_cgau_1_the_output_has_a_column_too() -> None:
 @pytest.mark.parametrize(("aggregation", "expected"), [("average", [0.15, -0.5]), ("owner", [0.3, -0.6])])
 def test_t_cgau_2_columns_are_averaged_or_their_owners(aggregation: str, expected: list[float]) -> None:
     """T-CGAU-2: device 0 (n = 10) moves its column from 0.1 to 0.3, device 1 (n = 30) from −0.2 to −0.6."""
-    name = "cgau1.field.condition"
-    before = {name: torch.tensor([[0.1], [-0.2]]), "cgau1.field.bias": torch.tensor([0.0])}
+    name = "cgau1.condition"
+    before = {name: torch.tensor([[0.1], [-0.2]]), "cgau1.bias": torch.tensor([0.0])}
     uploads = [
-        Upload({name: torch.tensor([[0.3], [-0.2]]), "cgau1.field.bias": torch.tensor([1.0])}, 10, {"device": 0}),
-        Upload({name: torch.tensor([[0.1], [-0.6]]), "cgau1.field.bias": torch.tensor([2.0])}, 30, {"device": 1}),
+        Upload({name: torch.tensor([[0.3], [-0.2]]), "cgau1.bias": torch.tensor([1.0])}, 10, {"device": 0}),
+        Upload({name: torch.tensor([[0.1], [-0.6]]), "cgau1.bias": torch.tensor([2.0])}, 30, {"device": 1}),
     ]
     new, _ = make_approach("cgau", cond_aggregation=aggregation).update({}, before, uploads)
     assert new[name].flatten().tolist() == pytest.approx(expected)
-    assert new["cgau1.field.bias"].tolist() == pytest.approx([1.75])  # all else is averaged
+    assert new["cgau1.bias"].tolist() == pytest.approx([1.75])  # all else is averaged
     # The column of a device that did not take part stays.
     alone, _ = make_approach("cgau", cond_aggregation="owner").update({}, before, uploads[:1])
     assert alone[name].flatten().tolist() == pytest.approx([0.3, -0.2])
@@ -65,7 +63,7 @@ def test_t_cgau_3_only_the_own_column_has_a_gradient(layers: int) -> None:
     images = torch.randint(0, 256, (1, 4, 8, 8, 1), dtype=torch.uint8)
     loss = network(weights, images, torch.full((1, 4), 3)).square().sum()
     columns = [name for name in weights if name.endswith("condition")]
-    assert len(columns) == 2 * layers + 1
+    assert len(columns) == layers + 1
     for gradient in torch.autograd.grad(loss, [weights[name] for name in columns]):
         moved = gradient[0].abs().sum(1) > 0
         assert moved.tolist() == [False, False, False, True, False]
