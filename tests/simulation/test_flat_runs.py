@@ -179,7 +179,9 @@ def test_approaches_one_after_the_other_have_folders_of_their_own(tmp_path: Path
     assert [row[:3] for row in rows[2:4]] == [
         ["park", "fedgs", "gbp-cs"], ["park-fedfusion+conv", "fedfusion+conv", "3"],
     ]  # fmt: skip
-    assert "others: of all data of a round's devices" in out
+    assert "diverg.: of all samples of a round; with fedgs: of those of a factory" in out
+    pooled = json.loads((tmp_path / "runs/park/summary.json").read_text())["divergence_of_round"]
+    assert rows[2][-1] == f"{pooled:.4f}"
     code, out, _ = here("compare", "runs/park")
     assert "solver" in out
     assert "approach" not in out

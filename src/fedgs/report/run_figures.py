@@ -99,8 +99,13 @@ def _draw_rates(path: Path, name: str, rates: NDArray[np.float64], factory_of: N
     return _finish(figure, (axes,), f"{name}: how often each device was selected", path)
 
 
-def draw_comparison(path: Path, runs: Mapping[str, Lines], target: float | None = None, note: str = "") -> Path:
-    """Draw accuracy, loss and divergence of several runs in one picture; ``note`` explains the divergence."""
+def draw_comparison(
+    path: Path, runs: Mapping[str, Lines], target: float | None = None, measure: str = "divergence", note: str = ""
+) -> Path:
+    """Draw accuracy, loss and divergence of several runs in one picture.
+
+    ``measure`` is the number of a round that is drawn as divergence, ``note`` what is to be said of it.
+    """
     figure, (accuracy, loss, divergence) = _figure(3)
     for number, (name, metrics) in enumerate(runs.items()):
         style: dict[str, Any] = {
@@ -112,9 +117,9 @@ def draw_comparison(path: Path, runs: Mapping[str, Lines], target: float | None 
         rounds = [line["round"] for line in tested]
         accuracy.plot(rounds, [line["accuracy"] for line in tested], label=name, **style)
         loss.plot(rounds, [line["loss"] for line in tested], **style)
-        trained = [line for line in metrics if line.get("divergence") is not None]
+        trained = [line for line in metrics if line.get(measure) is not None]
         divergence.plot(
-            [line["round"] for line in trained], [line["divergence"] for line in trained], **(style | {"linewidth": 1})
+            [line["round"] for line in trained], [line[measure] for line in trained], **(style | {"linewidth": 1})
         )
     if target is not None:
         accuracy.axhline(target, color="#777777", linewidth=0.8, linestyle="--")
