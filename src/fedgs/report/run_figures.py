@@ -80,7 +80,7 @@ def _draw_divergence(path: Path, name: str, metrics: Lines, flat: bool) -> Path:
         )
         axes.legend(frameon=False, fontsize=8, loc="lower right")
     axes.set(xlabel="round", ylabel="divergence  ‖P − P_real‖₂")
-    axes.set_ylim(0, 1.15 * max(values, default=1.0))
+    axes.set_ylim(0, 1.15 * max(values, default=0.0) or 1.0)  # when all devices take part there is none at all
     who = "the participants of a round" if flat else "super nodes"
     return _finish(figure, (axes,), f"{name}: how far {who} are from the whole", path)
 
@@ -104,12 +104,14 @@ def draw_comparison(
     path: Path,
     runs: Mapping[str, Lines],
     target: float | None = None,
+    measure: str = "divergence",
     note: str = "",
     clocks: Mapping[str, Lines | None] | None = None,
 ) -> Path:
     """Draw accuracy, loss and divergence of several runs in one picture, accuracy over simulated time too.
 
-    ``note`` explains the divergence; ``clocks`` are the lines of the runs' clocks, where they have one.
+    ``measure`` is the number of a round that is drawn as divergence, ``note`` what is to be said of it; ``clocks`` are
+    the lines of the runs' clocks, where they have one.
     """
     times = {name: simulated(runs[name], clock) for name, clock in (clocks or {}).items() if clock}
     unit, scale = time_unit(max((seconds[-1] for seconds, _ in times.values() if seconds), default=0.0))
@@ -125,9 +127,9 @@ def draw_comparison(
         rounds = [line["round"] for line in tested]
         accuracy.plot(rounds, [line["accuracy"] for line in tested], label=name, **style)
         loss.plot(rounds, [line["loss"] for line in tested], **style)
-        trained = [line for line in metrics if line.get("divergence") is not None]
+        trained = [line for line in metrics if line.get(measure) is not None]
         divergence.plot(
-            [line["round"] for line in trained], [line["divergence"] for line in trained], **(style | {"linewidth": 1})
+            [line["round"] for line in trained], [line[measure] for line in trained], **(style | {"linewidth": 1})
         )
         if name in times:
             seconds, accuracies = times[name]
