@@ -1,8 +1,10 @@
-"""How long one local step and one selection take on this machine: T_comp and T_select of the time model."""
+"""How long one local step and one selection take on this machine: T_comp and T_select of the time model.
+
+Each is tried several times, and the fastest counts.
+"""
 
 import time
 from collections.abc import Callable, Sequence
-from statistics import median
 
 import numpy as np
 import torch
@@ -26,7 +28,7 @@ def step_seconds(
     devices: int = 1,
     repeats: int = 11,
 ) -> float:
-    """Return the median time of one SGD step of one device, on one core of this machine.
+    """Return the time of one SGD step of one device, on one core of this machine.
 
     FedGS takes the step of FedAvg, which ``Approach()`` is; other approaches do more (FedMMD looks through a second
     network, CGAU has a larger classifier with columns for all ``devices``) and are measured as they are.
@@ -57,22 +59,22 @@ def step_seconds(
     with one_thread_each():
         for _ in range(3):  # memory and kernels are found in the first steps
             step()
-        return _median_seconds(step, repeats)
+        return _fastest(step, repeats)
 
 
 def selection_seconds(candidates: int, pick: int, solver: str = "gbp-cs", repeats: int = 11) -> float:
-    """Return the median time of one selection among mini-batches of 32 samples drawn from 62 classes."""
+    """Return the time of one selection among mini-batches of 32 samples drawn from 62 classes."""
     draws = stream(0, "selection-time")
     counts = draws.multinomial(32, draws.dirichlet(np.full(CLASSES, 0.3), size=candidates))
     problem = SelectionProblem(counts, np.full(CLASSES, 1 / CLASSES), pick)
     warm_up(solver, problem)
-    return _median_seconds(lambda: solve(problem, solver), repeats)
+    return _fastest(lambda: solve(problem, solver), repeats)
 
 
-def _median_seconds(action: Callable[[], object], repeats: int) -> float:
+def _fastest(action: Callable[[], object], repeats: int) -> float:
     times = []
     for _ in range(repeats):
         began = time.perf_counter()
         action()
         times.append(time.perf_counter() - began)
-    return median(times)
+    return min(times)  # whatever else this machine does only makes it slower
