@@ -21,7 +21,7 @@ def test_the_compact_network_is_small() -> None:
     assert Layout.of(build_model("compact")).size < 60_000
 
 
-@pytest.mark.parametrize("name", ["paper", "compact"])
+@pytest.mark.parametrize("name", ["paper", "compact", "linear"])
 @pytest.mark.parametrize("shape", [(28, 28), (9, 14), (12, 12, 3)])
 def test_networks_take_any_size_of_image(name: str, shape: tuple[int, ...]) -> None:
     model = build_model(name, 7, shape)

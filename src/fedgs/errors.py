@@ -60,3 +60,15 @@ class CheckpointError(FedgsError, ValueError):
 
 class WorkerError(FedgsError, RuntimeError):
     """A process of a distributed run has been lost."""
+
+
+class WireError(FedgsError, ValueError):
+    """A message of the network is not what the protocol allows; its sender loses its turn."""
+
+
+class IdentityError(FedgsError, ValueError):
+    """A certificate or key is missing, broken, expired, or belongs to somebody else."""
+
+
+class NetworkError(FedgsError, OSError):
+    """An address cannot be listened on, or nobody answers there."""

@@ -15,7 +15,7 @@ from fedgs.simulation.images import ImageStore
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.memory import memory_errors_in_words
 from fedgs.simulation.runs import create_run, execute
-from fedgs.simulation.schedule import learning_rates
+from fedgs.schedule import learning_rates
 from fedgs.simulation.simulator import Simulator, pick_device
 from fedgs.simulation.state import RunState
 from fedgs.simulation.synchronise import Synchroniser

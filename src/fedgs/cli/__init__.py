@@ -11,7 +11,7 @@ import click
 import typer
 
 from fedgs import __version__
-from fedgs.cli import bench_selection, compare, data, run, select
+from fedgs.cli import bench_selection, compare, data, device, pki, run, select, station, top
 from fedgs.errors import FedgsError
 
 app = typer.Typer(
@@ -28,6 +28,10 @@ app.command("compare")(compare.compare)
 app.command("select")(select.select)
 app.command("bench-selection")(bench_selection.bench_selection)
 app.add_typer(data.app, name="data")
+app.command("device")(device.device)
+app.command("station")(station.station)
+app.command("top")(top.top)
+app.add_typer(pki.app, name="pki")
 
 
 def _print_version(wanted: bool) -> None:

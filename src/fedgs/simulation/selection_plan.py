@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs import rng
 from fedgs.config import Settings, StreamSettings
 from fedgs.data import DeviceStreams, Drift, Federation
 from fedgs.errors import DataError
 from fedgs.selection import SelectionProblem, solve_batch
+from fedgs.selection.presample import draw_beforehand, solver_seed
 from fedgs.selection.problem import MOST_DIVERGENCE
 from fedgs.simulation.dynamics import Dynamics
 from fedgs.simulation.round_plan import RoundPlan
@@ -101,24 +101,21 @@ class SelectionPlan:
         problems: list[SelectionProblem] = []
         seeds: list[int] = []
         asked: list[int] = []
-        first_seed = rng.key(seed, "select", iteration)
+        first_seed = solver_seed(seed, iteration)
         for factory, there in enumerate(self._there()):
-            order = rng.stream(seed, "presample", iteration, factory).permutation(there)
-            take = min(pick, len(order))
+            beforehand, others = draw_beforehand(there, pick, presample, seed, iteration, factory)
+            drawn.append(beforehand)
+            candidates.append(others)
+            take = min(pick, len(there))
             if take < pick:
                 self.dynamics.events["idle" if take == 0 else "short"] += 1
-            if take == len(order):  # all there are
-                drawn.append(order)
-                candidates.append(order[:0])
+            if not len(others):  # all there are
                 continue
-            beforehand = min(presample, take)
-            drawn.append(order[:beforehand])
-            candidates.append(order[beforehand:])
             asked.append(factory)
-            bonus = self.settings.selection.fairness * self.queue[candidates[-1]]
-            base = counts[drawn[-1]].sum(axis=0)
+            bonus = self.settings.selection.fairness * self.queue[others]
+            base = counts[beforehand].sum(axis=0)
             problems.append(
-                SelectionProblem.trusted(counts[candidates[-1]], self.target, take - beforehand, base, bonus)
+                SelectionProblem.trusted(counts[others], self.target, take - len(beforehand), base, bonus)
             )
             seeds.append(first_seed + factory)
         answers = solve_batch(problems, self.settings.selection.solver, seeds, **self._solver_options)

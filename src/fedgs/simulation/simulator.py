@@ -23,13 +23,13 @@ from fedgs.config import Settings
 from fedgs.data import Federation
 from fedgs.errors import AlgorithmError, ConfigError, DeviceError, TrainingError
 from fedgs.models import build_model
+from fedgs.schedule import learning_rates
 from fedgs.simulation.engine import Engine, RoundResult, Tick, make_engine
 from fedgs.simulation.evaluate import Evaluation, Evaluator
 from fedgs.simulation.images import ImageStore
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.run_ahead import RunAhead
-from fedgs.simulation.schedule import learning_rates
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.state import RunState
 from fedgs.simulation.synchronise import Synchroniser

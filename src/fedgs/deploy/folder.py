@@ -1,0 +1,32 @@
+"""The state folder of a process: its user's alone, and one process's at a time."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedgs.errors import OutputError
+from fedgs.files import make_folder
+
+LOCK = ".lock"
+
+
+@contextmanager
+def claim(folder: Path, kind: str) -> Iterator[None]:
+    """Hold a state folder; a second process is refused. The system lets go of it when the process ends, however."""
+    make_folder(folder)
+    try:
+        folder.chmod(0o700)
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be used as a state folder ({error.strerror})") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise OutputError(f"{folder}: another {kind} is running with this state folder; choose another --state") from None
+    try:
+        yield
+    finally:
+        os.close(handle)
