@@ -2,11 +2,16 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedgs.config import Section
 from fedgs.deploy.tls import KEEPALIVE
 from fedgs.errors import ConfigError
+
+
+class Section(BaseModel):
+    """As in :mod:`fedgs.config`, which a device does not import: it would bring the compiler of the selection."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class StationSettings(Section):
