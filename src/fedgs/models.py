@@ -2,8 +2,8 @@
 
 ``paper`` (FedGS, section VII-A): Conv 5×5 to 32, max-pool, Conv 5×5 to 64, max-pool, Dense 2048, Dense F. With 28×28
 images and 62 classes 6,603,710 weights. ``compact`` has strides in place of pooling and fewer than
-60,000 weights, so that an iteration takes milliseconds on a laptop. ``linear`` is softmax regression on the pixels, whose
-step a device can make with numpy alone (:mod:`fedgs.deploy.trainers`).
+60,000 weights, so that an iteration takes milliseconds on a laptop. ``linear`` is softmax regression on the pixels,
+whose step a device can make with numpy alone (:mod:`fedgs.deploy.trainers`).
 
 Weights are Xavier uniform, U(−a, a) with a = √(6 / (fan_in + fan_out)), biases zero. They are drawn from a named
 stream by numpy, hence the same on every machine and device. Networks take images of shape (batch, channels, height,

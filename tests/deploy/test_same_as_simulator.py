@@ -60,4 +60,3 @@ def test_a_park_ends_with_the_simulators_selections_and_weights(tmp_path: Path, 
     lines = [json.loads(line) for line in (tmp_path / "top-state" / "metrics.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines] == [0, 1, 2, 3]
     assert [line["stations"] for line in lines[1:]] == [2, 2, 2]
-

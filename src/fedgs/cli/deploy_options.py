@@ -20,17 +20,19 @@ Keepalive = Annotated[float | None, typer.Option(help="Seconds between two signs
 
 def needs_deploy() -> None:
     """Say what to install where the libraries of a real park are missing."""
+    from importlib.util import find_spec
+
     from fedgs.errors import MissingDependencyError
 
-    try:
-        import cryptography
-        import google.protobuf
-        import grpc
-        import prometheus_client  # noqa: F401
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"a real park needs {error.name}, which is not installed; run: pip install 'fedgs[deploy]'"
-        ) from None
+    for library in ("grpc", "google.protobuf", "cryptography", "prometheus_client"):
+        try:
+            there = find_spec(library) is not None
+        except ModuleNotFoundError:  # not even the package above it
+            there = False
+        if not there:
+            raise MissingDependencyError(
+                f"a real park needs {library}, which is not installed; run: pip install 'fedgs[deploy]'"
+            )
 
 
 def check_level(level: str) -> str:

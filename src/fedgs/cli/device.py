@@ -10,9 +10,7 @@ from fedgs.cli.deploy_options import Certificates, Insecure, Keepalive, LogJson,
 def device(
     station: Annotated[str, typer.Option(help="HOST:PORT of the station to dial.")],
     name: Annotated[str, typer.Option("--id", help="Name of this device.")],
-    source: Annotated[
-        str, typer.Option(help="npz:FILE, folder:DIR, glyphs:CAMERA or your own package.module:name.")
-    ],
+    source: Annotated[str, typer.Option(help="npz:FILE, folder:DIR, glyphs:CAMERA or your own package.module:name.")],
     certificates: Certificates = None,
     insecure: Insecure = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the order in which npz and glyphs sources give samples.")] = 0,

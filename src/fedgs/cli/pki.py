@@ -84,9 +84,7 @@ def top(
     _issue(folder, "top", name, [], days, out, renew)
 
 
-def _issue(
-    folder: Path, role: str, name: str, hosts: list[str], days: float, out: Path | None, renew: bool
-) -> None:
+def _issue(folder: Path, role: str, name: str, hosts: list[str], days: float, out: Path | None, renew: bool) -> None:
     from fedgs.deploy.pki import issue
 
     bundle = issue(folder, role, name, hosts, days, out=out, renew=renew)

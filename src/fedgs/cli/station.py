@@ -14,7 +14,9 @@ def station(
     control: Annotated[
         str | None, typer.Option(help="HOST:PORT where fedgs top dials in (default: only the Unix socket in --state).")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of this station (default: that of the --state folder).")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of this station (default: that of the --state folder).")
+    ] = None,
     certificates: Certificates = None,
     insecure: Insecure = False,
     deadline: Annotated[float | None, typer.Option(help="Seconds a selected device has for its step (30).")] = None,
@@ -61,7 +63,5 @@ def station(
     name = check_name("station", state.resolve().name if name is None else name)
     bundle = bundle_of("station", name, certificates, insecure)
     run_station(
-        StationProcess(
-            name, listen, state, settings, bundle, control, metrics, check_level(log_level), log_json
-        )
+        StationProcess(name, listen, state, settings, bundle, control, metrics, check_level(log_level), log_json)
     )

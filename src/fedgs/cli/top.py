@@ -10,7 +10,8 @@ from fedgs.cli.deploy_options import Certificates, Insecure, Keepalive, LogJson,
 
 def top(
     stations: Annotated[
-        list[str], typer.Option("--stations", help="Control address HOST:PORT of a station; repeatable, or with commas.")
+        list[str],
+        typer.Option("--stations", help="Control address HOST:PORT of a station; repeatable, or with commas."),
     ],
     state: Annotated[Path, typer.Option(help="Folder of this run: checkpoint, metrics, model. Resumes what it finds.")],
     config: Annotated[Path | None, typer.Argument(help="A TOML file of settings, as for fedgs run.")] = None,
@@ -18,7 +19,9 @@ def top(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key.path=value, for example training.rounds=20; repeatable.")
     ] = None,
-    held_out: Annotated[str | None, typer.Option(help="Data set to test the global model on: a name or a file.")] = None,
+    held_out: Annotated[
+        str | None, typer.Option(help="Data set to test the global model on: a name or a file.")
+    ] = None,
     target: Annotated[
         str, typer.Option(help="P_real: estimate (from what devices announce), uniform, or a JSON list of shares.")
     ] = "estimate",

@@ -28,7 +28,16 @@ from fedgs.deploy.sources import Batch, Source
 from fedgs.deploy.tls import PLAIN_ID, Bundle, client_credentials, client_options
 from fedgs.deploy.trainers import Trainer, make_trainer
 from fedgs.deploy.wire import (
-    ATTACH, LARGEST_MESSAGE, Assembly, Bye, Part, Ready, Step, Task, decode_down, encode_hello, encode_ready,
+    ATTACH,
+    LARGEST_MESSAGE,
+    Assembly,
+    Bye,
+    Ready,
+    Step,
+    Task,
+    decode_down,
+    encode_hello,
+    encode_ready,
     encode_update,
 )  # fmt: skip
 from fedgs.errors import DataError, FedgsError, WireError
@@ -82,7 +91,9 @@ class Agent:
             attempt = 0 if self.steps > steps or stayed > 2 * self.settings.longest_wait else attempt + 1
             wait = self._wait(attempt)
             if reason != said or attempt == 0:
-                log.warning("not connected", extra={"station": self.station, "reason": reason, "again_in": round(wait, 2)})
+                log.warning(
+                    "not connected", extra={"station": self.station, "reason": reason, "again_in": round(wait, 2)}
+                )
                 said = reason
             await asyncio.sleep(wait)
 

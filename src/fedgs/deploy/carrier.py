@@ -56,7 +56,8 @@ def checked_result(result: RoundResult, order: RoundOrder, station: str) -> Roun
     """Return a result that answers the order; another one is refused."""
     if (result.run, result.round) != (order.run, order.round):
         raise WireError(
-            f"station {station}: answers round {result.round} of {result.run!r}, asked was {order.round} of {order.run!r}"
+            f"station {station}: answers round {result.round} of {result.run!r}, asked was round {order.round} of "
+            f"{order.run!r}"
         )
     difference = order.shapes.difference(result.shapes)
     if difference:

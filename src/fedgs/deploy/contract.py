@@ -1,7 +1,7 @@
 """``RunRound``, the contract between top server and station, whoever carries it.
 
-A :class:`RoundOrder` asks a station for one round: T internal synchronisations, as many as it has learning rates, from the
-given weights. The :class:`RoundResult` brings the station's weights back. An order without rates is a roll call: nobody
+A :class:`RoundOrder` asks a station for one round: T internal synchronisations, as many as it has learning rates, from
+the given weights. The :class:`RoundResult` brings the station's weights back. An order without rates is a roll call: nobody
 trains, but the devices are told the task, announce their batches, and the result says what they announced.
 
 The same order always gets the same result: a station remembers its last one (:mod:`fedgs.deploy.control`), so asking
@@ -18,7 +18,18 @@ from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Flat, Shapes, to_bytes
 from fedgs.deploy.wire import (
-    MOST_CLASSES, VERSION, Task, check_task, encode_params, finite, finite_all, parse, task_message, text, whole_params,
+    MOST_CLASSES,
+    VERSION,
+    Task,
+    check_task,
+    encode_params,
+    finite,
+    finite_all,
+    parse,
+    serialise,
+    task_message,
+    text,
+    whole_params,
 )  # fmt: skip
 from fedgs.errors import WireError
 from fedgs.selection.problem import TARGET_TOLERANCE
@@ -74,7 +85,7 @@ class RoundResult:
 def encode_order(order: RoundOrder) -> bytes:
     """Return an order as bytes."""
     wanted = order.wanted
-    return pb.RoundIn(
+    message = pb.RoundIn(
         version=VERSION,
         run=order.run,
         round=order.round,
@@ -89,7 +100,8 @@ def encode_order(order: RoundOrder) -> bytes:
         first_iteration=order.first_iteration,
         learning_rates=order.rates.tolist(),
         weights=encode_params(order.shapes, to_bytes(order.weights, "float32"), "float32"),
-    ).SerializeToString(deterministic=True)
+    )
+    return serialise(message)
 
 
 def decode_order(data: bytes) -> RoundOrder:
@@ -122,7 +134,7 @@ def decode_order(data: bytes) -> RoundOrder:
 
 def encode_result(result: RoundResult) -> bytes:
     """Return a result as bytes."""
-    return pb.RoundOut(
+    message = pb.RoundOut(
         version=VERSION,
         run=result.run,
         round=result.round,
@@ -134,7 +146,8 @@ def encode_result(result: RoundResult) -> bytes:
         devices=result.devices,
         announced=result.announced.tolist(),
         events=result.events,
-    ).SerializeToString(deterministic=True)
+    )
+    return serialise(message)
 
 
 def decode_result(data: bytes) -> RoundResult:

@@ -17,10 +17,12 @@ import grpc
 
 from fedgs.deploy.contract import RoundOrder, decode_order, encode_result
 from fedgs.deploy.logs import log
+from fedgs.deploy.membership import Member, Roster
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.rounds import RoundTrainer
 from fedgs.deploy.station import Station
 from fedgs.deploy.tls import peer_identity
+from fedgs.deploy.wire import serialise
 from fedgs.errors import FedgsError, IdentityError, WireError
 from fedgs.files import write_bytes
 
@@ -114,24 +116,14 @@ class Control:
         devices = [
             pb.DeviceStatus(
                 name=member.name,
-                state=(
-                    "offline"
-                    if member.link is None
-                    else "aside"
-                    if roster.is_aside(member)
-                    else "training"
-                    if member.asked is not None
-                    else "ready"
-                    if member.ready is not None
-                    else "waiting"
-                ),
+                state=_state(member, roster),
                 turns=member.turns,
                 failures=member.all_failures,
                 last_failure=member.last_failure[:200],
             )
             for member in sorted(roster.members.values(), key=lambda member: member.name)
         ]
-        return pb.StationStatus(
+        status = pb.StationStatus(
             name=self.name,
             run=progress.run,
             round=progress.round,
@@ -141,7 +133,8 @@ class Control:
             loss=progress.loss,
             iterations_per_second=progress.pace,
             devices=devices,
-        ).SerializeToString()
+        )
+        return serialise(status)
 
     async def _check_caller(self, context: Any) -> None:
         if str(context.peer()).startswith("unix:"):
@@ -151,3 +144,13 @@ class Control:
         except IdentityError as error:
             self.station.refuse(str(error))
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+
+
+def _state(member: Member, roster: Roster) -> str:
+    if member.link is None:
+        return "offline"
+    if roster.is_aside(member):
+        return "aside"
+    if member.asked is not None:
+        return "training"
+    return "waiting" if member.ready is None else "ready"

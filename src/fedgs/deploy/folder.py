@@ -25,7 +25,9 @@ def claim(folder: Path, kind: str) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(handle)
-        raise OutputError(f"{folder}: another {kind} is running with this state folder; choose another --state") from None
+        raise OutputError(
+            f"{folder}: another {kind} is running with this state folder; choose another --state"
+        ) from None
     try:
         yield
     finally:

@@ -3,7 +3,7 @@
     12:03:07 INFO  device joined  device=camera-7 online=5
 
 What gRPC itself writes about refused handshakes (a wrong authority, an expired certificate, a plain-text client) goes
-to the process's stderr, past Python. ``RefusedHandshakes`` reads that, so that every reason is logged, once, and counted.
+to the process's stderr, past Python. ``RefusedHandshakes`` reads that: every reason is logged, once, and counted.
 """
 
 import json

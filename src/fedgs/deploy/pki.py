@@ -49,9 +49,9 @@ def create_authority(folder: Path, park: str = "park", days: float = CA_DAYS) ->
                 f"{folder / name}: exists already, and every certificate of the park hangs on it; choose another folder"
             )
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, park)])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, park)])
     certificate = (
-        _begin(name, name, key.public_key(), days)
+        _begin(subject, subject, key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
@@ -110,9 +110,7 @@ def issue(
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(uses), critical=True)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False
-        )
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
         .sign(authority.key, hashes.SHA256())
     )
     make_folder(bundle)

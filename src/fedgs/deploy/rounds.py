@@ -116,9 +116,7 @@ class RoundTrainer:
         if len(wanted.target):
             return wanted
         estimate, _ = self.station.roster.distribution()
-        return Wanted(
-            wanted.pick, wanted.presample, wanted.solver, wanted.start, estimate, wanted.seed, wanted.factory
-        )
+        return Wanted(wanted.pick, wanted.presample, wanted.solver, wanted.start, estimate, wanted.seed, wanted.factory)
 
     async def _iterate(
         self, order: RoundOrder, wanted: Wanted, members: list[Member], row: int, rate: float, weights: Flat

@@ -5,7 +5,7 @@
     glyphs:CAMERA           an OCR camera of the embedded data set that never stops
     package.module:name     your own: called without arguments, it gives a Source
 
-Options follow after commas: ``npz:data.npz,seed=3``, ``folder:/srv/camera,size=28x28,used=delete``, ``glyphs:7,seed=1``.
+Options follow after commas: ``npz:data.npz,seed=3``, ``folder:/srv/in,size=28x28,used=delete``, ``glyphs:7,seed=1``.
 """
 
 import importlib
@@ -109,8 +109,8 @@ class NpzReplay:
 class FolderWatcher:
     """A folder with a folder a class; every image that turns up is a sample, once, the oldest first.
 
-    ``used``: ``keep`` leaves used images where they are (a restart sees them again), ``delete`` removes them. Classes are
-    numbered in the order of their names; an image that cannot be read is left out and named in the log.
+    ``used``: ``keep`` leaves used images where they are (a restart sees them again), ``delete`` removes them. Classes
+    are numbered in the order of their names; an image that cannot be read is left out and named in the log.
     """
 
     PATIENCE = 0.5

@@ -23,7 +23,17 @@ from fedgs.deploy.settings import StationSettings
 from fedgs.deploy.tensors import Flat, Shapes, norm
 from fedgs.deploy.tls import peer_identity
 from fedgs.deploy.wire import (
-    VERSION, Assembly, Hello, Part, Ready, StepMessages, Task, Update, decode_up, encode_bye, encode_task,
+    VERSION,
+    Assembly,
+    Hello,
+    Part,
+    Ready,
+    StepMessages,
+    Task,
+    Update,
+    decode_up,
+    encode_bye,
+    encode_task,
 )  # fmt: skip
 from fedgs.errors import IdentityError, WireError
 

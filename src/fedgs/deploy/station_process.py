@@ -106,7 +106,9 @@ def _warm_up() -> None:
 
 def _handlers(service: str, **methods: tuple[Any, bool]) -> grpc.GenericRpcHandler:
     made = {
-        name: grpc.stream_stream_rpc_method_handler(function) if streams else grpc.unary_unary_rpc_method_handler(function)
+        name: grpc.stream_stream_rpc_method_handler(function)
+        if streams
+        else grpc.unary_unary_rpc_method_handler(function)
         for name, (function, streams) in methods.items()
     }
     return grpc.method_handlers_generic_handler(service, made)
@@ -122,7 +124,9 @@ def _listen(server: Any, address: str, bundle: Bundle | None, option: str) -> st
     except RuntimeError:
         port = 0
     if not port:
-        raise NetworkError(f"{option} {address}: cannot be listened on; is it in use, or not an address of this machine?")
+        raise NetworkError(
+            f"{option} {address}: cannot be listened on; is it in use, or not an address of this machine?"
+        )
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

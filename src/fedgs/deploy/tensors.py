@@ -100,7 +100,7 @@ def to_bytes(flat: Flat, wire: str) -> memoryview:
     else:
         with np.errstate(over="ignore"):  # infinity is found by whoever receives it
             coded = flat.astype("<f2")
-    return memoryview(coded).cast("B")
+    return coded.data.cast("B")
 
 
 def from_bytes(data: bytes | bytearray | memoryview, wire: str) -> Flat:

@@ -105,9 +105,7 @@ class Top:
     def _orders(self, state: TopState, number: int) -> list[RoundOrder]:
         shapes = Shapes.of(state.weights)
         flat = shapes.flatten({name: value.numpy() for name, value in state.weights.items()})
-        return [
-            self.recipe.order(number, factory, shapes, flat, state.target) for factory in range(len(self.carriers))
-        ]
+        return [self.recipe.order(number, factory, shapes, flat, state.target) for factory in range(len(self.carriers))]
 
     async def _collect(self, orders: Sequence[RoundOrder]) -> dict[int, RoundResult]:
         """Return the answers by factory: enough of them, and those that came soon after."""
@@ -177,7 +175,9 @@ class Top:
         self.metrics.divergence.set(line["divergence"])
         self.metrics.duration.observe(seconds)
         shown = {key: round(line[key], 4) for key in ("accuracy", "train_loss", "divergence") if key in line}
-        log.info("round", extra={"round": line["round"], **shown, "stations": line["stations"], "seconds": line["seconds"]})
+        log.info(
+            "round", extra={"round": line["round"], **shown, "stations": line["stations"], "seconds": line["seconds"]}
+        )
 
 
 def make_rule(settings: ServerSettings) -> ServerRule:

@@ -1,8 +1,8 @@
 """What the top server keeps: one checkpoint file, replaced after each round in one step, and a line a round.
 
-    state/checkpoint.safetensors   weights, memory of the server rule, round, run, target; never half written
-    state/metrics.jsonl            a line a round, cut back to the checkpoint when the server starts again
-    state/model.safetensors        the global model after the last round
+state/checkpoint.safetensors   weights, memory of the server rule, round, run, target; never half written
+state/metrics.jsonl            a line a round, cut back to the checkpoint when the server starts again
+state/model.safetensors        the global model after the last round
 """
 
 import json
@@ -43,7 +43,9 @@ class TopState:
 
 def settings_digest(settings: Settings, classes: int, image_shape: tuple[int, ...], stations: int) -> str:
     """Return what a checkpoint is known by: only the same run takes it up again. More rounds are the same run."""
-    values = settings.model_dump(exclude={"training": {"rounds"}, "eval": True, "checkpoint": True, "tensorboard": True})
+    values = settings.model_dump(
+        exclude={"training": {"rounds"}, "eval": True, "checkpoint": True, "tensorboard": True}
+    )
     text = json.dumps([values, classes, list(image_shape), stations], sort_keys=True)
     return blake2b(text.encode(), digest_size=16).hexdigest()
 

@@ -73,7 +73,8 @@ class TorchTrainer:
         if task.model not in MODELS:
             raise ConfigError(f"the station trains a model {task.model!r}, which this version of fedgs does not know")
         torch.set_num_threads(1)  # a mini-batch is too small to share out among cores
-        self._model = build_model(task.model, task.classes, task.image_shape).to(memory_format=torch.channels_last)
+        self._model = build_model(task.model, task.classes, task.image_shape)
+        self._model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._parameters = list(self._model.parameters())
         self.shapes = Shapes.of(dict(self._model.named_parameters()))
 

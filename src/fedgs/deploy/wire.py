@@ -32,7 +32,7 @@ RUN_ROUND = "/fedgs.v1.StationControl/RunRound"
 STATUS = "/fedgs.v1.StationControl/Status"
 
 _DTYPES = {"float32": pb.FLOAT32, "bfloat16": pb.BFLOAT16, "float16": pb.FLOAT16}
-_WIRES = {number: name for name, number in _DTYPES.items()}
+_WIRES: dict[int, str] = {int(number): name for name, number in _DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -154,14 +154,20 @@ class Assembly:
 # --- encoding
 
 
+def serialise(message: Any) -> bytes:
+    """Return a message as bytes; the same message always gives the same ones."""
+    data: bytes = message.SerializeToString(deterministic=True)
+    return data
+
+
 def encode_hello(software: str) -> bytes:
     """The first message of a device."""
-    return pb.Up(hello=pb.Hello(version=VERSION, software=software)).SerializeToString()
+    return serialise(pb.Up(hello=pb.Hello(version=VERSION, software=software)))
 
 
 def encode_ready(ready: Ready) -> bytes:
     """The announcement of a mini-batch."""
-    return pb.Up(ready=_ready(ready)).SerializeToString()
+    return serialise(pb.Up(ready=_ready(ready)))
 
 
 def encode_update(
@@ -178,19 +184,19 @@ def encode_update(
         change=encode_params(shapes, coded, wire, PART),
         next=None if following is None else _ready(following),
     )
-    yield pb.Up(update=first).SerializeToString()
+    yield serialise(pb.Up(update=first))
     for begin in range(PART, len(coded), PART):
-        yield pb.Up(part=pb.Part(data=bytes(coded[begin : begin + PART]))).SerializeToString()
+        yield serialise(pb.Up(part=pb.Part(data=bytes(coded[begin : begin + PART]))))
 
 
 def encode_task(task: Task) -> bytes:
     """What a device is told when it comes, and when the task changes."""
-    return pb.Down(task=task_message(task)).SerializeToString()
+    return serialise(pb.Down(task=task_message(task)))
 
 
 def encode_bye(reason: str) -> bytes:
     """The last message of a station."""
-    return pb.Down(bye=pb.Bye(reason=reason)).SerializeToString()
+    return serialise(pb.Down(bye=pb.Bye(reason=reason)))
 
 
 class StepMessages:
@@ -201,14 +207,14 @@ class StepMessages:
         self._rate = learning_rate
         self._params = encode_params(shapes, coded, wire, PART)
         self._parts = [
-            pb.Down(part=pb.Part(data=bytes(coded[begin : begin + PART]))).SerializeToString()
+            serialise(pb.Down(part=pb.Part(data=bytes(coded[begin : begin + PART]))))
             for begin in range(PART, len(coded), PART)
         ]
 
     def for_device(self, step: int, batch_id: int) -> Sequence[bytes]:
         """Return what is sent to one device."""
         head = pb.Step(step=step, batch_id=batch_id, learning_rate=self._rate, weights=self._params)
-        return [pb.Down(step=head).SerializeToString(), *self._parts]
+        return [serialise(pb.Down(step=head)), *self._parts]
 
 
 def encode_params(shapes: Shapes, coded: memoryview, wire: str, most: int | None = None) -> pb.Params:

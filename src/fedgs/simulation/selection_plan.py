@@ -114,9 +114,7 @@ class SelectionPlan:
             asked.append(factory)
             bonus = self.settings.selection.fairness * self.queue[others]
             base = counts[beforehand].sum(axis=0)
-            problems.append(
-                SelectionProblem.trusted(counts[others], self.target, take - len(beforehand), base, bonus)
-            )
+            problems.append(SelectionProblem.trusted(counts[others], self.target, take - len(beforehand), base, bonus))
             seeds.append(first_seed + factory)
         answers = solve_batch(problems, self.settings.selection.solver, seeds, **self._solver_options)
         divergence = np.full(factories, np.nan)
