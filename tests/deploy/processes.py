@@ -27,6 +27,7 @@ from fedgs.errors import NetworkError
 CLASSES, SHAPE, BATCH = 4, (8, 8), 5
 TASK = Task("test", "linear", CLASSES, SHAPE, BATCH)
 SHAPES = Shapes((("dense.weight", (CLASSES, 64)), ("dense.bias", (CLASSES,))))
+RUN_ROUND_TIMEOUT = 60
 UNIFORM = np.full(CLASSES, 1 / CLASSES)
 
 

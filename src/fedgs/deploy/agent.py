@@ -119,6 +119,11 @@ class Agent:
             return f"the station sent {error}"
         except FedgsError as error:
             return str(error)
+        except (asyncio.InvalidStateError, grpc.aio.UsageError):  # written to a stream that had just ended
+            return "the connection was lost"
+        except Exception as error:  # a fault of a source or of this program: say so, and come back
+            log.exception("attempt failed")
+            return f"{type(error).__name__}: {error}"
 
     def _channel(self) -> Any:
         options = client_options(self.settings.keepalive, LARGEST_MESSAGE)
@@ -155,7 +160,7 @@ class Agent:
                     if await self._step(call, step, assembly):
                         announcing = asyncio.ensure_future(self._announce(call))
                     step = assembly = None
-            return _reason(call) if await call.code() != grpc.StatusCode.OK else "the station ended the stream"
+            return "the station ended the stream"
         finally:
             await _stop(announcing)
 

@@ -1,8 +1,8 @@
 """``RunRound``, the contract between top server and station, whoever carries it.
 
 A :class:`RoundOrder` asks a station for one round: T internal synchronisations, as many as it has learning rates, from
-the given weights. The :class:`RoundResult` brings the station's weights back. An order without rates is a roll call: nobody
-trains, but the devices are told the task, announce their batches, and the result says what they announced.
+the given weights. The :class:`RoundResult` brings the station's weights back. An order without rates is a roll call:
+nobody trains, but the devices are told the task, announce their batches, and the result says what they announced.
 
 The same order always gets the same result: a station remembers its last one (:mod:`fedgs.deploy.control`), so asking
 again, after a lost connection or a restart of the top server, counts no round twice.
