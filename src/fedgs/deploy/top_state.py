@@ -62,6 +62,7 @@ def save_state(folder: Path, state: TopState, digest: str) -> None:
         "digest": digest,
         "run": state.run,
         "round": state.round,
+        "names": list(state.weights),
         "server": numbers,
         "target": None if state.target is None else state.target.tolist(),
         "metrics": list(state.metrics),
@@ -89,7 +90,7 @@ def load_state(folder: Path, digest: str) -> TopState | None:
         return TopState(
             facts["run"],
             facts["round"],
-            {name.removeprefix("weights/"): value for name, value in tensors.items() if name.startswith("weights/")},
+            {name: tensors[f"weights/{name}"] for name in facts["names"]},  # in the model's order, not the file's
             join_state(server, facts["server"]),
             None if facts["target"] is None else np.array(facts["target"]),
             tuple(facts["metrics"]),
