@@ -102,7 +102,7 @@ class RefusedHandshakes:
         os.close(writing)
         self.stderr = os.fdopen(os.dup(self._real), "w", buffering=1)
         """The real one, for the log."""
-        sys.stderr = self.stderr
+        self._before, sys.stderr = sys.stderr, self.stderr
         self._thread = threading.Thread(target=self._read, args=(reading,), daemon=True, name="stderr")
         self._thread.start()
 
@@ -119,7 +119,7 @@ class RefusedHandshakes:
         """Give stderr back."""
         os.dup2(self._real, 2)  # the last writer of the pipe goes, the reader comes to its end
         self._thread.join(timeout=2)
-        sys.stderr = sys.__stderr__
+        sys.stderr = self._before
 
 
 def _reason(code: str, detail: str | None) -> str:
