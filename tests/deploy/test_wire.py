@@ -1,5 +1,7 @@
 """The messages: what fits comes through, what does not is a WireError, and no field could carry a sample."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
@@ -214,30 +216,26 @@ def mutated(draw: st.DrawFn, originals: list[bytes]) -> bytes:
 
 @given(st.one_of(st.binary(max_size=200), mutated(UPS)))
 def test_any_bytes_from_a_device_are_a_message_or_a_wire_error(data: bytes) -> None:
-    try:
+    with suppress(WireError):
         message = decode_up(data)
+        assert isinstance(message, Hello | Ready | Update | Part)
         if isinstance(message, Update):
             Assembly(message.change, SHAPES, "float32")
-    except WireError as error:
-        assert str(error)
 
 
 @given(st.one_of(st.binary(max_size=200), mutated(DOWNS)))
 def test_any_bytes_from_a_station_are_a_message_or_a_wire_error(data: bytes) -> None:
-    try:
+    with suppress(WireError):
         message = decode_down(data)
+        assert isinstance(message, Task | Step | Part | Bye)
         if isinstance(message, Step):
             Assembly(message.weights, SHAPES, "float32")
-    except WireError as error:
-        assert str(error)
 
 
 @given(mutated([encode_order(order())]))
 def test_any_order_is_one_or_a_wire_error(data: bytes) -> None:
-    try:
-        decode_order(data)
-    except WireError as error:
-        assert str(error)
+    with suppress(WireError):
+        assert decode_order(data).wanted.pick > 0
 
 
 # --- confidentiality: the schema itself
@@ -251,7 +249,7 @@ LEAVES_A_DEVICE = {
     "Params": {"tensors", "dtype", "size", "data"},
     "Tensor": {"name", "shape"},
 }
-"""Class counts of the next batch, the change of the model, batch size, loss; numbers that tell messages apart; names."""
+"""Class counts of the next batch, the change of the model, batch size, loss; and numbers that tell messages apart."""
 
 
 def test_no_field_of_the_wire_could_carry_a_sample() -> None:

@@ -11,7 +11,7 @@ import click
 import typer
 
 from fedgs import __version__
-from fedgs.cli import bench_selection, compare, data, device, pki, run, select, station, top
+from fedgs.cli import bench_selection, compare, data, device, park, pki, run, select, station, top
 from fedgs.errors import FedgsError
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ app.command("device")(device.device)
 app.command("station")(station.station)
 app.command("top")(top.top)
 app.add_typer(pki.app, name="pki")
+app.add_typer(park.app, name="park")
 
 
 def _print_version(wanted: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import grpc
 
 from fedgs.deploy.contract import LARGEST_ROUND, RoundOrder, RoundResult, decode_result, encode_order
+from fedgs.deploy.folder import socket_path
 from fedgs.deploy.identity import Identity
 from fedgs.deploy.tls import PLAIN_ID, Bundle, check_plain, client_credentials, client_options, split_address
 from fedgs.deploy.wire import RUN_ROUND, STATUS
@@ -77,7 +78,7 @@ def call_status(socket: Path, timeout: float = 2.0) -> bytes:
 
 def _call(socket: Path, method: str, request: bytes, timeout: float | None) -> bytes:
     options = [("grpc.max_receive_message_length", LARGEST_ROUND), ("grpc.max_send_message_length", -1)]
-    with grpc.insecure_channel(f"unix:{socket.resolve()}", options) as channel:
+    with grpc.insecure_channel(f"unix:{socket_path(socket.parent)}", options) as channel:
         try:
             answer: bytes = channel.unary_unary(method)(request, timeout=timeout)
         except grpc.RpcError as error:

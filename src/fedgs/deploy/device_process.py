@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fedgs.deploy.agent import Agent
 from fedgs.deploy.identity import Identity
 from fedgs.deploy.logs import log, set_up
+from fedgs.deploy.parent import end_with_parent
 from fedgs.deploy.settings import DeviceSettings
 from fedgs.deploy.sources import open_source
 from fedgs.deploy.tls import Bundle, check_plain, split_address
@@ -30,6 +31,7 @@ class DeviceProcess:
 
 def run_device(process: DeviceProcess) -> None:
     """Serve the station until told to stop."""
+    end_with_parent()
     split_address(process.station)
     set_up(process.log_level, process.log_json)
     if process.bundle is None:

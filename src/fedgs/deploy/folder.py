@@ -6,10 +6,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedgs.errors import OutputError
+from fedgs.errors import ConfigError, OutputError
 from fedgs.files import make_folder
 
-LOCK = ".lock"
+LOCK, SOCKET = ".lock", "control.sock"
+LONGEST_SOCKET_PATH = 100
+"""Characters; the system takes a few more."""
+
+
+def socket_path(state: Path) -> Path:
+    """Return the path of a station's socket, absolute or relative, whichever is shorter."""
+    absolute = state.resolve() / SOCKET
+    relative = Path(os.path.relpath(absolute))
+    path = min(absolute, relative, key=lambda one: len(os.fsencode(one)))
+    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+        raise ConfigError(f"--state {state}: the path is too long for a socket in it; choose a shorter one")
+    return path
 
 
 @contextmanager

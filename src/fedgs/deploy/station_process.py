@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +11,18 @@ import grpc
 
 from fedgs.deploy.contract import LARGEST_ROUND
 from fedgs.deploy.control import Control
-from fedgs.deploy.folder import claim
+from fedgs.deploy.folder import claim, socket_path
 from fedgs.deploy.logs import RefusedHandshakes, log, set_up
 from fedgs.deploy.metrics import StationMetrics, serve_metrics
+from fedgs.deploy.parent import end_with_parent
 from fedgs.deploy.settings import StationSettings
 from fedgs.deploy.station import Station
 from fedgs.deploy.tls import Bundle, check_plain, server_credentials, server_options, split_address
 from fedgs.deploy.wire import LARGEST_MESSAGE
-from fedgs.errors import ConfigError, NetworkError
+from fedgs.errors import NetworkError
 from fedgs.files import write_text
 
-SOCKET, ADDRESSES = "control.sock", "addresses.txt"
-LONGEST_SOCKET_PATH = 100
+ADDRESSES = "addresses.txt"
 
 
 @dataclass(frozen=True)
@@ -46,12 +45,11 @@ class StationProcess:
 
 def run_station(process: StationProcess) -> None:
     """Serve until told to stop."""
+    end_with_parent()
     for address in (process.listen, process.control):
         if address is not None and process.bundle is None:
             check_plain(address)
-    socket = process.state.resolve() / SOCKET
-    if len(os.fsencode(socket)) > LONGEST_SOCKET_PATH:
-        raise ConfigError(f"--state {process.state}: the path is too long for a socket in it; choose a shorter one")
+    socket = socket_path(process.state)
     with claim(process.state, "station"):
         metrics = StationMetrics()
         if process.metrics is not None:

@@ -21,6 +21,7 @@ from fedgs.deploy.identity import Identity
 from fedgs.deploy.logs import log, set_up
 from fedgs.deploy.metrics import TopMetrics, serve_metrics
 from fedgs.deploy.recipe import Recipe, check_deployable
+from fedgs.deploy.parent import end_with_parent
 from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.tls import Bundle
 from fedgs.deploy.top import Top
@@ -54,6 +55,7 @@ class TopProcess:
 
 def run_top(process: TopProcess) -> TopState:
     """Carry out the run and return its last state."""
+    end_with_parent()
     check_deployable(process.settings)
     if not process.stations:
         raise ConfigError("--stations: name at least one HOST:PORT")
