@@ -32,14 +32,14 @@ Misdeed = Callable[[Step], Sequence[bytes]]
 
 
 class Noise:
-    """A source of random pictures; ``kinds`` labels of a device that sees only some classes."""
+    """A source of random pictures with random labels."""
 
-    def __init__(self, seed: int = 0) -> None:
-        self._draws = np.random.default_rng(seed)
+    def __init__(self, seed: int = 0, image_shape: tuple[int, ...] = SHAPE) -> None:
+        self._draws, self._shape = np.random.default_rng(seed), image_shape
 
     def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
         while True:
-            images = self._draws.integers(0, 256, (size, *SHAPE)).astype(np.uint8)
+            images = self._draws.integers(0, 256, (size, *self._shape)).astype(np.uint8)
             yield Batch(images, self._draws.integers(0, classes, size))
 
 
@@ -49,13 +49,15 @@ def bundle(park: Park, role: str, name: str) -> Bundle:
 
 
 @asynccontextmanager
-async def good_devices(park: Park, station: StationHandle, *names: str) -> AsyncIterator[list[Agent]]:
+async def good_devices(
+    park: Park, station: StationHandle, *names: str, image_shape: tuple[int, ...] = SHAPE
+) -> AsyncIterator[list[Agent]]:
     """Run good devices while the block lasts."""
     agents = [
         Agent(
             Identity("park", "device", name),
             station.devices,
-            Noise(number),
+            Noise(number, image_shape),
             bundle(park, "device", name),
             DeviceSettings(longest_wait=0.5),
         )

@@ -60,7 +60,7 @@ class Park:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                env=os.environ | {"OMP_NUM_THREADS": "1", "GRPC_VERBOSITY": ""},
+                env={name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"},
             )
         self.processes.append(process)
         return process

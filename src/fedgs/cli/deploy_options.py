@@ -18,12 +18,17 @@ LogJson = Annotated[bool, typer.Option("--log-json", help="Log one JSON object a
 Keepalive = Annotated[float | None, typer.Option(help="Seconds between two signs of life; raise it on slow links.")]
 
 
-def needs_deploy() -> None:
-    """Say what to install where the libraries of a real park are missing."""
+def needs_deploy(*, hear_grpc: bool = False) -> None:
+    """Say what to install where the libraries of a real park are missing.
+
+    ``hear_grpc``: a station reads what gRPC says about handshakes; elsewhere it says nothing that is not logged.
+    """
+    import os
     from importlib.util import find_spec
 
     from fedgs.errors import MissingDependencyError
 
+    os.environ.setdefault("GRPC_VERBOSITY", "INFO" if hear_grpc else "NONE")
     for library in ("grpc", "google.protobuf", "cryptography", "prometheus_client"):
         try:
             there = find_spec(library) is not None

@@ -42,7 +42,7 @@ def station(
     """Serve a factory: keep its devices, select, let train, average, answer the top server."""
     from fedgs.cli.deploy_options import bundle_of, check_level, needs_deploy
 
-    needs_deploy()
+    needs_deploy(hear_grpc=True)
     from fedgs.deploy.identity import check_name
     from fedgs.deploy.settings import StationSettings, checked
     from fedgs.deploy.station_process import StationProcess, run_station

@@ -119,7 +119,7 @@ class LocalPark:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # Ctrl-C reaches this process alone, which ends the others in order
-                env=os.environ | {VARIABLE: str(os.getpid()), "PYTHONPATH": os.pathsep.join(sys.path)},
+                env=_environment(),
             )
         self.processes.append(Process(name, role, popen, log))
         self.commands.append(shlex.join(["fedgs", role, *arguments]))
@@ -206,6 +206,11 @@ def _part(federation: Federation, name: str, owners: Sequence[str], samples: Seq
         tuple(owners),
         federation.classes,
     )
+
+
+def _environment() -> dict[str, str]:
+    own = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}  # each role has its own
+    return own | {VARIABLE: str(os.getpid()), "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def _last_line(path: Path) -> str:

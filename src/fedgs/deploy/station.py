@@ -10,6 +10,7 @@ import math
 import secrets
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,8 +83,11 @@ class StreamLink:
     async def send(self, messages: Sequence[bytes]) -> None:
         """Send messages, in order."""
         async with self._lock:
-            for message in messages:
-                await self._context.write(message)
+            try:
+                for message in messages:
+                    await self._context.write(message)
+            except grpc.aio.BaseError:  # the stream has ended meanwhile
+                raise ConnectionError("the connection was lost") from None
 
     def hang_up(self, reason: str) -> None:
         """End the stream."""
@@ -183,7 +187,7 @@ class Station:
             await self._listen(member, context)
         except WireError as error:
             self._rubbish(member, link, str(error))
-        except grpc.RpcError:
+        except (ConnectionError, grpc.aio.BaseError):
             link.hang_up("")
         except asyncio.CancelledError:
             raise
@@ -334,7 +338,8 @@ class Station:
         """End all streams."""
         links = [member.link for member in self.roster.online if isinstance(member.link, StreamLink)]
         bye = encode_bye(reason)
-        await asyncio.wait({asyncio.ensure_future(link.send([bye])) for link in links} or {_nothing()}, timeout=1)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*(link.send([bye]) for link in links), return_exceptions=True), 1.0)
         for link in links:
             link.hang_up(reason)
 
@@ -342,9 +347,3 @@ class Station:
 def _sent(done: "asyncio.Future[None]", answer: "asyncio.Future[Answer]") -> None:
     if not done.cancelled() and done.exception() is not None and not answer.done():
         answer.set_exception(TurnLost("gone", "the connection was lost"))
-
-
-def _nothing() -> "asyncio.Future[None]":
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    done.set_result(None)
-    return done

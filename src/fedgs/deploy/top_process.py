@@ -20,8 +20,8 @@ from fedgs.deploy.folder import claim
 from fedgs.deploy.identity import Identity
 from fedgs.deploy.logs import log, set_up
 from fedgs.deploy.metrics import TopMetrics, serve_metrics
-from fedgs.deploy.recipe import Recipe, check_deployable
 from fedgs.deploy.parent import end_with_parent
+from fedgs.deploy.recipe import Recipe, check_deployable
 from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.tls import Bundle
 from fedgs.deploy.top import Top
