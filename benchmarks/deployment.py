@@ -104,8 +104,8 @@ class Bench:
         pki.create_authority(folder / "pki")
         pki.issue(folder / "pki", "station", "s", pki.LOOPBACK)
         self.station = subprocess.Popen(
-            [sys.executable, "-m", "fedgs", "station", "--listen", "127.0.0.1:0", "--state", "s", "--log-level", "error",
-             "--gather", "60", *options],
+            [sys.executable, "-m", "fedgs", "station", "--listen", "127.0.0.1:0", "--state", "s", "--gather", "60",
+             "--log-level", "error", *options],
             cwd=folder,
         )  # fmt: skip
         addresses = folder / "s" / "addresses.txt"
@@ -380,8 +380,8 @@ def wire(rounds: int) -> None:
             lines = park.lines()
             best = statistics.mean(line["accuracy"] for line in lines[-5:])
             item = 4 if kind == "float32" else 2
-            print(f"wire    {kind:<8} {item} bytes a weight; accuracy {best:.2%} (mean of the last 5 of {rounds} rounds), "
-                  f"training loss {lines[-1]['train_loss']:.4f}, {seconds:.0f} s")  # fmt: skip
+            print(f"wire    {kind:<8} {item} bytes a weight; accuracy {best:.2%} (mean of the last 5 of {rounds} "
+                  f"rounds), training loss {lines[-1]['train_loss']:.4f}, {seconds:.0f} s")  # fmt: skip
 
 
 def main() -> None:

@@ -74,7 +74,7 @@ def _headline(park: "LocalPark", lines: list[dict[str, Any]], seconds: float) ->
 
 def _station_row(table: Table, status: Any) -> None:
     online = sum(device.state != "offline" for device in status.devices)
-    state = f"iteration {status.iteration}/{status.iterations}" if status.iterations else "waiting for the top server"
+    state = f"iteration {status.iteration}/{status.iterations}" if status.iterations else "no order yet"
     table.add_row(
         Text(f"{status.name}  {online} online", "bold"),
         state,
@@ -88,7 +88,7 @@ def _station_row(table: Table, status: Any) -> None:
 def _device_row(table: Table, device: Any) -> None:
     state = Text(device.state, _STYLES.get(device.state, ""))
     if device.failures:
-        state.append(f"  {device.failures} failed: {device.last_failure[:40]}", "red")
+        state.append(f", {device.failures} failed", "red")  # why, its station's log says
     table.add_row(f"  {device.name}", state, str(device.turns))
 
 

@@ -132,7 +132,7 @@ class LocalPark:
             if time.monotonic() > until:
                 raise WorkerError(f"{station} does not serve after {STARTS_WITHIN:g} s; see {self.folder / 'logs'}")
             time.sleep(0.05)
-        return dict(line.split(" ", 1) for line in path.read_text(encoding="utf-8").splitlines())  # type: ignore[misc]
+        return dict(line.split(" ", 1) for line in path.read_text(encoding="utf-8").splitlines())
 
     def check(self) -> None:
         """Refuse to go on when a process other than the top server has ended."""
@@ -144,9 +144,10 @@ class LocalPark:
     def status(self, station: str) -> pb.StationStatus | None:
         """Ask a station how things stand; None where it does not answer."""
         try:
-            return pb.StationStatus.FromString(call_status(self.folder / station / SOCKET))
+            found: pb.StationStatus = pb.StationStatus.FromString(call_status(self.folder / station / SOCKET))
         except NetworkError:
             return None
+        return found
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the metrics of the rounds so far."""
