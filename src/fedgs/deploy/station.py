@@ -104,6 +104,8 @@ class Station:
         self.task: Task | None = None
         self.events: Counter[str] = Counter()
         """What went wrong since it was last taken."""
+        self.sent = self.received = 0
+        """Bytes of weights and changes exchanged with devices since the start."""
         self._steps = secrets.randbits(48)  # after a restart no old answer can be taken for a new one
         self._once = OnceEach()
 
@@ -199,6 +201,7 @@ class Station:
         assembly: Assembly | None = None
         update: Update | None = None
         while (data := await context.read()) is not grpc.aio.EOF:
+            self.received += len(data)
             self.metrics.received.inc(len(data))
             message = decode_up(data)
             if isinstance(message, Part):
@@ -305,7 +308,9 @@ class Station:
         member.asked, member.ready = asked, None
         link = member.link
         outgoing = messages.for_device(asked.step, ready.batch_id)
-        self.metrics.sent.inc(sum(map(len, outgoing)))
+        size = sum(map(len, outgoing))
+        self.sent += size
+        self.metrics.sent.inc(size)
         sending = asyncio.ensure_future(link.send(outgoing))
         sending.add_done_callback(lambda done: _sent(done, answer))
         try:

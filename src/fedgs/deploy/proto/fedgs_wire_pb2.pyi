@@ -220,7 +220,7 @@ class DeviceStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., turns: _Optional[int] = ..., failures: _Optional[int] = ..., last_failure: _Optional[str] = ...) -> None: ...
 
 class StationStatus(_message.Message):
-    __slots__ = ("name", "run", "round", "iteration", "iterations", "divergence", "loss", "iterations_per_second", "devices")
+    __slots__ = ("name", "run", "round", "iteration", "iterations", "divergence", "loss", "iterations_per_second", "devices", "sent_bytes", "received_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +230,8 @@ class StationStatus(_message.Message):
     LOSS_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     run: str
     round: int
@@ -239,4 +241,6 @@ class StationStatus(_message.Message):
     loss: float
     iterations_per_second: float
     devices: _containers.RepeatedCompositeFieldContainer[DeviceStatus]
-    def __init__(self, name: _Optional[str] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., iteration: _Optional[int] = ..., iterations: _Optional[int] = ..., divergence: _Optional[float] = ..., loss: _Optional[float] = ..., iterations_per_second: _Optional[float] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ...) -> None: ...
+    sent_bytes: int
+    received_bytes: int
+    def __init__(self, name: _Optional[str] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., iteration: _Optional[int] = ..., iterations: _Optional[int] = ..., divergence: _Optional[float] = ..., loss: _Optional[float] = ..., iterations_per_second: _Optional[float] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ...) -> None: ...
