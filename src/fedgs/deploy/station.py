@@ -121,13 +121,13 @@ class Station:
             return
         link = StreamLink(context)
         try:
-            await self._greet(context)
+            hello = await self._greet(context)
         except (WireError, TimeoutError) as error:
             reason = str(error) or "no message"
             self.refuse(f"{identity}: {reason}")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
             return
-        if not self._admit(identity, link):
+        if not self._admit(identity, link, hello):
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, f"{identity} is connected already")
             return
         reader = asyncio.ensure_future(self._serve(identity, link, context))
@@ -141,7 +141,7 @@ class Station:
         if link.reason:
             await context.abort(grpc.StatusCode.ABORTED, link.reason)
 
-    async def _greet(self, context: Any) -> None:
+    async def _greet(self, context: Any) -> Hello:
         async with asyncio.timeout(HELLO_WITHIN):
             first = await context.read()
         if first is grpc.aio.EOF:
@@ -151,8 +151,9 @@ class Station:
             raise WireError("the first message is not a Hello")
         if hello.version != VERSION:
             raise WireError(f"protocol version {hello.version}, this station speaks {VERSION}; install the same fedgs")
+        return hello
 
-    def _admit(self, identity: Identity, link: StreamLink) -> bool:
+    def _admit(self, identity: Identity, link: StreamLink, hello: Hello) -> bool:
         there = self.roster.members.get(identity.name)
         if there is not None and there.link is not None:
             if self.settings.duplicates == "refuse":
@@ -162,7 +163,8 @@ class Station:
             self._end_turn(there, "gone", "connected anew")
         self.roster.join(identity.name, link)
         self.metrics.devices(self.roster)
-        log.info("device joined", extra={"device": identity.name, "online": len(self.roster.online)})
+        details = {"device": identity.name, "online": len(self.roster.online), "software": hello.software}
+        log.info("device joined", extra=details)
         return True
 
     def _gone(self, identity: Identity, link: StreamLink) -> None:

@@ -161,6 +161,7 @@ def server_options(seconds: float, largest_message: int) -> list[tuple[str, int]
         ("grpc.http2.min_ping_interval_without_data_ms", max(100, int(seconds * 500))),
         ("grpc.max_receive_message_length", largest_message),
         ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", 8),  # of one connection; a device has one, a top server two
         ("grpc.so_reuseport", 0),  # two stations on one port would share its devices
     ]
 
