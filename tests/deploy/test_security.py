@@ -13,7 +13,7 @@ from fedgs.deploy.carrier import GrpcCarrier
 from fedgs.deploy.identity import Identity
 from fedgs.deploy.tls import Bundle, client_credentials, server_credentials
 from fedgs.deploy.wire import ATTACH, encode_hello
-from fedgs.errors import NetworkError
+from fedgs.errors import PeerError
 from tests.deploy.devices import bundle, good_devices
 from tests.deploy.processes import StationHandle, order, park_in, wait_for
 
@@ -53,7 +53,7 @@ def test_strangers_are_refused_and_logged_once(tmp_path: Path) -> None:
                 ended = await attach(station, secure(station.devices, credentials))
                 assert ended.startswith(f"PERMISSION_DENIED: spiffe://park/{role}/x is a {role}; only a device may")
             device = GrpcCarrier(station.top, bundle(park, "device", "d9"), Identity("park", "device", "d9"), 2.0)
-            with pytest.raises(NetworkError, match="only a top may do this"):
+            with pytest.raises(PeerError, match="only a top may do this"):
                 await device.run_round(order())
         # A device whose certificate is good is let in all the same.
         async with good_devices(park, station, "a"):
