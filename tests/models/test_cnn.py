@@ -78,5 +78,5 @@ def test_a_layout_gives_back_what_it_was_given() -> None:
 def test_the_linear_model_has_no_stacked_form() -> None:
     from fedgs.models import build_network
 
-    with pytest.raises(ConfigError, match="model 'linear' has no stacked form .*; use paper or compact"):
+    with pytest.raises(ConfigError, match=r"model 'linear' has no stacked form .*; use paper or compact"):
         build_network("linear")
