@@ -51,6 +51,18 @@ def test_what_is_announced_are_the_counts_of_the_next_batch_or_noise_around_them
     assert any(announced(Noise(3), count_noise=4.0, noise_seed=seed) != true for seed in range(3))
 
 
+def test_a_batch_that_is_announced_again_has_the_same_noise() -> None:
+    async def run() -> list[list[int]]:
+        made = agent("a", Noise(3), count_noise=4.0)
+        await made._begin(TASK)
+        told = [await made._next(None) for _ in range(5)]
+        return [ready.counts.tolist() for ready in told if ready is not None]
+
+    told = asyncio.run(run())
+    assert len(told) == 5
+    assert all(counts == told[0] for counts in told)
+
+
 @pytest.mark.parametrize(
     ("images", "labels", "reason"),
     [
