@@ -134,7 +134,7 @@ class ScheduleSettings(Section):
 class TrainingSettings(Section):
     """How the model is trained."""
 
-    model: Literal["paper", "compact"] = Field("paper", description="a name in fedgs.models.MODELS")
+    model: Literal["paper", "compact", "linear"] = Field("paper", description="a name in fedgs.models.MODELS")
     rounds: int = Field(500, ge=0, description="external synchronisations (R)")
     iterations: int = Field(50, ge=1, description="internal synchronisations in a round (T)")
     batch_size: int = Field(32, ge=1, description="samples of a mini-batch (n)")

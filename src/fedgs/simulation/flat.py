@@ -13,6 +13,7 @@ from fedgs.data import Federation
 from fedgs.errors import AlgorithmError, ConfigError, TrainingError
 from fedgs.models import Network, build_network
 from fedgs.network.clock import RoundCost, VirtualClock
+from fedgs.schedule import learning_rates
 from fedgs.simulation.captured_training import CapturedTraining
 from fedgs.simulation.engine import Tick
 from fedgs.simulation.evaluate import Forward
@@ -23,7 +24,6 @@ from fedgs.simulation.method import Outcome, mean
 from fedgs.simulation.one_by_one import OneByOne
 from fedgs.simulation.participants import FlatPlan, ParticipantPlan, participants
 from fedgs.simulation.pretraining import pretrained_model
-from fedgs.simulation.schedule import learning_rates
 from fedgs.simulation.state import RunState
 from fedgs.simulation.step_time import step_seconds
 from fedgs.simulation.world import World

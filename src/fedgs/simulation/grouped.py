@@ -13,13 +13,13 @@ from fedgs.data import Federation
 from fedgs.errors import AlgorithmError, ConfigError, TrainingError
 from fedgs.models import build_model
 from fedgs.network.clock import RoundCost, VirtualClock
+from fedgs.schedule import learning_rates
 from fedgs.simulation.engine import Engine, RoundResult, Tick, make_engine
 from fedgs.simulation.evaluate import Forward
 from fedgs.simulation.images import ImageStore, mixed_precision
 from fedgs.simulation.layout import WEIGHT_BYTES, Layout
 from fedgs.simulation.method import Outcome, mean
 from fedgs.simulation.round_plan import RoundPlan
-from fedgs.simulation.schedule import learning_rates
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.state import RunState
 from fedgs.simulation.step_time import step_seconds
