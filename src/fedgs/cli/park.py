@@ -76,7 +76,8 @@ def up(
     try:
         with running(park):
             if no_run:
-                typer.echo(f"the park waits for: FLWR_HOME={(folder / 'flower').resolve()} flwr run APP park --stream")
+                home = (folder / "flower").resolve()
+                typer.echo(f"the park is up; in another terminal: FLWR_HOME={home} flwr run APP park --stream")
             watch(park)
     except KeyboardInterrupt:
         _say(park, began, "stopped")

@@ -155,7 +155,7 @@ class LocalPark:
         for process in self.processes:
             code = process.popen.poll()
             if code is not None and (process.role != "top" or code):
-                raise WorkerError(f"{process.name} has ended with code {code}: {last_line(process.log)}")
+                raise WorkerError(f"{process.name} has ended with code {code}: {_last_line(process.log)}")
 
     def status(self, station: str) -> pb.StationStatus | None:
         """Ask a station how things stand; None where it does not answer."""
@@ -225,7 +225,6 @@ def _part(federation: Federation, name: str, owners: Sequence[str], samples: Seq
     )
 
 
-def last_line(path: Path) -> str:
-    """Return the last line of a log."""
+def _last_line(path: Path) -> str:
     lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1] if lines else "it said nothing"

@@ -1,7 +1,8 @@
 """One round as a Flower message, and its result as the reply.
 
-The weights travel as Flower's ``arrays``, so that strategies can work with them; everything else of the order and of the
-result travels beside them in the bytes of the protocol (:mod:`fedgs.deploy.contract`), and is checked by the same code.
+The weights travel as Flower's ``arrays``, so that strategies can work with them; everything else of the order and of
+the result travels beside them in the bytes of the protocol (:mod:`fedgs.deploy.contract`), and is checked by the same
+code.
 
     order   arrays: ω, name by name    config: order = RoundIn without weights
     result  arrays: ω^m                facts: result = RoundOut without weights
@@ -27,9 +28,7 @@ def order_content(order: RoundOrder) -> RecordDict:
     """Return the content of the message that asks a SuperNode for a round."""
     head = parse(pb.RoundIn, encode_order(order))
     head.weights.data = b""
-    return RecordDict(
-        {ARRAYS: arrays_of(order.shapes, order.weights), CONFIG: ConfigRecord({ORDER: serialise(head)})}
-    )
+    return RecordDict({ARRAYS: arrays_of(order.shapes, order.weights), CONFIG: ConfigRecord({ORDER: serialise(head)})})
 
 
 def order_bytes(content: RecordDict, factory: int) -> bytes:

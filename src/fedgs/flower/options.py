@@ -45,6 +45,8 @@ def process_of(run_config: Mapping[str, Any]) -> TopProcess:
     """Return what the top server is started with; whatever is wrong is one :class:`ConfigError`."""
     values: dict[str, Any] = {}
     for key, value in run_config.items():
+        if value == "":
+            continue
         *sections, last = key.split(".")
         place = values
         for section in sections:
@@ -52,7 +54,7 @@ def process_of(run_config: Mapping[str, Any]) -> TopProcess:
         place[last] = value
     given = values.pop("top", {})
     try:
-        options = TopOptions.model_validate({key: value for key, value in given.items() if value != ""})
+        options = TopOptions.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

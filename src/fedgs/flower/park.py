@@ -11,12 +11,15 @@ SuperNodes whose keys were registered. ``flwr run`` carries the run out; without
 
 import json
 import os
+import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,15 +27,11 @@ from typing import Any, ClassVar
 from fedgs import __version__
 from fedgs.config import Settings
 from fedgs.deploy import pki
-from fedgs.deploy.park import STARTS_WITHIN, LocalPark, last_line
+from fedgs.deploy.park import ENDS_WITHIN, STARTS_WITHIN, LocalPark
 from fedgs.errors import WorkerError
 from fedgs.files import make_folder, write_text
 from fedgs.flower.strategies import flower_rule
 
-ENVIRONMENT = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-}
 HOST, CONNECTION = "127.0.0.1", "park"
 
 
@@ -50,11 +49,9 @@ class FlowerPark(LocalPark):
         return self.folder.resolve() / "flower"
 
     @property
-    def done(self) -> bool:
-        """Whether ``flwr run`` has ended, by whomever it was started."""
-        lines = self.lines()
-        finished = bool(lines) and lines[-1]["round"] >= self.settings.training.rounds
-        return super().done if self.run else finished and (self.folder / "top" / "model.safetensors").exists()
+    def flower_environment(self) -> dict[str, str]:
+        """What Flower's programs find in their environment: a home of their own, and no calls home."""
+        return {"FLWR_HOME": str(self.home), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
     def prepare(self) -> None:
         """Write certificates, data, settings and the app."""
@@ -69,6 +66,7 @@ class FlowerPark(LocalPark):
         make_folder(self.home)
 
     def _start_top(self, stations: list[str]) -> None:
+        self.commands += [f"export {key}={shlex.quote(value)}" for key, value in self.flower_environment.items()]
         port, *node_ports = free_ports(1 + len(stations))
         address = f"{HOST}:{port}"
         authority = self.folder.resolve() / "pki" / pki.CA_CERTIFICATE
@@ -81,7 +79,7 @@ class FlowerPark(LocalPark):
         self._start_flower(
             "superlink", "superlink", "flower-superlink", "--host", HOST, "--port", str(port), "--ssl-ca-certfile",
             f"{bundle}/ca.crt", "--ssl-certfile", f"{bundle}/cert.pem", "--ssl-keyfile", f"{bundle}/key.pem",
-            "--enable-supernode-auth", "--disable-runtime-dependency-installation",
+            "--enable-supernode-auth", "--disable-runtime-dependency-installation", "--database", "flower/superlink.db",
         )  # fmt: skip
         self._wait_for(port)
         self._register()
@@ -95,13 +93,25 @@ class FlowerPark(LocalPark):
         if self.run:
             self._start_flower("top", "top", "flwr", "run", "app", CONNECTION, "--stream")
 
+    def end(self) -> None:
+        """End everything, and wait for what Flower's programs have started themselves: it ends a little later."""
+        started = [child for process in self.processes for child in descendants(process.popen.pid)]
+        super().end()
+        until = time.monotonic() + ENDS_WITHIN
+        while any(map(_runs, started)) and time.monotonic() < until:
+            time.sleep(0.05)
+        for child in filter(_runs, started):
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
     def check(self) -> None:
         """Refuse to go on when something has ended too early."""
         super().check()
         lines = self.lines()
         if self.run and self.done and (not lines or lines[-1]["round"] < self.settings.training.rounds):
             log = self.folder / "logs" / "top.log"
-            raise WorkerError(f"the run has ended before its last round: {last_line(log)} (see {log})")
+            said = re.findall(r"^\S+ ERROR +(.*)", log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+            raise WorkerError(f"the run has ended before its last round: {said[-1] if said else f'see {log}'}")
 
     def _register(self) -> None:
         """Make the SuperNodes' keys known to the SuperLink."""
@@ -132,7 +142,7 @@ class FlowerPark(LocalPark):
     def _environment(self) -> dict[str, str]:
         own = super()._environment()
         programs = os.pathsep.join([str(Path(sys.executable).parent), own.get("PATH", os.defpath)])
-        return own | ENVIRONMENT | {"FLWR_HOME": str(self.home), "PATH": programs}
+        return own | self.flower_environment | {"PATH": programs}
 
     def _wait_for(self, port: int) -> None:
         until = time.monotonic() + STARTS_WITHIN
@@ -189,6 +199,23 @@ def _differing(values: Mapping[str, Any], default: Mapping[str, Any], path: str)
             yield from _differing(value, usual if isinstance(usual, dict) else {}, f"{path}{key}.")
         elif value != usual:
             yield f"{path}{key}", value
+
+
+def descendants(process: int) -> list[int]:
+    """Return the processes that a process has started, and those that they have (Linux)."""
+    try:
+        tasks = list(Path(f"/proc/{process}/task").iterdir())
+        children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    except OSError:  # it has ended
+        return []
+    return [one for child in children for one in (child, *descendants(child))]
+
+
+def _runs(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def free_ports(count: int) -> list[int]:

@@ -2,8 +2,9 @@
 
     ω ← (1/M) Σ_m ω^m      (eq. external-aggr): Flower's FedAvg with every weight 1.0
 
-A strategy keeps its moments in itself. :class:`StrategyRule` makes it a pure function from state to state: a new strategy
-for every round gets what the one before remembered. So a run over Flower is checkpointed and resumed as any other.
+A strategy keeps its moments in itself. :class:`StrategyRule` makes it a pure function from state to state: a new
+strategy for every round gets what the one before remembered. So a run over Flower is checkpointed and resumed as any
+other.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +28,8 @@ from fedgs.errors import AlgorithmError, ConfigError
 from fedgs.flower.messages import ARRAYS, METRICS, WEIGHT
 
 STRATEGIES = (
-    "FedAvg", "FedAvgM", "FedAdagrad", "FedAdam", "FedYogi", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "Bulyan",
+    "FedAvg", "FedAvgM", "FedAdagrad", "FedAdam", "FedYogi", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum",
+    "Bulyan",
 )  # fmt: skip
 """Flower's strategies that ask no more of a client than its weights; the others want clients to train in their way."""
 _LIST = "[]"  # marks an attribute that is a list of arrays, not a dict
