@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from hashlib import blake2b
 
 import numpy as np
 import pytest
@@ -52,3 +53,27 @@ def test_streams_leave_the_global_generator_alone() -> None:
     np.random.seed(1)  # noqa: NPY002
     rng.stream(0, "x").random(100)
     assert np.random.random() == before  # noqa: NPY002
+
+
+def test_one_generator_restarted_gives_the_same_streams() -> None:
+    restarts = rng.Restarts()
+    for name in (("a", 1), ("a", 2), ("b",), ("a", 1)):
+        again = restarts.stream(7, *name)
+        fresh = rng.stream(7, *name)
+        assert again.random(5).tolist() == fresh.random(5).tolist()
+        # Half a word left over by a 32-bit draw must not reach the next stream.
+        assert (
+            again.integers(100, size=3, dtype=np.int32).tolist() == fresh.integers(100, size=3, dtype=np.int32).tolist()
+        )
+        assert again.permutation(35).tolist() == fresh.permutation(35).tolist()
+
+
+def test_streams_are_those_of_philox_with_the_key_of_the_name() -> None:
+    """Hand-worked from the definition: runs of earlier versions must stay what they were."""
+    key = int.from_bytes(blake2b(b"i3\x1fspresample\x1fi0", digest_size=16).digest(), "little")
+    expected = np.random.Generator(np.random.Philox(key=key))
+    assert rng.stream(3, "presample", 0).random(4).tolist() == expected.random(4).tolist()
+    assert (
+        rng.stream(np.int64(3), "presample", np.uint8(0)).random(1)[0]
+        == np.random.Generator(np.random.Philox(key=key)).random(1)[0]
+    )

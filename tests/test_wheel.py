@@ -13,6 +13,8 @@ import fedgs, json, sys
 from fedgs.experiments.paper import facts
 assert fedgs.__file__.startswith(sys.argv[1]), fedgs.__file__
 assert facts()["setup"]["K"] == 350
+from fedgs.network import load_profile
+assert load_profile("5g").network().ratio > 10
 from fedgs.selection import SelectionProblem, solve
 assert solve(SelectionProblem([[4, 0], [0, 4], [3, 1]], [0.5, 0.5], 2)).chosen.tolist() == [0, 1]
 """

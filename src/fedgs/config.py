@@ -48,19 +48,43 @@ class FederationSettings(Section):
         return self
 
 
+class CoverageSettings(Section):
+    """Virtual queues that give every device its fair share of turns (fedgs.simulation.coverage)."""
+
+    weight: float | None = Field(
+        None,
+        ge=0,
+        description="V, what a turn behind is worth in typical batches; 0: off; not given: on for solver 'auto' only",
+    )
+    share: Literal["data", "turns", "fresh"] = Field(
+        "data", description="a device's fair share is by its data, equal for all, or by what is unused in its stream"
+    )
+
+
+COVERAGE_WEIGHT = 0.3
+"""V where coverage is on and no weight is given; benchmarks/selection_coverage.py shows why."""
+
+
 class SelectionSettings(Section):
     """Which devices a base station takes in each iteration."""
 
     solver: str = Field("gbp-cs", description="a name in fedgs.selection.SOLVERS, or 'auto'")
     pick: int = Field(10, ge=1, description="devices selected per factory and iteration (L)")
-    presample: int = Field(2, ge=0, description="of these, how many are drawn at random beforehand (L_rnd)")
+    coverage: CoverageSettings = CoverageSettings()
+    presample: int = Field(
+        default_factory=lambda given: _presample(given),
+        ge=0,
+        validate_default=True,
+        description="of these, how many are drawn at random beforehand (L_rnd); not given: a fifth of pick, as in the "
+        "paper, and none with coverage or random-by-data",
+    )
     cap: bool = Field(False, description="a factory with fewer than pick devices takes all it has")
     start: Literal["mpinv", "zero", "random"] = Field("mpinv", description="first point of gbp-cs")
-    fairness: float = Field(
-        0.0,
-        ge=0,
-        description="weight V of the fairness term: squared counts a device is worth for each turn it is behind",
-    )
+
+    @property
+    def coverage_weight(self) -> float:
+        """V that holds: the one given, else COVERAGE_WEIGHT for solver 'auto' and 0 (as published) for all others."""
+        return _coverage_weight(self.solver, self.coverage)
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -69,12 +93,31 @@ class SelectionSettings(Section):
 
         if self.solver != "auto" and self.solver not in SOLVERS:
             raise ImpossibleError("solver", f"is not a solver; {suggestion(self.solver)}")
+        if self.coverage_weight and self.solver != "auto" and not SOLVERS[self.solver].bonus:
+            raise ImpossibleError(
+                "coverage.weight",
+                f"is for solvers that take a bonus, which solver={self.solver!r} does not; set it to 0",
+            )
         if self.presample > self.pick:
             raise ImpossibleError(
                 "presample",
                 f"is more than pick={self.pick}, of which it is a part; lower it",
             )
         return self
+
+
+def _coverage_weight(solver: str, coverage: CoverageSettings) -> float:
+    if coverage.weight is not None:
+        return coverage.weight
+    return COVERAGE_WEIGHT if solver == "auto" else 0.0
+
+
+def _presample(given: Mapping[str, Any]) -> int:
+    """L_rnd where none is given; ``given`` holds the settings before it, those that are possible."""
+    solver = given.get("solver", "")
+    if solver == "random-by-data" or _coverage_weight(solver, given.get("coverage", CoverageSettings())):
+        return 0
+    return round(int(given.get("pick", 10)) / 5)
 
 
 class ScheduleSettings(Section):
@@ -103,6 +146,28 @@ class TrainingSettings(Section):
     precision: Literal["float32", "tf32", "bfloat16"] = Field(
         "tf32", description="of matrix products on a GPU; processors always compute in float32"
     )
+
+
+class AlgorithmSettings(Section):
+    """FedGS, or one of the flat approaches it is compared with."""
+
+    name: str = Field("fedgs", description="fedgs, or a name in fedgs.algorithms.APPROACHES")
+    options: dict[str, Any] = Field(default_factory=dict, description="of a flat approach")
+    devices_per_round: int | None = Field(None, ge=1, description="of a flat approach; none: factories × pick (M·L)")
+    local_epochs: int = Field(5, ge=1, description="passes over its own data a device makes in a flat round")
+
+    @property
+    def flat(self) -> bool:
+        """Whether devices talk to one server directly, without base stations."""
+        return self.name != "fedgs"
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if not self.flat:
+            for key in ("options", "devices_per_round"):
+                if getattr(self, key):
+                    raise ImpossibleError(key, "has no meaning with algorithm.name='fedgs'; remove it")
+        return self
 
 
 class DataSettings(Section):
@@ -179,6 +244,7 @@ class Settings(Section):
     seed: int = Field(0, ge=0, description="all random streams follow from it")
     federation: FederationSettings = FederationSettings()
     selection: SelectionSettings = SelectionSettings()
+    algorithm: AlgorithmSettings = AlgorithmSettings()
     training: TrainingSettings = TrainingSettings()
     data: DataSettings = DataSettings()
     streams: StreamSettings = StreamSettings()
@@ -252,12 +318,12 @@ def _validated(values: dict[str, Any], source: str, origin: Mapping[str, str]) -
         raise ConfigError(_one_line(error.errors()[0], values, source, origin)) from None
 
 
-PRESETS = ("quick", "paper")
+PRESETS = ("quick", "paper", "coverage")
 
 
 def _read_preset(name: str) -> dict[str, Any]:
     if name not in PRESETS:
-        raise ConfigError(f"--preset {name}: there is no such preset; choose {' or '.join(PRESETS)}")
+        raise ConfigError(f"--preset {name}: there is no such preset; choose one of {', '.join(PRESETS)}")
     return tomllib.loads(files("fedgs.presets").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
 
 

@@ -70,5 +70,9 @@ class IdentityError(FedgsError, ValueError):
     """A certificate or key is missing, broken, expired, or belongs to somebody else."""
 
 
-class NetworkError(FedgsError, OSError):
+class PeerError(FedgsError, OSError):
     """An address cannot be listened on, or nobody answers there."""
+
+
+class NetworkError(FedgsError, ValueError):
+    """A link, a park or a convergence bound has impossible values: no bandwidth, an empty round, an invalid bound."""

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_sets import numbered
 
-from fedgs.data import build_federation, classes_per_device, dirichlet, heterogeneity
+from fedgs.data import build_federation, classes_per_device, dirichlet, dirichlet_factories, heterogeneity
 from fedgs.errors import DataError
 
 LABELS = np.random.default_rng(0).integers(0, 10, 3000)
@@ -69,3 +69,22 @@ def test_labels_and_numbers_that_cannot_be_dealt() -> None:
         classes_per_device(np.array(["a", "b", "a"]), 1, 1)
     with pytest.raises(DataError, match="alpha is inf; it must be finite"):
         dirichlet(np.arange(10), 2, float("inf"))
+
+
+def test_factories_differ_as_much_as_they_are_asked_to() -> None:
+    dataset = numbered([6000], classes=10)
+
+    def spread(factory_alpha: float) -> tuple[float, float]:
+        owners = dirichlet_factories(dataset.labels, 4, 22, 100.0, factory_alpha, seed=1)
+        assert sorted(owners.samples.flat) == list(range(6000))
+        assert np.bincount(owners.attributes["factory"]).tolist() == [6, 6, 5, 5]
+        federation = build_federation(dataset, None, "by-attribute", owners=owners, attribute="factory")
+        assert federation.factory_sizes.tolist() == [6, 6, 5, 5]
+        found = heterogeneity(federation)
+        return float(found.factory_tv.mean()), float(found.device_tv.mean())
+
+    alike, different = spread(1000.0), spread(0.5)
+    assert alike[0] < 0.06 < 0.3 < different[0]
+    assert different[1] == pytest.approx(different[0], abs=0.1)  # devices of a factory are alike here
+    with pytest.raises(DataError, match="cannot deal 3 devices to 4 factories"):
+        dirichlet_factories(dataset.labels, 4, 3, 1.0, 1.0)

@@ -22,7 +22,7 @@ from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Shapes
 from fedgs.deploy.wire import Task
-from fedgs.errors import NetworkError
+from fedgs.errors import PeerError
 
 CLASSES, SHAPE, BATCH = 4, (8, 8), 5
 TASK = Task("test", "linear", CLASSES, SHAPE, BATCH)
@@ -126,7 +126,7 @@ class StationHandle:
         """Return the state of every device."""
         try:
             return {device.name: device.state for device in self.status().devices}
-        except NetworkError:
+        except PeerError:
             return {}
 
     def wait_ready(self, count: int, seconds: float = 20.0) -> None:

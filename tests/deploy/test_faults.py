@@ -4,29 +4,42 @@ import asyncio
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from fedgs.deploy.agent import Agent
 from fedgs.deploy.contract import RoundResult
-from tests.deploy.devices import good_devices
-from tests.deploy.processes import Park, StationHandle, park_in, wait_for
+from fedgs.deploy.identity import Identity
+from fedgs.deploy.sources import Batch
+from fedgs.deploy.tensors import Flat
+from fedgs.deploy.trainers import LinearTrainer
+from tests.deploy.devices import Noise, bundle, good_devices, run_round
+from tests.deploy.processes import CLASSES, SHAPE, Park, StationHandle, park_in, wait_for
 
 STUCK = """
-import time
+import asyncio, sys, time
+from pathlib import Path
 import numpy as np
+from fedgs.deploy.agent import Agent
+from fedgs.deploy.identity import Identity
 from fedgs.deploy.sources import Batch
+from fedgs.deploy.tls import Bundle
+from fedgs.deploy.trainers import LinearTrainer
 
 class Source:
-    '''Gives one batch; looking for the next takes for ever, so its first step is never answered.'''
-
     def batches(self, size, classes):
-        for number in range(10**9):
-            if number:
-                time.sleep(3600)
+        while True:
             yield Batch(np.zeros((size, 8, 8), np.uint8), np.arange(size) % classes)
+
+class Stuck(LinearTrainer):
+    def step(self, *_):
+        time.sleep(3600)
+
+identity, bundle = Identity("park", "device", "stuck"), Bundle(Path("pki/device/stuck"))
+asyncio.run(Agent(identity, sys.argv[1], Source(), bundle, make=lambda _: Stuck(4, (8, 8))).run())
 """
+"""A device whose step never ends."""
 
 
 class Background:
@@ -48,7 +61,8 @@ class Background:
 
 def stuck_device(park: Park, station: StationHandle) -> Any:
     (park.folder / "stuck.py").write_text(STUCK)
-    return park.device("stuck", station, source="stuck:Source")
+    bundle(park, "device", "stuck")
+    return park.start("stuck", station.devices, module="stuck")
 
 
 def wait_stuck(station: StationHandle) -> None:
@@ -90,24 +104,22 @@ def test_a_killed_or_hung_device_is_left_out_long_before_the_deadline(tmp_path: 
 
 
 def test_a_late_device_is_left_out_and_taken_back(tmp_path: Path) -> None:
-    class Slow:
-        """Its second batch, and with it the answer to the first step, takes longer than the deadline."""
+    class Slow(LinearTrainer):
+        """Its first step takes longer than the deadline."""
 
-        def batches(self, size: int, classes: int) -> Any:
-            from fedgs.deploy.sources import Batch
+        steps = 0
 
-            for number in range(1000):
-                if number == 1:
-                    time.sleep(1.5)
-                yield Batch(np.zeros((size, 8, 8), np.uint8), np.arange(size) % classes)
+        def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
+            self.steps += 1
+            time.sleep(1.5 if self.steps == 1 else 0)
+            return super().step(weights, batch, learning_rate)
 
     async def run() -> None:
-        from fedgs.deploy.agent import Agent
-        from fedgs.deploy.identity import Identity
-        from tests.deploy.devices import bundle, run_round
-
         async with good_devices(park, station, "a", "b"):
-            agent = Agent(Identity("park", "device", "slow"), station.devices, Slow(), bundle(park, "device", "slow"))
+            agent = Agent(
+                Identity("park", "device", "slow"), station.devices, Noise(), bundle(park, "device", "slow"),
+                make=lambda _: Slow(CLASSES, SHAPE),
+            )  # fmt: skip
             slow = asyncio.ensure_future(agent.run())
             await asyncio.to_thread(station.wait_ready, 3)
             first = await run_round(station, 1, iterations=1)
@@ -125,6 +137,31 @@ def test_a_late_device_is_left_out_and_taken_back(tmp_path: Path) -> None:
         asyncio.run(run())
 
 
+def test_a_slow_source_delays_no_answer(tmp_path: Path) -> None:
+    """Its second batch takes its time; the answer to the step on the first does not wait for it."""
+
+    class Trickle(Noise):
+        def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
+            for number, batch in enumerate(super().batches(size, classes)):
+                time.sleep(1.5 if number == 1 else 0)
+                yield batch
+
+    async def run() -> None:
+        agent = Agent(Identity("park", "device", "a"), station.devices, Trickle(), bundle(park, "device", "a"))
+        task = asyncio.ensure_future(agent.run())
+        await asyncio.to_thread(station.wait_ready, 1)
+        first = await run_round(station, 1, iterations=1, pick=1)
+        assert (first.iterations, first.events) == (1, {})  # within a deadline shorter than the source's pause
+        second = await run_round(station, 2, iterations=2, pick=1)  # waits for the announcement
+        assert (second.iterations, second.events) == (2, {})
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    with park_in(tmp_path) as park:
+        station = park.station("s1", "--deadline", "0.7", "--gather", "20")
+        asyncio.run(run())
+
+
 def test_devices_join_in_mid_round_and_outlive_their_station(tmp_path: Path) -> None:
     async def run() -> None:
         async with good_devices(park, station, "a", "b"):
@@ -136,12 +173,11 @@ def test_devices_join_in_mid_round_and_outlive_their_station(tmp_path: Path) -> 
                 assert 5 < status.iteration < 100_000
                 station.process.kill()
                 training._thread.join(20)
-                before = late.steps
                 again = await asyncio.to_thread(park.station, "s1")
                 await asyncio.to_thread(again.wait_ready, 3)  # they all came back by themselves
                 result = await asyncio.to_thread(again.round, 2, 3)
                 assert result.iterations == 3
-                assert late.steps == before + 3
+                assert {device.name: device.turns for device in again.status().devices} == {"a": 3, "b": 3, "c": 3}
 
     threading.excepthook, before = (lambda _: None), threading.excepthook  # the killed round's caller is told so
     try:

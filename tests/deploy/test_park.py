@@ -117,7 +117,7 @@ def test_the_table_shows_stations_devices_round_and_accuracy(tmp_path: Path) -> 
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(picture(Still(tmp_path / "park", settings, small_federation(4, 2)), 61.0))
     shown = [line.rstrip() for line in console.export_text().splitlines() if line.strip()]
-    assert shown[0] == "park park   round 2/9   accuracy 30.0%   divergence 0.200   1:01   Ctrl-C ends"
+    assert shown[0] == "round 2/9   accuracy 30.0%   divergence 0.200   1:01   Ctrl-C ends it"
     assert [line.split() for line in shown if "station-1" in line] == [
         ["station-1", "2", "online", "iteration", "7/25", "0.125", "1.250", "80.0"]
     ]

@@ -7,7 +7,7 @@ from cryptography import x509
 from fedgs.deploy import pki
 from fedgs.deploy.identity import Identity, identity_of, parse_uri
 from fedgs.deploy.tls import Bundle, check_plain, split_address
-from fedgs.errors import IdentityError, NetworkError, OutputError
+from fedgs.errors import IdentityError, OutputError, PeerError
 from tests.conftest import Here
 
 
@@ -86,10 +86,10 @@ def test_plain_text_is_for_the_loopback_only() -> None:
     for address in ("127.0.0.1:1", "localhost:1", "[::1]:1", "127.8.8.8:1"):
         check_plain(address)
     for address in ("0.0.0.0:1", "192.168.1.5:1", "example.org:1", "[::]:1"):
-        with pytest.raises(NetworkError, match="works on the loopback only"):
+        with pytest.raises(PeerError, match="works on the loopback only"):
             check_plain(address)
     for address in ("7070", "host:", ":7070", "host:http", "host:99999"):
-        with pytest.raises(NetworkError, match="expected HOST:PORT"):
+        with pytest.raises(PeerError, match="expected HOST:PORT"):
             split_address(address)
 
 

@@ -11,9 +11,9 @@ import pytest
 from fedgs.deploy import pki
 from fedgs.deploy.carrier import GrpcCarrier
 from fedgs.deploy.identity import Identity
-from fedgs.deploy.tls import Bundle, client_credentials
+from fedgs.deploy.tls import Bundle, client_credentials, server_credentials
 from fedgs.deploy.wire import ATTACH, encode_hello
-from fedgs.errors import NetworkError
+from fedgs.errors import PeerError
 from tests.deploy.devices import bundle, good_devices
 from tests.deploy.processes import StationHandle, order, park_in, wait_for
 
@@ -53,7 +53,7 @@ def test_strangers_are_refused_and_logged_once(tmp_path: Path) -> None:
                 ended = await attach(station, secure(station.devices, credentials))
                 assert ended.startswith(f"PERMISSION_DENIED: spiffe://park/{role}/x is a {role}; only a device may")
             device = GrpcCarrier(station.top, bundle(park, "device", "d9"), Identity("park", "device", "d9"), 2.0)
-            with pytest.raises(NetworkError, match="only a top may do this"):
+            with pytest.raises(PeerError, match="only a top may do this"):
                 await device.run_round(order())
         # A device whose certificate is good is let in all the same.
         async with good_devices(park, station, "a"):
@@ -80,6 +80,27 @@ def test_strangers_are_refused_and_logged_once(tmp_path: Path) -> None:
             wait_for(lambda: set(reasons()) >= expected, 5)
         assert set(reasons()) - {"TLS: the peer does not trust our authority"} == expected
         assert len(reasons()) == len(set(reasons()))  # each once, though all came twice
+
+
+def test_a_device_does_not_serve_as_a_station(tmp_path: Path) -> None:
+    """Its certificate is good, and even names the host; but it is not meant for serving, and devices refuse it."""
+
+    async def run() -> str:
+        server = grpc.aio.server()
+        port = server.add_secure_port("127.0.0.1:0", server_credentials(Bundle(tmp_path / "pki/top/rogue")))
+        await server.start()
+        credentials = client_credentials(Bundle(pki.issue(tmp_path / "pki", "device", "a")))
+        try:
+            async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await channel.unary_unary("/any/Thing")(b"", timeout=10)
+                return str(refused.value.details())
+        finally:
+            await server.stop(0)
+
+    pki.create_authority(tmp_path / "pki")
+    pki.issue(tmp_path / "pki", "top", "rogue", pki.LOOPBACK)
+    assert "CERTIFICATE_VERIFY_FAILED" in asyncio.run(run())
 
 
 def test_a_second_connection_of_a_device_replaces_the_first_or_is_refused(tmp_path: Path) -> None:

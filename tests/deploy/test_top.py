@@ -16,7 +16,7 @@ from fedgs.deploy.recipe import Recipe, check_deployable
 from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.top import Top, make_rule, pooled
 from fedgs.deploy.top_state import load_state, save_model, save_state, settings_digest
-from fedgs.errors import CheckpointError, ConfigError, NetworkError, TrainingError
+from fedgs.errors import CheckpointError, ConfigError, PeerError, TrainingError
 
 SETTINGS = load_settings(
     overrides=["training.rounds=2", "training.iterations=3", "federation.devices=10", "federation.factories=1"]
@@ -46,7 +46,7 @@ class Fake:
 
 
 def gone() -> None:
-    raise NetworkError("nobody answers")
+    raise PeerError("nobody answers")
 
 
 async def hangs() -> None:
@@ -131,9 +131,13 @@ def test_weights_beyond_measure_end_the_run() -> None:
 
 def test_settings_only_a_simulation_can_follow_are_refused() -> None:
     check_deployable(SETTINGS)
-    for override in ("training.momentum=0.5", "dynamics.leave=0.1", "streams.mode=fresh", "eval.ema=0.5"):
+    for override in ("training.momentum=0.5", "dynamics.leave=0.1", "streams.mode=fresh", "algorithm.name=fedavg"):
         with pytest.raises(ConfigError, match="is for simulations"):
             check_deployable(load_settings(overrides=[override]))
+    with pytest.raises(ConfigError, match="coverage.share='data' goes by how much data a device has"):
+        check_deployable(load_settings(overrides=["selection.solver=auto"]))
+    with pytest.raises(ConfigError, match="use 'random'"):
+        check_deployable(load_settings(overrides=["selection.solver=random-by-data"]))
     with pytest.raises(ConfigError, match="--min-stations 2 of 1 stations"):
         top(Fake("a", 1.0), min_stations=2)
     with pytest.raises(ConfigError, match="needs training accuracies"):

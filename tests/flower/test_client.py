@@ -17,7 +17,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedgs.deploy.contract import encode_result
-from fedgs.errors import NetworkError, WireError
+from fedgs.errors import PeerError, WireError
 from fedgs.flower import carrier, client
 from fedgs.flower.carrier import FlowerCarrier, SuperNodes
 from fedgs.flower.messages import order_content, result_content
@@ -144,7 +144,7 @@ def test_orders_find_the_supernode_of_their_factory() -> None:
 
     good, bad = asyncio.run(both())
     assert good.iterations == 4
-    assert isinstance(bad, NetworkError)
+    assert isinstance(bad, PeerError)
     assert str(bad) == "station factory-1: the station is away"
     assert sorted(network.trained) == [11, 12]
 
@@ -156,7 +156,7 @@ def test_a_supernode_that_comes_back_under_another_number_is_found() -> None:
     async def restarted() -> None:
         await one.run_round(told())
         network.nodes = {}
-        with pytest.raises(NetworkError, match="no SuperNode of factory 0 is connected"):
+        with pytest.raises(PeerError, match="no SuperNode of factory 0 is connected"):
             await one.run_round(told())
         network.nodes = {3: 0}
         await one.run_round(told())
@@ -178,12 +178,12 @@ def test_a_supernode_that_does_not_introduce_itself_is_not_waited_for(monkeypatc
     monkeypatch.setattr(carrier, "INTRODUCES_WITHIN", 0.1)
     network = Network(n5=0)
     monkeypatch.setattr(network, "pull_messages", lambda message_ids: [])
-    with pytest.raises(NetworkError, match="no SuperNode of factory 0"):
+    with pytest.raises(PeerError, match="no SuperNode of factory 0"):
         asyncio.run(SuperNodes(network, 1).node_of(0))
 
 
 def test_a_message_that_the_superlink_does_not_take_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network(n5=0)
     monkeypatch.setattr(network, "push_messages", lambda messages: [None])
-    with pytest.raises(NetworkError, match="did not take a message"):
+    with pytest.raises(PeerError, match="did not take a message"):
         asyncio.run(SuperNodes(network, 1).ask(asked(RecordDict())))

@@ -94,7 +94,7 @@ def test_short_and_idle_factories(tmp_path: Path) -> None:
     assert np.isnan(plan.divergence[:, 1]).all()
     with Simulator(settings, FEDERATION) as simulator:
         state = simulator.play(simulator.begin(), plan)
-        result = simulator.engine.train_round(simulator.begin().weights, plan, np.full(4, 0.1))
+        result = simulator.method.engine.train_round(simulator.begin().weights, plan, np.full(4, 0.1))
     expected = (result.stations[0].double() + result.stations[2].double()) / 2
     assert np.allclose(state.weights.numpy(), expected.numpy(), atol=1e-7)
     line = state.metrics[-1]

@@ -39,7 +39,7 @@ def test_killed_runs_end_like_uninterrupted_ones(tmp_path: Path) -> None:
     """SIGKILL at random moments, also in mid-round, until the run is through: the same bytes come out."""
     options = small_config(
         tmp_path, "training.rounds=24", "training.iterations=12", "checkpoint.every=3", "training.momentum=0.5",
-        "eval.ema=0.5", "dynamics.leave=0.02",
+        "eval.ema=0.5", "dynamics.leave=0.02", "dynamics.move=0.02", "selection.coverage.weight=0.3",
     )  # fmt: skip
     code, out, err = fedgs("run", *options, "--out", "whole", "--device", "cpu", cwd=tmp_path)
     assert (code, err) == (0, "")
@@ -119,7 +119,7 @@ def test_a_loss_that_explodes_keeps_the_last_good_round(tmp_path: Path, here: He
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run", "--preset", "slow"], "there is no such preset; choose quick or paper"),
+        (["run", "--preset", "slow"], "there is no such preset; choose one of quick, paper, coverage"),
         (["run", "nowhere.toml"], "nowhere.toml: no such file"),
         (["run", "--device", "tpu"], "choose auto, cpu or cuda"),
         (["run", "--set", "federation.factories=500"], "is more than devices"),

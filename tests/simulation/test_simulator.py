@@ -94,10 +94,8 @@ def test_evaluation_by_hand() -> None:
         for weight in model.parameters():
             weight.zero_()
         model.get_parameter("dense2.bias")[2] = 1.0
-    layout = Layout.of(model)
     store = ImageStore(FEDERATION, torch.device("cpu"))
-    evaluator = Evaluator(model, FEDERATION, store)
-    found = evaluator.evaluate(layout.flatten(dict(model.named_parameters())))
+    found = Evaluator(FEDERATION, store).evaluate(lambda samples, devices: model(store.batch(samples)[0]))
     labels = FEDERATION.labels[FEDERATION.test.flat]
     shares = np.array([(FEDERATION.test_labels(k) == 2).mean() for k in range(12)])
     assert found.accuracy == pytest.approx((labels == 2).mean())

@@ -1,4 +1,6 @@
-"""Server rules: how the uploads of a round become the next global weights. Plain dicts of tensors in and out.
+"""Approaches: what devices do with the global model, and what a server makes of what they send.
+
+Server rules are usable alone, on plain dicts of tensors:
 
     from fedgs.algorithms import Upload, server_rule
 
@@ -6,22 +8,33 @@
     state = rule.init(weights)
     weights, state = rule.update(state, weights, uploads)
 
-One file an idea, its paper at the top: ``fedavg``, ``fedavgm``, ``fedopt``, ``ida``. ``server`` holds the table of
-names, ``upload`` what a participant sends and its checks, ``mean`` the arithmetic, ``state`` the way into a checkpoint.
+One file an idea, its paper at the top. Rules: ``fedavg``, ``fedavgm``, ``fedopt``, ``ida``; ``server`` holds the table
+of their names, ``upload`` what a participant sends and its checks, ``mean`` the arithmetic, ``state`` the way into a
+checkpoint. Approaches: ``approach`` is FedAvg's local training, ``fedprox``, ``fedmmd``, ``fedfusion``, ``cgau`` and
+``intrac`` what others change in it; ``approaches`` holds the table.
 """
 
-from fedgs.algorithms.server import RULES, RuleEntry, ServerRule, server_rule
+from fedgs.algorithms.approach import Approach, Batch, Sent
+from fedgs.algorithms.approaches import APPROACHES, ApproachEntry, make_approach
+from fedgs.algorithms.rule import ServerRule
+from fedgs.algorithms.server import RULES, RuleEntry, server_rule
 from fedgs.algorithms.state import State, join_state, split_state
 from fedgs.algorithms.upload import Upload, Weights
 
 __all__ = [
+    "APPROACHES",
     "RULES",
+    "Approach",
+    "ApproachEntry",
+    "Batch",
     "RuleEntry",
+    "Sent",
     "ServerRule",
     "State",
     "Upload",
     "Weights",
     "join_state",
+    "make_approach",
     "server_rule",
     "split_state",
 ]

@@ -4,7 +4,8 @@ A mean is taken as Σ c_k w_k = w_1 + Σ_k c_k (w_k − w_1), which is the same 
 identical uploads bit for bit, and loses nothing to cancellation when uploads differ little.
 
 Only one tensor is in the making at a time, on the CPU only a few rows of it, so that a round needs far less room than
-one more upload, however many there are. Every element goes through the same single roundings wherever it stands (no
+one more upload, however many there are. On a GPU the uploads that lie there are taken in one pass
+(:mod:`fedgs.algorithms.mean_kernels`). Every element goes through the same single roundings wherever it stands (no
 fused multiply-add), so a mean does not depend on the number of threads, and is the same on CPU and GPU.
 
 Whole-number tensors (counters such as BatchNorm's ``num_batches_tracked``, masks) are averaged with the same shares and
@@ -13,7 +14,7 @@ rounded to the nearest, halves upwards; they take no part in distances, momenta 
 
 from collections.abc import Iterator, Sequence
 from math import fsum
-from types import EllipsisType
+from types import EllipsisType, ModuleType
 from typing import Literal
 
 import torch
@@ -49,6 +50,10 @@ def average(weights: Weights, uploads: Sequence[Upload], shares: Sequence[float]
 
 def weighted_mean(key: str, own: Tensor, uploads: Sequence[Upload], shares: Sequence[float]) -> Tensor:
     """Return Σ c_k w_k of one tensor on the device of ``own``: float64, or int64 where it holds whole numbers."""
+    kernels, tensors = _kernels(own, key, uploads)
+    if kernels is not None:
+        mean: Tensor = kernels.weighted_mean(own, tensors, shares)
+        return mean
     exact = torch.float64 if own.is_floating_point() else torch.int64
     mean = torch.empty(own.shape, dtype=exact, device=own.device)
     for where in _pieces(own):
@@ -65,6 +70,10 @@ def weighted_mean(key: str, own: Tensor, uploads: Sequence[Upload], shares: Sequ
 
 def distances_to(reference: Tensor, key: str, uploads: Sequence[Upload], norm: Norm) -> list[float]:
     """Return Σ |w_k − reference|, or Σ (w_k − reference)², of one tensor for each upload."""
+    kernels, tensors = _kernels(uploads[0].weights[key], key, uploads)
+    if kernels is not None and tensors[0].device == reference.device and tensors[0].stride() == reference.stride():
+        on_gpu: list[float] = kernels.distances_to(reference, tensors[0], tensors, norm == "l2")
+        return on_gpu
     sums = torch.zeros(len(uploads), dtype=torch.float64, device=reference.device)
     for where in _pieces(reference):
         for index, upload in enumerate(uploads):
@@ -93,6 +102,18 @@ def explain_non_finite(key: str, bad: float, own: Tensor) -> None:
     raise AlgorithmError(
         f"the new weights[{key!r}] come out as {bad} in {dtype}; lower server_lr, or use a wider dtype"
     )
+
+
+def _kernels(own: Tensor, key: str, uploads: Sequence[Upload]) -> tuple[ModuleType | None, list[Tensor]]:
+    """Return the kernels that can take these uploads in one pass, None where none can, and the uploads' tensors."""
+    tensors = [upload.weights[key].detach() for upload in uploads]
+    if own.device.type != "cuda":
+        return None, tensors
+    try:
+        from fedgs.algorithms import mean_kernels
+    except ImportError:  # no Triton
+        return None, tensors
+    return mean_kernels if mean_kernels.fit(own, tensors) else None, tensors
 
 
 def _pieces(like: Tensor) -> Iterator[slice | EllipsisType]:

@@ -13,6 +13,12 @@ def check_positive(name: str, value: float) -> None:
         raise AlgorithmError(f"{name}={value!r} is not possible; it must be a number above 0")
 
 
+def check_not_negative(name: str, value: float) -> None:
+    """Refuse anything but a finite number from 0 on."""
+    if not _is_number(value) or not isfinite(value) or value < 0:
+        raise AlgorithmError(f"{name}={value!r} is not possible; it must be a number, at least 0")
+
+
 def check_decay(name: str, value: float) -> None:
     """Refuse anything but a number in [0, 1)."""
     if not _is_number(value) or not 0 <= value < 1:

@@ -5,32 +5,17 @@ before the first round, ``update`` takes a round's uploads and gives the next we
 never changed, results share no memory with them. Adding a rule is a file with such a class and a line in the table.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any, Protocol
-
-from torch import Tensor
+from typing import Any
 
 from fedgs.algorithms.fedavg import FedAvg
 from fedgs.algorithms.fedavgm import FedAvgM
 from fedgs.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from fedgs.algorithms.ida import Ida
-from fedgs.algorithms.state import State
-from fedgs.algorithms.upload import Upload, Weights
+from fedgs.algorithms.rule import ServerRule
 from fedgs.errors import AlgorithmError
-
-
-class ServerRule(Protocol):
-    """How the uploads of a round become the next global weights."""
-
-    def init(self, weights: Weights) -> State:
-        """Return what the rule remembers before the first round."""
-        ...
-
-    def update(self, state: State, weights: Weights, uploads: Sequence[Upload]) -> tuple[dict[str, Tensor], State]:
-        """Return the next weights, in the dtypes and on the devices of the old ones, and what to remember."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,20 @@ import click
 import typer
 
 from fedgs import __version__
-from fedgs.cli import bench_selection, compare, data, device, park, pki, run, select, station, top
+from fedgs.cli import (
+    bench_selection,
+    compare,
+    data,
+    device,
+    park,
+    pki,
+    plan,
+    reproduce,
+    run,
+    select,
+    station,
+    top,
+)
 from fedgs.errors import FedgsError
 
 app = typer.Typer(
@@ -25,8 +38,10 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("compare")(compare.compare)
+app.command("plan")(plan.plan)
 app.command("select")(select.select)
 app.command("bench-selection")(bench_selection.bench_selection)
+app.command("reproduce")(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 app.command("device")(device.device)
 app.command("station")(station.station)

@@ -55,17 +55,16 @@ def picture(park: "LocalPark", seconds: float) -> Group:
         if few:
             for device in status.devices:
                 _device_row(table, device)
-    return Group(_headline(park, lines, seconds), Text(), table, Text())
+    logs = Text(f"what every process says: {park.folder / 'logs'}", "dim", no_wrap=True, overflow="ellipsis")
+    return Group(_headline(park, lines, seconds), Text(), table, Text(), logs)
 
 
 def _headline(park: "LocalPark", lines: list[dict[str, Any]], seconds: float) -> Text:
     rounds = park.settings.training.rounds
     done = lines[-1]["round"] if lines else 0
     accuracy = next((line["accuracy"] for line in reversed(lines) if "accuracy" in line), None)
-    shown = Text.assemble(
-        ("park ", "bold"), f"{park.folder.name}   round ", (f"{done}/{rounds}", "bold"),
-        "   accuracy ", ("–" if accuracy is None else f"{accuracy:.1%}", "bold"),
-    )  # fmt: skip
+    reached = "–" if accuracy is None else f"{accuracy:.1%}"
+    shown = Text.assemble("round ", (f"{done}/{rounds}", "bold"), "   accuracy ", (reached, "bold"))
     if lines and "divergence" in lines[-1]:
         shown.append(f"   divergence {lines[-1]['divergence']:.3f}")
     shown.append(f"   {int(seconds) // 60}:{int(seconds) % 60:02d}   Ctrl-C ends it", "dim")

@@ -23,7 +23,7 @@ DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu or cuda."
 def run(
     config: Annotated[Path | None, typer.Argument(help="A TOML file of settings, or the config.json of a run.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="quick (two minutes on a laptop) or paper; quick when there is no CONFIG.")
+        str | None, typer.Option(help="quick (two minutes on a laptop), paper or coverage; quick without CONFIG.")
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key.path=value, for example training.rounds=20; repeatable.")

@@ -16,7 +16,7 @@ from fedgs.data.recipes import leaf_recipe, paper_federation
 from fedgs.data.sources import load_dataset
 from fedgs.data.statistics import Heterogeneity, Quantiles, divergences, heterogeneity
 from fedgs.data.streams import DeviceStreams
-from fedgs.data.synthesis import classes_per_device, dirichlet
+from fedgs.data.synthesis import classes_per_device, dirichlet, dirichlet_factories
 
 __all__ = [
     "DataSet",
@@ -29,6 +29,7 @@ __all__ = [
     "build_federation",
     "classes_per_device",
     "dirichlet",
+    "dirichlet_factories",
     "divergences",
     "from_arrays",
     "from_folder",

@@ -25,9 +25,10 @@ How it is fast: the order of the next few epochs of all devices lies in one flat
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
 from hashlib import blake2b
 from math import isfinite
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,21 @@ Mode = Literal["sticky", "fresh", "buffer"]
 MODES: tuple[str, ...] = get_args(Mode)
 EPOCHS_PER_BLOCK = 8
 """Epochs drawn from one random stream: making a stream costs as much as shuffling a few epochs."""
+
+
+class StreamArrays(NamedTuple):
+    """The insides of sticky streams, for compiled loops that move many devices on (see ``DeviceStreams.inside``)."""
+
+    position: NDArray[np.int64]
+    used: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    base: NDArray[np.int64]
+    window: NDArray[np.int32]
+    next: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    labels: NDArray[np.uint8]
 
 
 class DeviceStreams:
@@ -125,6 +141,16 @@ class DeviceStreams:
         return self._position - self._used
 
     @property
+    def unused(self) -> NDArray[np.int64]:
+        """(devices,) samples on hand that no turn has used: the rest of a device's epoch (``sticky``), what its buffer
+        holds (``buffer``), or the one batch that is passing by (``fresh``)."""
+        if self.mode == "sticky":
+            return self._sizes - self._position % self._sizes
+        if self.mode == "buffer":
+            return self._arrived() - self._position
+        return np.full(len(self._all), self.batch_size)
+
+    @property
     def epochs(self) -> NDArray[np.int64]:
         """(devices,) times a device's whole train set has left its stream."""
         return self._position // self._sizes
@@ -160,6 +186,28 @@ class DeviceStreams:
         self.advance(selected)
         return indices
 
+    def inside(self) -> StreamArrays:
+        """Return the arrays themselves, in mode ``sticky``.
+
+        Whoever moves a device on (``position``, ``used``) brings its ``next`` batch and ``counts`` along, calls
+        :meth:`refill` where its window ends, and :meth:`skip` at last.
+        """
+        return StreamArrays(
+            self._position, self._used, self._start, self._end, self._base, self._window, self._next, self._counts,
+            self._sizes, np.asarray(self.federation.labels),
+        )  # fmt: skip
+
+    def refill(self, device: int) -> None:
+        """Let the window of a device begin with its next batch, and look at it."""
+        self._refill(device)
+        samples = self._window[self._base[device] : self._base[device] + self.batch_size]
+        self._next[device] = samples
+        self._counts[device] = np.bincount(self.federation.labels[samples], minlength=self._counts.shape[1])
+
+    def skip(self, iterations: int) -> None:
+        """Count iterations that were played on the arrays of :meth:`inside`."""
+        self.iteration += iterations
+
     def distributions(self) -> NDArray[np.float64]:
         """(devices, classes) the class distribution each device draws from now: its own, or where drift has got to."""
         counts = self.federation.train_counts
@@ -169,7 +217,7 @@ class DeviceStreams:
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to go on later, in plain numbers, lists and text (JSON takes it)."""
         return {
-            "stream": self._identity(),
+            "stream": self._identity,
             "iteration": self.iteration,
             "position": self._position.tolist(),
             "samples_used": self._used.tolist(),
@@ -182,7 +230,7 @@ class DeviceStreams:
             position, used = (np.array(state[key], dtype=np.int64) for key in ("position", "samples_used"))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"the saved stream state is broken ({error}); take another one") from None
-        if identity != self._identity():
+        if identity != self._identity:
             raise DataError(
                 "the saved stream state belongs to other devices, another seed, batch size, mode or drift; "
                 "resume with the settings of the run that saved it"
@@ -193,6 +241,7 @@ class DeviceStreams:
         self.iteration, self._position, self._used = iteration, position, used
         self._look(self._all)
 
+    @cached_property
     def _identity(self) -> str:
         """Digest of everything but the position that determines the batches to come."""
         settings = f"{self.seed} {self.batch_size} {self.mode} {self.capacity} {self.arrival} {self.drift}"

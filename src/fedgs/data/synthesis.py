@@ -1,12 +1,13 @@
 """Label skew for any labelled set: devices made by dealing its samples out unevenly.
 
-Both synthesisers look at labels alone and return :class:`~fedgs.data.owners.Owners`, a table of sample indices:
+The synthesisers look at labels alone and return :class:`~fedgs.data.owners.Owners`, a table of sample indices:
 no image is moved. ``build_federation(dataset, owners=…)`` uses it directly.
 
 ``dirichlet`` (Yurochkin et al., 2019; Li et al., 2022): the samples of class c are split among the devices in
 shares drawn from a symmetric Dirichlet(α) law. Small α: a class lives on few devices and device sizes differ; large
-α: all devices look alike. ``classes_per_device`` (after McMahan et al., 2017): every device owns k classes, every
-class is owned by nearly the same number of devices, and its samples are split evenly among them.
+α: all devices look alike. ``dirichlet_factories`` does so twice, first among the factories and then among the devices
+of each, so that factories differ too. ``classes_per_device`` (after McMahan et al., 2017): every device owns k
+classes, every class is owned by nearly the same number of devices, and its samples are split evenly among them.
 """
 
 from math import isfinite
@@ -19,7 +20,7 @@ from fedgs.data.checks import is_whole
 from fedgs.data.indexing import IndexLists
 from fedgs.data.owners import Owners
 from fedgs.errors import DataError
-from fedgs.rng import stream
+from fedgs.rng import key, stream
 
 DRAWS = 100
 
@@ -46,6 +47,42 @@ def dirichlet(
     raise DataError(
         f"dirichlet with alpha {alpha:g} gave no {devices} devices of at least {min_samples} samples in {DRAWS} draws; "
         "raise alpha, or lower devices or min_samples"
+    )
+
+
+def dirichlet_factories(
+    labels: ArrayLike,
+    factories: int,
+    devices: int,
+    alpha: float,
+    factory_alpha: float,
+    *,
+    seed: int = 0,
+    min_samples: int = 2,
+    prefix: str = "device",
+) -> Owners:
+    """Deal every sample to a factory by Dirichlet(``factory_alpha``), then to one of its devices by ``alpha``.
+
+    All factories have the same number of devices, or one more. Their attribute ``factory`` says which is whose:
+    ``build_federation(dataset, None, "by-attribute", attribute="factory", owners=…)``.
+    """
+    labels = _checked(labels, devices, min_samples)
+    if not is_whole(factories) or not 1 <= factories <= devices:
+        raise DataError(f"cannot deal {devices} devices to {factories} factories; each needs at least one device")
+    whole = dirichlet(labels, factories, factory_alpha, seed=key(seed, "factories"), min_samples=0)
+    numbers = np.array_split(np.arange(devices), factories)
+    owner = np.empty(len(labels), np.int64)
+    for factory, mine in enumerate(numbers):
+        samples = whole.samples[factory]
+        inner = dirichlet(
+            labels[samples], len(mine), alpha, seed=key(seed, "factory", factory), min_samples=min_samples
+        )
+        owner[samples[inner.samples.flat]] = mine[inner.samples.rows]
+    dealt = _owners(owner, devices, prefix)
+    return Owners(
+        dealt.names,
+        dealt.samples,
+        {"factory": np.repeat(np.arange(factories), [len(m) for m in numbers]).astype(np.int32)},
     )
 
 

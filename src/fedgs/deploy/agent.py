@@ -44,6 +44,8 @@ from fedgs.errors import DataError, FedgsError, WireError
 
 LOOK_AGAIN = 0.25
 """Seconds between two looks at a source that had nothing yet."""
+PATIENCE = 0.02
+"""Seconds that a finished step waits for the next batch; one that comes later is announced by itself."""
 
 
 @dataclass
@@ -56,6 +58,12 @@ class Work:
     batch: Batch | None = None
     looking: "asyncio.Future[Batch | None] | None" = None
     """A look at the source that is under way; it outlives a connection."""
+
+    def look(self) -> "asyncio.Future[Batch | None]":
+        """Begin to look for the next batch, in a thread, unless that is under way."""
+        if self.looking is None:
+            self.looking = asyncio.ensure_future(asyncio.to_thread(next, self.batches, None))
+        return self.looking
 
 
 class Agent:
@@ -186,20 +194,23 @@ class Agent:
     async def _announce(self, call: Any) -> None:
         """Look for the next batch until there is one, and tell its class counts."""
         while True:
-            ready = await self._next()
+            ready = await self._next(None)
             if ready is not None:
                 await call.write(encode_ready(ready))
                 return
             await asyncio.sleep(LOOK_AGAIN)
 
-    async def _next(self) -> Ready | None:
+    async def _next(self, patience: float | None) -> Ready | None:
+        """Return the announcement of the next batch; None where the source has none, or none in time."""
         work = self._work
         assert work is not None
         if work.batch is None:
-            if work.looking is None:
-                work.looking = asyncio.ensure_future(asyncio.to_thread(next, work.batches, None))
-            work.batch = await asyncio.shield(work.looking)
+            looking = work.look()
+            await asyncio.wait({looking}, timeout=patience)
+            if not looking.done():
+                return None
             work.looking = None
+            work.batch = looking.result()
         if work.batch is None:
             return None
         batch, task = work.batch, work.task
@@ -222,8 +233,9 @@ class Agent:
         assert work is not None
         assert work.batch is not None
         batch, work.batch = work.batch, None
+        work.look()
         change, loss = await asyncio.to_thread(work.trainer.step, assembly.flat(), batch, step.learning_rate)
-        following = await self._next()
+        following = await self._next(PATIENCE)
         messages = encode_update(
             step.step, step.batch_id, len(batch.labels), loss, work.trainer.shapes, change, work.task.wire, following
         )

@@ -14,7 +14,7 @@ from fedgs.deploy.folder import socket_path
 from fedgs.deploy.identity import Identity
 from fedgs.deploy.tls import PLAIN_ID, Bundle, check_plain, client_credentials, client_options, split_address
 from fedgs.deploy.wire import RUN_ROUND, STATUS
-from fedgs.errors import NetworkError, WireError
+from fedgs.errors import PeerError, WireError
 
 
 class Carrier(Protocol):
@@ -23,7 +23,7 @@ class Carrier(Protocol):
     name: str
 
     async def run_round(self, order: RoundOrder) -> RoundResult:
-        """Let the station carry out an order; :class:`NetworkError` where it could not be reached or refused."""
+        """Let the station carry out an order; :class:`PeerError` where it could not be reached or refused."""
         ...
 
 
@@ -49,7 +49,7 @@ class GrpcCarrier:
             try:
                 answer = await channel.unary_unary(RUN_ROUND)(encode_order(order), metadata=metadata)
             except grpc.aio.AioRpcError as error:
-                raise NetworkError(f"station {self.name}: {_words(error)}") from None
+                raise PeerError(f"station {self.name}: {_words(error)}") from None
         return checked_result(decode_result(answer), order, self.name)
 
 
@@ -82,7 +82,7 @@ def _call(socket: Path, method: str, request: bytes, timeout: float | None) -> b
         try:
             answer: bytes = channel.unary_unary(method)(request, timeout=timeout)
         except grpc.RpcError as error:
-            raise NetworkError(f"{socket}: {_words(error)}") from None
+            raise PeerError(f"{socket}: {_words(error)}") from None
     return answer
 
 

@@ -92,6 +92,7 @@ def encode_order(order: RoundOrder) -> bytes:
         task=task_message(order.task),
         seed=wanted.seed,
         factory=wanted.factory,
+        coverage=wanted.coverage,
         pick=wanted.pick,
         presample=wanted.presample,
         solver=wanted.solver,
@@ -125,7 +126,14 @@ def decode_order(data: bytes) -> RoundOrder:
         raise WireError(f"{len(rates)} learning rates, the least {rates.min(initial=0):g}")
     shapes, weights = whole_params(message.weights)
     wanted = Wanted(
-        message.pick, message.presample, message.solver, message.start, target, message.seed, message.factory
+        message.pick,
+        message.presample,
+        message.solver,
+        message.start,
+        target,
+        message.seed,
+        message.factory,
+        finite("coverage", message.coverage),
     )
     return RoundOrder(
         text("run", message.run), message.round, task, wanted, message.first_iteration, rates, shapes, weights

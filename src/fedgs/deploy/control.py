@@ -133,6 +133,8 @@ class Control:
             loss=progress.loss,
             iterations_per_second=progress.pace,
             devices=devices,
+            sent_bytes=self.station.sent,
+            received_bytes=self.station.received,
         )
         return serialise(status)
 

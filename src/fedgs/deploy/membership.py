@@ -49,6 +49,8 @@ class Member:
     aside_until: float = 0.0
     turns: int = 0
     """Updates that went into an average."""
+    queue: float = 0.0
+    """Turns it is behind its share, with coverage; below 0: ahead."""
     seen: float = 0.0
     asked: Any = None
     """The step it is at, if any (:mod:`fedgs.deploy.station`)."""

@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 
 from fedgs.deploy.membership import Roster
 from fedgs.deploy.tls import split_address
-from fedgs.errors import NetworkError
+from fedgs.errors import PeerError
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _ROUND_SECONDS = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600)
@@ -63,4 +63,4 @@ def serve_metrics(registry: CollectorRegistry, address: str) -> None:
     try:
         start_http_server(port, host, registry)
     except OSError as error:
-        raise NetworkError(f"--metrics {address}: cannot be listened on ({error.strerror})") from None
+        raise PeerError(f"--metrics {address}: cannot be listened on ({error.strerror})") from None

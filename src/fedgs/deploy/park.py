@@ -33,7 +33,7 @@ from fedgs.deploy.folder import SOCKET
 from fedgs.deploy.parent import VARIABLE
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.station_process import ADDRESSES
-from fedgs.errors import NetworkError, OutputError, WorkerError
+from fedgs.errors import OutputError, PeerError, WorkerError
 from fedgs.files import make_folder, write_text
 
 STARTS_WITHIN = 60.0
@@ -161,7 +161,7 @@ class LocalPark:
         """Ask a station how things stand; None where it does not answer."""
         try:
             found: pb.StationStatus = pb.StationStatus.FromString(call_status(self.folder / station / SOCKET))
-        except NetworkError:
+        except PeerError:
             return None
         return found
 

@@ -46,6 +46,7 @@ class Recipe:
             np.empty(0) if target is None else target,
             self.settings.seed,
             factory,
+            selection.coverage_weight,
         )
         rates = learning_rates(training, round_number) if round_number else np.empty(0)
         first = max(round_number - 1, 0) * training.iterations
@@ -57,7 +58,7 @@ def check_deployable(settings: Settings) -> None:
     default = Settings()
     for key, given, allowed in (
         ("training.momentum", settings.training.momentum, 0.0),
-        ("selection.fairness", settings.selection.fairness, 0.0),
+        ("algorithm", settings.algorithm, default.algorithm),
         ("streams", settings.streams, default.streams),
         ("dynamics", settings.dynamics, default.dynamics),
         ("eval.ema", settings.eval.ema, 0.0),
@@ -65,3 +66,13 @@ def check_deployable(settings: Settings) -> None:
     ):
         if given != allowed:
             raise ConfigError(f"{key} is for simulations; a real park cannot follow it, take it out of the settings")
+    selection = settings.selection
+    if selection.coverage_weight and selection.coverage.share != "turns":
+        raise ConfigError(
+            f"selection.coverage.share={selection.coverage.share!r} goes by how much data a device has, which it tells "
+            "nobody; set selection.coverage.share=turns, or selection.coverage.weight=0"
+        )
+    if selection.solver == "random-by-data":
+        raise ConfigError(
+            "selection.solver='random-by-data' goes by how much data a device has, which it tells nobody; use 'random'"
+        )

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from fedgs.deploy.contract import RoundOrder, RoundResult
 from fedgs.deploy.logs import log
 from fedgs.deploy.membership import Member
 from fedgs.deploy.station import Answer, Station
-from fedgs.deploy.team import Wanted, select_team
+from fedgs.deploy.team import Wanted, select_team, turns_owed
 from fedgs.deploy.tensors import Flat, norm
 from fedgs.deploy.wire import StepMessages
 
@@ -116,7 +116,7 @@ class RoundTrainer:
         if len(wanted.target):
             return wanted
         estimate, _ = self.station.roster.distribution()
-        return Wanted(wanted.pick, wanted.presample, wanted.solver, wanted.start, estimate, wanted.seed, wanted.factory)
+        return replace(wanted, target=estimate)
 
     async def _iterate(
         self, order: RoundOrder, wanted: Wanted, members: list[Member], row: int, rate: float, weights: Flat
@@ -125,7 +125,11 @@ class RoundTrainer:
         counts = np.stack([ready.counts for _, ready in announced])
         began = time.perf_counter()
         # In a thread of its own: devices come, go and are heard meanwhile.
-        rows, divergence = await asyncio.to_thread(select_team, counts, wanted, order.first_iteration + row)
+        queue = np.array([member.queue for member, _ in announced])
+        rows, divergence = await asyncio.to_thread(select_team, counts, wanted, order.first_iteration + row, queue)
+        if wanted.coverage:
+            for (member, _), behind in zip(announced, turns_owed(queue, rows, wanted.pick).tolist(), strict=True):
+                member.queue = behind
         self.station.metrics.selecting.observe(time.perf_counter() - began)
         messages = StepMessages(rate, order.shapes, weights, order.task.wire)
         largest = self.station.settings.largest_move * max(1.0, norm(weights))

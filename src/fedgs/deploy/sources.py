@@ -38,7 +38,7 @@ class Source(Protocol):
     def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
         """Yield batches of exactly ``size`` samples with labels below ``classes``; None: nothing yet, ask again.
 
-        A batch is asked for when the one before it has been used.
+        A batch is asked for while the one before it is being trained on; it may take as long as it likes.
         """
         ...
 

@@ -104,6 +104,8 @@ class Station:
         self.task: Task | None = None
         self.events: Counter[str] = Counter()
         """What went wrong since it was last taken."""
+        self.sent = self.received = 0
+        """Bytes of weights and changes exchanged with devices since the start."""
         self._steps = secrets.randbits(48)  # after a restart no old answer can be taken for a new one
         self._once = OnceEach()
 
@@ -119,13 +121,13 @@ class Station:
             return
         link = StreamLink(context)
         try:
-            await self._greet(context)
+            hello = await self._greet(context)
         except (WireError, TimeoutError) as error:
             reason = str(error) or "no message"
             self.refuse(f"{identity}: {reason}")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
             return
-        if not self._admit(identity, link):
+        if not self._admit(identity, link, hello):
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, f"{identity} is connected already")
             return
         reader = asyncio.ensure_future(self._serve(identity, link, context))
@@ -139,7 +141,7 @@ class Station:
         if link.reason:
             await context.abort(grpc.StatusCode.ABORTED, link.reason)
 
-    async def _greet(self, context: Any) -> None:
+    async def _greet(self, context: Any) -> Hello:
         async with asyncio.timeout(HELLO_WITHIN):
             first = await context.read()
         if first is grpc.aio.EOF:
@@ -149,8 +151,9 @@ class Station:
             raise WireError("the first message is not a Hello")
         if hello.version != VERSION:
             raise WireError(f"protocol version {hello.version}, this station speaks {VERSION}; install the same fedgs")
+        return hello
 
-    def _admit(self, identity: Identity, link: StreamLink) -> bool:
+    def _admit(self, identity: Identity, link: StreamLink, hello: Hello) -> bool:
         there = self.roster.members.get(identity.name)
         if there is not None and there.link is not None:
             if self.settings.duplicates == "refuse":
@@ -160,7 +163,8 @@ class Station:
             self._end_turn(there, "gone", "connected anew")
         self.roster.join(identity.name, link)
         self.metrics.devices(self.roster)
-        log.info("device joined", extra={"device": identity.name, "online": len(self.roster.online)})
+        details = {"device": identity.name, "online": len(self.roster.online), "software": hello.software}
+        log.info("device joined", extra=details)
         return True
 
     def _gone(self, identity: Identity, link: StreamLink) -> None:
@@ -199,6 +203,7 @@ class Station:
         assembly: Assembly | None = None
         update: Update | None = None
         while (data := await context.read()) is not grpc.aio.EOF:
+            self.received += len(data)
             self.metrics.received.inc(len(data))
             message = decode_up(data)
             if isinstance(message, Part):
@@ -305,7 +310,9 @@ class Station:
         member.asked, member.ready = asked, None
         link = member.link
         outgoing = messages.for_device(asked.step, ready.batch_id)
-        self.metrics.sent.inc(sum(map(len, outgoing)))
+        size = sum(map(len, outgoing))
+        self.sent += size
+        self.metrics.sent.inc(size)
         sending = asyncio.ensure_future(link.send(outgoing))
         sending.add_done_callback(lambda done: _sent(done, answer))
         try:

@@ -19,7 +19,7 @@ from fedgs.deploy.settings import StationSettings
 from fedgs.deploy.station import Station
 from fedgs.deploy.tls import Bundle, check_plain, server_credentials, server_options, split_address
 from fedgs.deploy.wire import LARGEST_MESSAGE
-from fedgs.errors import NetworkError
+from fedgs.errors import PeerError
 from fedgs.files import write_text
 
 ADDRESSES = "addresses.txt"
@@ -78,7 +78,7 @@ async def _serve(process: StationProcess, station: Station, socket: Path) -> Non
     try:
         inner.add_insecure_port(f"unix:{socket}")
     except RuntimeError:
-        raise NetworkError(f"{socket}: cannot be listened on") from None
+        raise PeerError(f"{socket}: cannot be listened on") from None
     warm = asyncio.ensure_future(asyncio.to_thread(_warm_up))
     await edge.start()
     await inner.start()
@@ -122,9 +122,7 @@ def _listen(server: Any, address: str, bundle: Bundle | None, option: str) -> st
     except RuntimeError:
         port = 0
     if not port:
-        raise NetworkError(
-            f"{option} {address}: cannot be listened on; is it in use, or not an address of this machine?"
-        )
+        raise PeerError(f"{option} {address}: cannot be listened on; is it in use, or not an address of this machine?")
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

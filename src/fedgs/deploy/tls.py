@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 
 from fedgs.deploy.identity import Identity, identity_of
 from fedgs.deploy.pki import CA_CERTIFICATE, CERTIFICATE, KEY, identity_in, read_certificate
-from fedgs.errors import IdentityError, NetworkError
+from fedgs.errors import IdentityError, PeerError
 
 PLAIN_ID = "fedgs-id"
 """The metadata key under which a participant without a certificate names itself (``--insecure``)."""
@@ -118,7 +118,7 @@ def split_address(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise NetworkError(f"{address!r} is not an address; expected HOST:PORT, for example 192.168.7.2:7070")
+        raise PeerError(f"{address!r} is not an address; expected HOST:PORT, for example 192.168.7.2:7070")
     return host, int(port)
 
 
@@ -136,7 +136,7 @@ def check_plain(address: str) -> None:
     """Refuse plain text anywhere but on the loopback."""
     host, _ = split_address(address)
     if not is_loopback(host):
-        raise NetworkError(
+        raise PeerError(
             f"--insecure works on the loopback only, and {host} is reachable from elsewhere; use certificates (fedgs "
             "pki), or 127.0.0.1"
         )
@@ -161,6 +161,7 @@ def server_options(seconds: float, largest_message: int) -> list[tuple[str, int]
         ("grpc.http2.min_ping_interval_without_data_ms", max(100, int(seconds * 500))),
         ("grpc.max_receive_message_length", largest_message),
         ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", 8),  # of one connection; a device has one, a top server two
         ("grpc.so_reuseport", 0),  # two stations on one port would share its devices
     ]
 

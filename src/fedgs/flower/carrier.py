@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from fedgs.deploy.carrier import checked_result
 from fedgs.deploy.contract import RoundOrder, RoundResult
 from fedgs.deploy.logs import OnceEach, log
-from fedgs.errors import NetworkError
+from fedgs.errors import PeerError
 from fedgs.flower.messages import FACTORY, FACTS, order_content, result_of
 
 LOOK_EVERY = 1.0
@@ -37,7 +37,7 @@ class SuperNodes:
         """Send a message and wait for its reply, which may be an error."""
         (sent,) = await self._call(self._grid.push_messages, [message])
         if not sent:
-            raise NetworkError(f"SuperNode {message.metadata.dst_node_id}: the SuperLink did not take a message for it")
+            raise PeerError(f"SuperNode {message.metadata.dst_node_id}: the SuperLink did not take a message for it")
         while True:
             for reply in await self._call(self._grid.pull_messages, [sent]):
                 return reply
@@ -51,7 +51,7 @@ class SuperNodes:
                 await self._introduce()
             found = await self._connected(factory)
         if found is None:
-            raise NetworkError(f"no SuperNode of factory {factory} is connected")
+            raise PeerError(f"no SuperNode of factory {factory} is connected")
         return found
 
     async def _connected(self, factory: int) -> int | None:
@@ -103,5 +103,5 @@ class FlowerCarrier:
         message = Message(order_content(order), node, MessageType.TRAIN, group_id=str(order.round))
         reply = await self._nodes.ask(message)
         if reply.has_error():
-            raise NetworkError(f"station {self.name}: {reply.error.reason or f'error {reply.error.code}'}")
+            raise PeerError(f"station {self.name}: {reply.error.reason or f'error {reply.error.code}'}")
         return checked_result(result_of(reply.content), order, self.name)

@@ -26,7 +26,8 @@ from fedgs.selection.quadratic import gram_form
 from fedgs.selection.solve import auto, look_up, solve, solver_key
 from fedgs.selection.swap import best_descent, descend
 
-_IN_THE_LOOP = ("gbp-cs", "swap", "multistart", "exact")
+IN_THE_LOOP = ("gbp-cs", "swap", "multistart", "exact")
+"""Solvers that are compiled as a whole, by the number ``solve_one`` knows them by."""
 
 
 class Batch(NamedTuple):
@@ -85,7 +86,7 @@ def solve_batch(
     together: dict[tuple[str, int], list[int]] = {}
     for index, problem in enumerate(problems):
         name = auto(problem) if solver == "auto" else solver
-        if name in _IN_THE_LOOP and 0 < problem.pick < len(problem.counts) and options.get("start", "mpinv") == "mpinv":
+        if name in IN_THE_LOOP and 0 < problem.pick < len(problem.counts) and options.get("start", "mpinv") == "mpinv":
             together.setdefault((name, problem.counts.shape[1]), []).append(index)
         else:
             results[index] = solve(problem, name, seeds[index], **options)
@@ -124,13 +125,13 @@ def _solve_group(
     answers = Answers(
         np.empty(batch.picks[-1], dtype=np.int64), np.zeros(total, dtype=np.bool_), np.empty(total), np.empty(total)
     )
-    arguments = (batch, answers, _IN_THE_LOOP.index(name), settings.get("starts", 0), settings.get("budget", 0))
+    arguments = (batch, answers, IN_THE_LOOP.index(name), settings.get("starts", 0), settings.get("budget", 0))
     workers = min(total, threads or os.cpu_count() or 1)
     if workers == 1:
         solve_range(*arguments, 0, total)
     else:
         cuts = [total * part // workers for part in range(workers + 1)]
-        waiting = [_pool().submit(solve_range, *arguments, a, b) for a, b in pairwise(cuts[1:])]
+        waiting = [worker_threads().submit(solve_range, *arguments, a, b) for a, b in pairwise(cuts[1:])]
         solve_range(*arguments, 0, cuts[1])  # this thread works too
         for part in waiting:
             part.result()
@@ -169,29 +170,53 @@ def _lay_out(problems: list[SelectionProblem], keys: NDArray[np.uint64]) -> Batc
 
 
 @composed
+def solve_one(
+    counts: Floats,
+    target: Floats,
+    base: Floats,
+    bonus: Floats,
+    sizes: Floats,
+    base_size: float,
+    expected_size: float,
+    pick: int,
+    key: np.uint64,
+    method: int,
+    starts: int,
+    budget: int,
+    chosen: Indices,
+) -> bool:
+    """Solve one problem into ``chosen``: 0 gbp-cs, 1 swap, 2 multistart, 3 exact; return whether it is proven."""
+    proven = False
+    if method <= 1:
+        wanted = expected_size * target - base
+        chosen[:] = largest_entries(least_squares(counts, wanted), pick)
+        if method == 0:
+            permute(counts, wanted, bonus, chosen, NO_LIMIT)
+    if method >= 1:
+        form = gram_form(counts, target, base, bonus, sizes, base_size, expected_size, pick)
+        if method == 1:
+            descend(form, chosen, NO_LIMIT)
+        elif method == 2:
+            chosen[:] = best_descent(form, starts, key)[0]
+        else:
+            found, proven = prove(form, starts, key, budget)
+            chosen[:] = found
+    return proven
+
+
+@composed
 def solve_range(batch: Batch, answers: Answers, method: int, starts: int, budget: int, first: int, last: int) -> None:
-    """Solve the problems from ``first`` to ``last``: 0 gbp-cs, 1 swap, 2 multistart, 3 exact."""
+    """Solve the problems from ``first`` to ``last``."""
     for i in range(first, last):
         begin, end = batch.rows[i], batch.rows[i + 1]
         counts, sizes, bonus = batch.counts[begin:end], batch.sizes[begin:end], batch.bonus[begin:end]
         target, base, pick = batch.targets[i], batch.bases[i], batch.picks[i + 1] - batch.picks[i]
         base_size, expected_size = batch.base_sizes[i], batch.expected_sizes[i]
         chosen = answers.chosen[batch.picks[i] : batch.picks[i + 1]]
-        if method <= 1:
-            wanted = expected_size * target - base
-            chosen[:] = largest_entries(least_squares(counts, wanted), pick)
-            if method == 0:
-                permute(counts, wanted, bonus, chosen, NO_LIMIT)
-        if method >= 1:
-            form = gram_form(counts, target, base, bonus, sizes, base_size, expected_size, pick)
-            if method == 1:
-                descend(form, chosen, NO_LIMIT)
-            elif method == 2:
-                chosen[:] = best_descent(form, starts, batch.keys[i])[0]
-            else:
-                found, proven = prove(form, starts, batch.keys[i], budget)
-                chosen[:] = found
-                answers.proven[i] = proven
+        answers.proven[i] = solve_one(
+            counts, target, base, bonus, sizes, base_size, expected_size, pick, batch.keys[i], method, starts, budget,
+            chosen,
+        )  # fmt: skip
         divergence, distance = measure(
             counts, target, base, sizes, base_size, expected_size, batch.unit_sums[i], chosen
         )
@@ -200,10 +225,11 @@ def solve_range(batch: Batch, answers: Answers, method: int, starts: int, budget
 
 
 @cache
-def _pool() -> ThreadPoolExecutor:
+def worker_threads() -> ThreadPoolExecutor:
+    """Return the threads that select beside each other, one a core."""
     return ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="fedgs-selection")
 
 
 # Threads do not survive a fork: a child process makes its own pool.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+    os.register_at_fork(after_in_child=worker_threads.cache_clear)

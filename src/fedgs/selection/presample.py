@@ -1,7 +1,7 @@
 """The random part of a selection (Algorithm 2, line 1), the same in the simulator and at a real station.
 
-In iteration t factory m draws L_rnd of its devices at random from the stream (seed, "presample", t, m); the solver
-picks the rest of the team among the others, with a seed of its own.
+In iteration t factory m puts its devices into the random order of the stream (seed, "presample", t, m); the first L_rnd
+are in, and the solver picks the rest of the team among the others, with a seed of its own.
 """
 
 import numpy as np
@@ -12,16 +12,9 @@ from fedgs import rng
 Devices = NDArray[np.int64]
 
 
-def draw_beforehand(
-    devices: Devices, pick: int, presample: int, seed: int, iteration: int, factory: int
-) -> tuple[Devices, Devices]:
-    """Return the devices that are in, and those the solver picks the rest of the team from.
-
-    Where there are no more than ``pick`` devices all of them are in and nobody is left to pick.
-    """
-    order = rng.stream(seed, "presample", iteration, factory).permutation(devices)
-    beforehand = len(order) if len(order) <= pick else presample
-    return order[:beforehand], order[beforehand:]
+def random_order(devices: Devices, seed: int, iteration: int, factory: int) -> Devices:
+    """Return the devices of a factory in the order of an iteration."""
+    return rng.stream(seed, "presample", iteration, factory).permutation(devices)
 
 
 def solver_seed(seed: int, iteration: int, factory: int = 0) -> int:

@@ -50,14 +50,29 @@ class SelectionProblem:
         base: (F,) class counts that are in already (default: none).
         bonus: (N,) fairness term in squared counts (default: none). Solvers minimise ``distance² − Σ bonus[chosen]``:
             a device with a larger bonus is taken more readily. A negative bonus is a penalty.
+        weights: (N,) how much data each candidate holds, 0 or more (default: the sizes of the batches). Only solvers
+            that draw in proportion to it look at it.
     """
 
-    __slots__ = ("_sealed", "base", "base_size", "bonus", "counts", "mean_size", "pick", "sizes", "target", "unit_sums")
+    __slots__ = (
+        "_sealed",
+        "base",
+        "base_size",
+        "bonus",
+        "counts",
+        "mean_size",
+        "pick",
+        "sizes",
+        "target",
+        "unit_sums",
+        "weights",
+    )
     counts: Floats
     target: Floats
     pick: int
     base: Floats
     bonus: Floats
+    weights: Floats
     sizes: Floats
     base_size: float
     mean_size: float
@@ -71,6 +86,7 @@ class SelectionProblem:
         pick: int,
         base: ArrayLike | None = None,
         bonus: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
     ) -> None:
         self.counts = _numbers("counts", counts, dimensions=2)
         devices, classes = self.counts.shape
@@ -84,10 +100,13 @@ class SelectionProblem:
         self.base = np.zeros(classes) if base is None else _vector("base", base, classes, "class")
         _not_negative("base", self.base)
         self.bonus = np.zeros(devices) if bonus is None else _vector("bonus", bonus, devices, "device")
-        self._measure(self.counts.sum(axis=1), float(self.base.sum()), unit_sums=True)
+        sizes = self.counts.sum(axis=1)
+        self.weights = sizes if weights is None else _vector("weights", weights, devices, "device")
+        _not_negative("weights", self.weights)
+        self._measure(sizes, float(self.base.sum()), unit_sums=True)
 
     @classmethod
-    def trusted(cls, counts: Floats, target: Floats, pick: int, base: Floats, bonus: Floats) -> Self:
+    def trusted(cls, counts: Floats, target: Floats, pick: int, base: Floats, bonus: Floats, weights: Floats) -> Self:
         """Return a problem without checking it, five times faster: for simulators that make thousands a second.
 
         The arrays must be right by construction (float64, C order, finite, not negative, a target that sums to 1),
@@ -95,6 +114,7 @@ class SelectionProblem:
         """
         problem = cls.__new__(cls)
         problem.counts, problem.target, problem.pick, problem.base, problem.bonus = counts, target, pick, base, bonus
+        problem.weights = weights
         problem._measure(counts.sum(axis=1), float(base.sum()), unit_sums=True)
         return problem
 
@@ -117,6 +137,7 @@ class SelectionProblem:
         problem.target = np.zeros(len(columns))
         problem.base = problem.pick * shared - wanted
         problem.bonus = np.zeros(columns.shape[1])
+        problem.weights = np.ones(columns.shape[1])
         problem._measure(np.zeros(columns.shape[1]), 0.0, unit_sums=False)
         return problem
 
@@ -125,7 +146,7 @@ class SelectionProblem:
         self.sizes = sizes
         self.base_size = base_size
         self.mean_size = float(sizes.mean())
-        for array in (self.counts, self.target, self.base, self.bonus, self.sizes):
+        for array in (self.counts, self.target, self.base, self.bonus, self.weights, self.sizes):
             array.flags.writeable = False
         self._sealed = True
 
@@ -141,6 +162,7 @@ class SelectionProblem:
             self.pick,
             self.base,
             self.bonus,
+            self.weights,
             self.sizes,
             self.base_size,
             self.unit_sums,
@@ -261,7 +283,7 @@ def measure(
 
 def _rebuild(*values: Any) -> SelectionProblem:
     problem = SelectionProblem.__new__(SelectionProblem)
-    problem.counts, problem.target, problem.pick, problem.base, problem.bonus, *measures = values
+    problem.counts, problem.target, problem.pick, problem.base, problem.bonus, problem.weights, *measures = values
     problem._measure(*measures)
     return problem
 

@@ -1,8 +1,17 @@
-"""``random`` and ``monte-carlo``: choices at random, and the best of many of them (paper, section VII-A)."""
+"""``random``, ``random-by-data`` and ``monte-carlo``: choices at random, and the best of many of them (section VII-A).
+
+``random-by-data`` draws without replacement so that device i comes in with the chance s_i = min(1, λ·w_i), Σ s_i = q,
+exactly in proportion to its data w_i as long as no chance is cut off at 1: systematic sampling (Madow, 1949) over
+the devices in random order. Lay the chances end to end and take whoever lies under u, u + 1, …, u + q − 1, where u is
+uniform in [0, 1).
+"""
+
+import numpy as np
 
 from fedgs.compiled import composed
-from fedgs.selection.draws import draw_subset, start_key
-from fedgs.selection.problem import Indices, Key, Record, SelectionProblem
+from fedgs.selection.coverage import fair_shares
+from fedgs.selection.draws import draw_subset, mix, start_key
+from fedgs.selection.problem import Floats, Indices, Key, Record, SelectionProblem
 from fedgs.selection.rows import Rows, as_rows, score_rows
 
 _TRACED_BLOCK = 20
@@ -14,6 +23,34 @@ def solve_random(problem: SelectionProblem, key: Key, record: Record | None) -> 
     if record is not None:
         record(chosen)
     return chosen, False
+
+
+def solve_random_by_data(problem: SelectionProblem, key: Key, record: Record | None) -> tuple[Indices, bool]:
+    """Take ``pick`` devices without replacement, with chances in proportion to their weights."""
+    chosen = draw_by_weight(problem.weights, problem.pick, key)
+    if record is not None:
+        record(chosen)
+    return chosen, False
+
+
+@composed
+def draw_by_weight(weights: Floats, pick: int, key: Key) -> Indices:
+    """Draw ``pick`` devices; each comes in with its fair share of ``pick`` as its chance."""
+    devices = len(weights)
+    shares = fair_shares(weights, pick)
+    order = draw_subset(devices, devices, key)
+    # The word after those of the shuffle; 53 bits of it make a number in [0, 1).
+    point = float(mix(start_key(key, devices + 1, 1)) >> np.uint64(11)) / 9007199254740992.0
+    chosen = np.empty(pick, dtype=np.int64)
+    taken, reach = 0, 0.0
+    for place in range(devices):
+        i = order[place]
+        reach += shares[i]
+        # Rounding may leave the last point beyond the end: then the last devices take what is left.
+        if taken < pick and (reach > point + taken or devices - place == pick - taken):
+            chosen[taken] = i
+            taken += 1
+    return np.sort(chosen)
 
 
 def solve_monte_carlo(

@@ -23,7 +23,7 @@ from fedgs.selection.gbp_cs import Start, solve_gbp_cs
 from fedgs.selection.genetic import solve_genetic
 from fedgs.selection.large import solve_large
 from fedgs.selection.problem import NO_LIMIT, Indices, SelectionProblem, SelectionResult
-from fedgs.selection.sampling import solve_monte_carlo, solve_random
+from fedgs.selection.sampling import solve_monte_carlo, solve_random, solve_random_by_data
 from fedgs.selection.swap import solve_multistart, solve_swap
 
 
@@ -49,6 +49,9 @@ class Solver:
 
 SOLVERS: dict[str, Solver] = {
     "random": Solver(solve_random, "uniformly at random", bonus=False, ratio=False),
+    "random-by-data": Solver(
+        solve_random_by_data, "at random, chances in proportion to data", bonus=False, ratio=False
+    ),
     "monte-carlo": Solver(solve_monte_carlo, "best of 1000 random draws", allowed={"draws": (1, NO_LIMIT)}),
     "bayesian": Solver(
         solve_bayesian,
@@ -87,9 +90,12 @@ MULTISTART_UP_TO = 200
 
 
 def auto(problem: SelectionProblem) -> str:
-    """Return the name of the solver that suits the size of a problem."""
+    """Return the name of the solver that suits a problem, by its size.
+
+    A bonus makes the proof long, up to 40 times, and does not change what is found: such a problem is not proven.
+    """
     devices = len(problem.counts)
-    if devices <= EXACT_UP_TO:
+    if devices <= EXACT_UP_TO and not problem.bonus.any():
         return "exact"
     return "multistart" if devices <= MULTISTART_UP_TO else "large"
 

@@ -65,6 +65,11 @@ def descend(form: Quadratic, chosen: Indices, max_swaps: int) -> tuple[float, in
         value += gradient[j]
     current = score_of(form, value, size, bonus)
     entering = np.empty(devices)
+    swapped = np.empty(devices)
+    # Members are no candidates. Added to all scores alike, so that the loop over them has no branch and is vectorised.
+    barred = np.zeros(devices)
+    for i in chosen:
+        barred[i] = np.inf
     swaps = 0
     while swaps < max_swaps and 0 < pick < devices:
         for i in range(devices):
@@ -74,17 +79,20 @@ def descend(form: Quadratic, chosen: Indices, max_swaps: int) -> tuple[float, in
             if not inside[out]:
                 continue
             leaving = form.gram[out, out] - 2.0 * gradient[out]
+            if form.ratio:
+                for into in range(devices):
+                    change = entering[into] + leaving - 2.0 * form.gram[out, into]
+                    new_bonus = bonus - form.bonus[out] + form.bonus[into]
+                    new_size = size - form.sizes[out] + form.sizes[into]
+                    swapped[into] = score_of(form, value + change, new_size, new_bonus) + barred[into]
+            else:
+                for into in range(devices):
+                    change = entering[into] + leaving - 2.0 * form.gram[out, into]
+                    new_bonus = bonus - form.bonus[out] + form.bonus[into]
+                    swapped[into] = value + change - new_bonus + barred[into]
             for into in range(devices):
-                if inside[into]:
-                    continue
-                change = entering[into] + leaving - 2.0 * form.gram[out, into]
-                new_bonus = bonus - form.bonus[out] + form.bonus[into]
-                if form.ratio:
-                    new = score_of(form, value + change, size - form.sizes[out] + form.sizes[into], new_bonus)
-                else:
-                    new = value + change - new_bonus
-                if new < best:
-                    best, best_out, best_in = new, out, into
+                if swapped[into] < best:
+                    best, best_out, best_in = swapped[into], out, into
         if best_out < 0:
             break
         value += entering[best_in] + form.gram[best_out, best_out] - 2.0 * gradient[best_out]
@@ -93,6 +101,7 @@ def descend(form: Quadratic, chosen: Indices, max_swaps: int) -> tuple[float, in
         bonus += form.bonus[best_in] - form.bonus[best_out]
         current = best
         inside[best_out], inside[best_in] = False, True
+        barred[best_out], barred[best_in] = 0.0, np.inf
         for i in range(devices):
             gradient[i] += form.gram[best_in, i] - form.gram[best_out, i]
         swaps += 1

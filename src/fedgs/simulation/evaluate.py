@@ -4,22 +4,23 @@ The primary numbers pool all test samples. Beside them stand the accuracy of eac
 hide a device that is served badly, the 10th, 50th and 90th percentile over devices.
 """
 
-import copy
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedgs.data import Federation
-from fedgs.simulation.images import ImageStore, gpu_precision, mixed_precision, one_thread_each
-from fedgs.simulation.layout import Layout
+from fedgs.simulation.images import ImageStore, gpu_precision, one_thread_each
 from fedgs.simulation.world import World
 
+Forward = Callable[[NDArray[np.int64], NDArray[np.int64]], Tensor]
+"""From samples and the devices they belong to, to logits (samples, classes)."""
 PERCENTILES = (10, 50, 90)
 CPU_BATCH, GPU_BATCH = 256, 4096
 
@@ -45,7 +46,6 @@ class Evaluator:
 
     def __init__(
         self,
-        model: nn.Module,
         federation: Federation,
         store: ImageStore,
         world: World | None = None,
@@ -54,16 +54,11 @@ class Evaluator:
     ) -> None:
         self.federation, self.store, self.precision = federation, store, precision
         self.world = world or World()
-        self.layout = Layout.of(model)
-        self._flat = torch.zeros(self.layout.size, device=store.device)
-        self._model = copy.deepcopy(model).to(store.device).requires_grad_(False)
-        self.layout.bind(self._model, self._flat)
         self._threads = threads or os.cpu_count() or 1
         self._device_of = federation.test.rows
 
-    def evaluate(self, weights: Tensor) -> Evaluation:
-        """Test the model with these flat weights."""
-        self._flat.copy_(weights)
+    def evaluate(self, forward: Forward) -> Evaluation:
+        """Test a model."""
         on_gpu = self.store.device.type == "cuda"
         samples = self.federation.test.flat
         size = GPU_BATCH if on_gpu else CPU_BATCH
@@ -72,7 +67,8 @@ class Evaluator:
         results = torch.zeros(2, len(samples))
 
         def test(first: int) -> None:
-            results[:, first : first + size] = self._test(samples[first : first + size]).cpu()
+            part = slice(first, first + size)
+            results[:, part] = self._test(forward, samples[part], self._device_of[part]).cpu()
 
         if on_gpu:
             with gpu_precision(self.precision):
@@ -88,10 +84,9 @@ class Evaluator:
         return self._summary(results[0].double().numpy(), results[1].double().numpy())
 
     @torch.inference_mode()
-    def _test(self, samples: NDArray[np.int64]) -> Tensor:
-        images, labels = self.store.batch(samples)
-        with mixed_precision(self.store.device, self.precision):
-            logits = self._model(images)
+    def _test(self, forward: Forward, samples: NDArray[np.int64], devices: NDArray[np.int64]) -> Tensor:
+        logits = forward(samples, devices)
+        labels = self.store.labels_of(samples)
         losses = cross_entropy(logits.float(), labels, reduction="none")
         return torch.stack([(logits.argmax(dim=1) == labels).float(), losses])
 

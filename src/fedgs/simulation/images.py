@@ -55,8 +55,21 @@ class ImageStore:
         if self.device.type == "cuda":
             rows = torch.from_numpy(self.places(samples)).to(self.device)
             return self.normalised(self.images.index_select(0, rows)), self.labels.index_select(0, rows)
-        images = torch.from_numpy(self._images[samples])
-        return self.normalised(images), torch.from_numpy(self._labels[samples].astype(np.int64))
+        return self.normalised(torch.from_numpy(self._images[samples])), self.labels_of(samples)
+
+    def labels_of(self, samples: NDArray[np.int64]) -> Tensor:
+        """Return the labels of samples, on the device."""
+        return torch.from_numpy(self._labels[samples].astype(np.int64)).to(self.device)
+
+    def pixels(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Return bytes (…, height, width, channels) and labels (…) of places, a tensor on the device."""
+        rows = places.reshape(-1)
+        if self.device.type == "cuda":
+            images, labels = self.images.index_select(0, rows), self.labels.index_select(0, rows)
+        else:
+            own = rows.numpy()  # on processors a place is a sample; a memory-mapped file is read as it is needed
+            images, labels = torch.from_numpy(self._images[own]), torch.from_numpy(self._labels[own].astype(np.int64))
+        return images.view(*places.shape, *self.shape), labels.view(places.shape)
 
     def normalised(self, images: Tensor) -> Tensor:
         """Return uint8 images (batch, height, width[, channels]) as float32 from 0 to 1, channels-last."""

@@ -30,6 +30,11 @@ class Layout:
         named = dict(model.named_parameters())
         return cls(tuple(named), tuple(weight.shape for weight in named.values()))
 
+    @classmethod
+    def of_weights(cls, weights: Mapping[str, Tensor]) -> "Layout":
+        """Return the layout of named weights."""
+        return cls(tuple(weights), tuple(weight.shape for weight in weights.values()))
+
     @property
     def size(self) -> int:
         """The number of weights."""

@@ -27,6 +27,10 @@ class RoundPlan:
     """The plan's own state after this round, for checkpoints."""
     seconds: float = 0.0
     """How long the selection took."""
+    window_divergence: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """(factories,) the divergence of all samples of a factory's round pooled; NaN where there was nobody."""
+    missing_classes: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    """(iterations, factories) how many classes of P_real a super node had no sample of; NaN where there was nobody."""
 
     @property
     def full(self) -> bool:

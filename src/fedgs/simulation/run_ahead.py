@@ -7,28 +7,47 @@ state after its round, so that a checkpoint knows nothing of what was planned ah
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from queue import Empty, Full, Queue
-
-from fedgs.simulation.round_plan import RoundPlan
-from fedgs.simulation.selection_plan import SelectionPlan
+from typing import Any, Generic, Protocol, TypeVar
 
 _PATIENCE = 0.1
 """Seconds between two looks at whether the other side is still there."""
 
 
-class RunAhead:
+RoundOf = TypeVar("RoundOf", covariant=True)
+
+
+class Plan(Protocol[RoundOf]):
+    """What plans rounds, one after the other: the selection of FedGS, the participants of a flat approach."""
+
+    round: int
+
+    def next_round(self) -> RoundOf:
+        """Plan the next round."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where it has got to, in plain data."""
+        ...
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        ...
+
+
+class RunAhead(Generic[RoundOf]):
     """Iterates over the plans of the rounds up to ``last_round``; a context manager."""
 
-    def __init__(self, plan: SelectionPlan, last_round: int, depth: int = 3) -> None:
+    def __init__(self, plan: Plan[RoundOf], last_round: int, depth: int = 3) -> None:
         self.waited = 0.0
         """Seconds the consumer has waited for plans."""
         self._plan, self._rounds, self._last_round = plan, last_round - plan.round, last_round
-        self._queue: Queue[RoundPlan | BaseException] = Queue(max(1, depth))
+        self._queue: Queue[RoundOf | BaseException] = Queue(max(1, depth))
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._work, name="fedgs-plan", daemon=True)
 
-    def __enter__(self) -> "RunAhead":
+    def __enter__(self) -> "RunAhead[RoundOf]":
         self._thread.start()
         return self
 
@@ -36,7 +55,7 @@ class RunAhead:
         self._stopped.set()
         self._thread.join()
 
-    def __iter__(self) -> Iterator[RoundPlan]:
+    def __iter__(self) -> Iterator[RoundOf]:
         for _ in range(self._rounds):
             began = time.perf_counter()
             item = self._get()
@@ -45,7 +64,7 @@ class RunAhead:
                 raise item
             yield item
 
-    def _get(self) -> RoundPlan | BaseException:
+    def _get(self) -> RoundOf | BaseException:
         while True:
             try:
                 return self._queue.get(timeout=_PATIENCE)
@@ -60,7 +79,7 @@ class RunAhead:
         except BaseException as error:  # handed over to the thread that asks for plans
             self._put(error)
 
-    def _put(self, item: RoundPlan | BaseException) -> None:
+    def _put(self, item: Any) -> None:
         while not self._stopped.is_set():
             try:
                 return self._queue.put(item, timeout=_PATIENCE)

@@ -163,8 +163,7 @@ def _execute(
             for watcher in watchers:
                 watcher.end()
         if simulator.last_evaluation is None:  # resumed with nothing left to do
-            tested = state.weights if state.average is None else state.average
-            simulator.last_evaluation = simulator.evaluator.evaluate(tested.to(device))
+            simulator.last_evaluation = simulator.evaluate(state)
         summary = summarise(settings, federation, state, _read_timings(folder))
         if world.first:
             save_model(folder / MODEL, state.weights if state.average is None else state.average, simulator.layout)

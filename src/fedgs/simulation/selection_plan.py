@@ -6,9 +6,8 @@ plan of a round is made before the round is trained, and ahead of the training (
 In iteration t every factory m draws L_rnd devices at random from the stream (seed, "presample", t, m); their counts
 are b; the solver picks the other L − L_rnd. All factories are solved together by ``solve_batch``.
 
-The fairness term (off by default) is a virtual queue a device: it grows by its fair share of turns, L·N_k / Σ N over
-its factory and at most 1, and falls by one when the device is selected, never below 0. The solver sees the bonus
-V · queue. Queues stay bounded, so in the long run every device is used in proportion to its data.
+With coverage (off for the paper's presets) the solver also sees a bonus for devices that are behind their fair share
+of turns (:mod:`fedgs.simulation.coverage`).
 """
 
 import time
@@ -22,10 +21,13 @@ from fedgs.config import Settings, StreamSettings
 from fedgs.data import DeviceStreams, Drift, Federation
 from fedgs.errors import DataError
 from fedgs.selection import SelectionProblem, solve_batch
-from fedgs.selection.presample import draw_beforehand, solver_seed
+from fedgs.selection.presample import random_order, solver_seed
 from fedgs.selection.problem import MOST_DIVERGENCE
+from fedgs.simulation.coverage import Coverage
 from fedgs.simulation.dynamics import Dynamics
 from fedgs.simulation.round_plan import RoundPlan
+from fedgs.simulation.round_view import view_round
+from fedgs.simulation.station_round import Schedule, Tally, make_rules, play_round
 
 Devices = NDArray[np.int64]
 
@@ -33,9 +35,11 @@ Devices = NDArray[np.int64]
 class SelectionPlan:
     """Makes the plans of the rounds, one after the other."""
 
-    def __init__(self, federation: Federation, settings: Settings) -> None:
+    def __init__(self, federation: Federation, settings: Settings, *, compiled: bool = True) -> None:
+        """``compiled``: play whole rounds in compiled loops where that is possible; the plans are the same without."""
         self.federation, self.settings = federation, settings
         self.target = federation.p_real()
+        self.target.flags.writeable = False  # like a problem's
         self._everybody = [federation.devices_of(factory) for factory in range(federation.factories)]
         self.streams = make_streams(federation, settings.training.batch_size, settings.seed, settings.streams)
         self.dynamics = Dynamics(federation, settings.dynamics, settings.seed)
@@ -47,10 +51,11 @@ class SelectionPlan:
         """(devices,) the iteration (from 1) in which each was last selected; 0: never."""
         self.longest_wait = np.zeros(devices, np.int64)
         """(devices,) the most iterations between two selections, those before the first and after the last too."""
-        self.queue = np.zeros(devices)
-        """(devices,) turns each is behind its fair share; all 0 without the fairness term."""
-        self._train_sizes = federation.train.sizes
+        self.coverage = Coverage(federation, settings.selection)
+        self._train_sizes = federation.train.sizes.astype(np.float64)
         self._solver_options = _solver_options(settings)
+        sizes = federation.train.sizes, federation.factory_sizes
+        self._rules = make_rules(settings, self.target, *sizes) if compiled else None
         if settings.selection.cap or settings.dynamics.active:
             return
         smallest = int(federation.factory_sizes.min())
@@ -70,10 +75,22 @@ class SelectionPlan:
         samples = np.full((*shape, training.batch_size), -1, np.int32)
         sizes = np.zeros(shape, np.int32)
         divergence = np.full(shape[:2], np.nan)
-        for row in range(training.iterations):
+        if self._rules is not None:
+            tally = Tally(
+                self.selected,
+                self.last,
+                self.longest_wait,
+                self.coverage.queue,
+                self.coverage.shares(self._everybody, self.streams),
+            )
+            schedule = Schedule(devices, samples, divergence)
+            play_round(self._rules, self.streams, tally, schedule, self._everybody, self.settings.seed)
+            sizes[:] = training.batch_size
+        for row in range(training.iterations if self._rules is None else 0):
             iteration = self.streams.iteration
             self.dynamics.begin(iteration)
-            chosen, divergence[row] = self._select(iteration)
+            there = self._there()
+            chosen, divergence[row] = self._select(iteration, there)
             everyone = np.concatenate(chosen) if chosen else np.empty(0, np.int64)
             batches = self.streams.next_indices(everyone)
             shares = self.dynamics.shares(iteration, everyone)
@@ -85,14 +102,25 @@ class SelectionPlan:
                 sizes[row, factory, : len(mine)] = np.floor(shares[first:last] * training.batch_size + 1e-9)
                 first = last
             self._count(everyone, iteration + 1)
+            self.coverage.end(there, self.streams, everyone)
             self.streams.advance(everyone)
         self.round += 1
         events = self.dynamics.take_events()
+        view = view_round(samples, self.federation.labels, self.target)
         return RoundPlan(
-            self.round, devices, samples, sizes, divergence, events, self.state_dict(), time.perf_counter() - began
+            self.round,
+            devices,
+            samples,
+            sizes,
+            divergence,
+            events,
+            self.state_dict(),
+            time.perf_counter() - began,
+            view.window_divergence,
+            view.missing_classes,
         )
 
-    def _select(self, iteration: int) -> tuple[list[Devices], NDArray[np.float64]]:
+    def _select(self, iteration: int, everybody: list[Devices]) -> tuple[list[Devices], NDArray[np.float64]]:
         """Return the devices of every factory, and their divergences."""
         pick, presample, seed = self.settings.selection.pick, self.settings.selection.presample, self.settings.seed
         counts, factories = self.streams.counts.astype(np.float64), self.federation.factories
@@ -102,19 +130,25 @@ class SelectionPlan:
         seeds: list[int] = []
         asked: list[int] = []
         first_seed = solver_seed(seed, iteration)
-        for factory, there in enumerate(self._there()):
-            beforehand, others = draw_beforehand(there, pick, presample, seed, iteration, factory)
-            drawn.append(beforehand)
-            candidates.append(others)
-            take = min(pick, len(there))
+        for factory, there in enumerate(everybody):
+            order = random_order(there, seed, iteration, factory)
+            take = min(pick, len(order))
             if take < pick:
                 self.dynamics.events["idle" if take == 0 else "short"] += 1
-            if not len(others):  # all there are
+            if take == len(order):  # all there are
+                drawn.append(order)
+                candidates.append(order[:0])
                 continue
+            beforehand = min(presample, take)
+            drawn.append(order[:beforehand])
+            candidates.append(order[beforehand:])
             asked.append(factory)
-            bonus = self.settings.selection.fairness * self.queue[others]
-            base = counts[beforehand].sum(axis=0)
-            problems.append(SelectionProblem.trusted(counts[others], self.target, take - len(beforehand), base, bonus))
+            bonus = self.coverage.bonus(counts, self.target, order, candidates[-1])
+            weights = self._train_sizes[candidates[-1]]
+            base = counts[drawn[-1]].sum(axis=0)
+            problems.append(
+                SelectionProblem.trusted(counts[candidates[-1]], self.target, take - beforehand, base, bonus, weights)
+            )
             seeds.append(first_seed + factory)
         answers = solve_batch(problems, self.settings.selection.solver, seeds, **self._solver_options)
         divergence = np.full(factories, np.nan)
@@ -147,12 +181,6 @@ class SelectionPlan:
         self.selected[everyone] += 1
         self.longest_wait[everyone] = np.maximum(self.longest_wait[everyone], iteration - self.last[everyone])
         self.last[everyone] = iteration
-        if self.settings.selection.fairness:
-            where = self.dynamics.factory_of
-            samples = np.bincount(where, self._train_sizes, minlength=self.federation.factories)
-            self.queue += np.minimum(1.0, self.settings.selection.pick * self._train_sizes / samples[where])
-            self.queue[everyone] -= 1.0
-            np.maximum(self.queue, 0.0, out=self.queue)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to go on later, in plain numbers, lists and text."""
@@ -163,7 +191,7 @@ class SelectionPlan:
             "selected": self.selected.tolist(),
             "last": self.last.tolist(),
             "longest_wait": self.longest_wait.tolist(),
-            "queue": self.queue.tolist(),
+            "queue": self.coverage.queue.tolist(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -174,7 +202,7 @@ class SelectionPlan:
         self.selected, self.last, self.longest_wait = (
             np.asarray(state[key], dtype=np.int64) for key in ("selected", "last", "longest_wait")
         )
-        self.queue = np.asarray(state["queue"], dtype=np.float64)
+        self.coverage.queue = np.asarray(state["queue"], dtype=np.float64)
 
 
 def make_streams(federation: Federation, batch_size: int, seed: int, settings: StreamSettings) -> DeviceStreams:

@@ -1,4 +1,4 @@
-"""FedGS (Algorithm 1) as a function from state to state, one round at a time.
+"""A run as a function from state to state, one round at a time: FedGS (Algorithm 1), or a flat approach.
 
     with Simulator(settings, federation) as simulator:
         state = simulator.begin()
@@ -16,23 +16,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.config import Settings
 from fedgs.data import Federation
-from fedgs.errors import AlgorithmError, ConfigError, DeviceError, TrainingError
-from fedgs.models import build_model
-from fedgs.schedule import learning_rates
-from fedgs.simulation.engine import Engine, RoundResult, Tick, make_engine
+from fedgs.errors import DeviceError, TrainingError
+from fedgs.simulation.engine import Tick
 from fedgs.simulation.evaluate import Evaluation, Evaluator
+from fedgs.simulation.flat import FlatRounds
+from fedgs.simulation.grouped import GroupedRounds
 from fedgs.simulation.images import ImageStore
-from fedgs.simulation.layout import Layout
-from fedgs.simulation.round_plan import RoundPlan
+from fedgs.simulation.method import Method
 from fedgs.simulation.run_ahead import RunAhead
-from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.state import RunState
-from fedgs.simulation.synchronise import Synchroniser
 from fedgs.simulation.world import World
 
 
@@ -60,51 +56,44 @@ class Simulator:
         ahead: int = 3,
         tick: Tick | None = None,
     ) -> None:
-        """``ahead``: how many rounds the selection may be ahead. ``tick`` is told of iterations as they are done."""
+        """``ahead``: how many rounds the plan may be ahead. ``tick`` is told of iterations as they are done."""
         self.settings, self.federation, self.device = settings, federation, torch.device(device)
         self.world = world or World()
         self.timing = Timing()
         self.last_evaluation: Evaluation | None = None
         self._ahead, self._tick = ahead, tick
-        if self.world.size > federation.factories:
-            raise ConfigError(
-                f"{self.world.size} processes for {federation.factories} factories; start at most one a factory"
-            )
-        self._factories = self.world.shard(federation.factories)
-        model = build_model(
-            settings.training.model, len(federation.classes), federation.images.shape[1:], settings.seed
-        )
-        self.layout = Layout.of(model)
-        self._first_weights = self.layout.flatten(dict(model.named_parameters()))
         store = ImageStore(federation, self.device)
-        self.engine: Engine = make_engine(model, store, settings.training)
-        self.evaluator = Evaluator(model, federation, store, self.world, settings.training.precision)
-        self._synchroniser = Synchroniser(settings.server, self.layout, self.world)
+        make = FlatRounds if settings.algorithm.flat else GroupedRounds
+        self.method: Method = make(settings, federation, store, self.world)
+        self.layout = self.method.layout
+        self._evaluator = Evaluator(federation, store, self.world, settings.training.precision)
 
     def __enter__(self) -> "Simulator":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.engine.close()
+        self.method.close()
 
     def begin(self) -> RunState:
         """Return the state before the first round, the untrained model already tested."""
-        weights = self._first_weights.to(self.device)
+        began = time.perf_counter()
+        weights = self.method.first_weights(self._tick)
         state = RunState(
             round=0,
             weights=weights,
-            plan=SelectionPlan(self.federation, self.settings).state_dict(),
-            server=self._synchroniser.begin(weights),
+            plan=self.method.plan().state_dict(),
+            server=self.method.begin(weights),
             average=weights.clone() if self.settings.eval.ema else None,
         )
-        began = time.perf_counter()
-        line = {"round": 0, **self._evaluate(state)}
-        self.timing = Timing(total=time.perf_counter() - began, evaluation=time.perf_counter() - began)
+        trained = time.perf_counter()
+        line = {"round": 0, **self._tested_line(state)}
+        ended = time.perf_counter()
+        self.timing = Timing(total=ended - began, training=trained - began, evaluation=ended - trained)
         return replace(state, metrics=(line,))
 
     def rounds(self, state: RunState) -> Iterator[RunState]:
         """Yield the state after each round, up to the last one of the settings."""
-        plan = SelectionPlan(self.federation, self.settings)
+        plan = self.method.plan()
         plan.load_state(state.plan)
         state = self._onto_device(state)
         with RunAhead(plan, self.settings.training.rounds, self._ahead) as plans:
@@ -118,43 +107,39 @@ class Simulator:
                 yield state
                 began = time.perf_counter()
 
-    def play(self, state: RunState, plan: RoundPlan) -> RunState:
-        """Return the state after one round: T iterations in every factory, external synchronisation, test."""
-        training = self.settings.training
+    def play(self, state: RunState, plan: Any) -> RunState:
+        """Return the state after one round: training, what the server makes of it, test."""
         began = time.perf_counter()
-        rates = learning_rates(training, plan.round)
-        result = self.engine.train_round(state.weights, plan.only(self._factories), rates, state.momentum, self._tick)
-        losses = self._all_losses(result)
-        self._check(plan, losses, rates, result)
-        rule = self.settings.server.rule
-        try:
-            weights, memory = self._synchroniser.update(state.server, state.weights, result.stations, plan.trained)
-        except AlgorithmError as error:
-            raise TrainingError(f"round {plan.round}: server.rule={rule!r} cannot go on: {error}") from None
-        if not bool(torch.isfinite(weights).all()):
+        outcome = self.method.play(state, plan, self._tick)
+        words = self.method.server_words
+        if not bool(torch.isfinite(outcome.weights).all()):
             raise TrainingError(
-                f"round {plan.round}: the global model is not finite after server.rule={rule!r}; lower its server_lr"
+                f"round {plan.round}: the global model is not finite after {words}; lower its server_lr"
             )
         self.timing.training = time.perf_counter() - began
         new = RunState(
             round=plan.round,
-            weights=weights,
+            weights=outcome.weights,
             plan=plan.state,
-            server=memory,
-            momentum=result.momentum,
-            average=self._averaged(state.average, weights, plan.round),
+            server=outcome.server,
+            momentum=outcome.momentum,
+            average=self._averaged(state.average, outcome.weights, plan.round),
         )
-        line: dict[str, Any] = {"round": plan.round, **self._training_line(plan, losses, rates)}
-        if plan.round % self.settings.eval.every == 0 or plan.round == training.rounds:
+        line: dict[str, Any] = {"round": plan.round, **outcome.line}
+        if plan.round % self.settings.eval.every == 0 or plan.round == self.settings.training.rounds:
             began = time.perf_counter()
-            line |= self._evaluate(new)
+            line |= self._tested_line(new)
             self.timing.evaluation = time.perf_counter() - began
             if not np.isfinite(line["loss"]):
                 raise TrainingError(
-                    f"round {plan.round}: the test loss is not a finite number (server.rule={rule!r}, learning rate "
-                    f"{rates[-1]:g}); the weights have grown beyond measure, lower the rates"
+                    f"round {plan.round}: the test loss is not a finite number ({words}, learning rate "
+                    f"{outcome.rate:g}); the weights have grown beyond measure, lower the rates"
                 )
         return replace(new, metrics=(*state.metrics, line))
+
+    def evaluate(self, state: RunState) -> Evaluation:
+        """Test the model of a state: the averaged one where there is one."""
+        return self._evaluations(state)[""]
 
     def gathered(self, state: RunState) -> RunState:
         """Return the state with the momentum of all processes' stations: what a checkpoint holds."""
@@ -163,12 +148,9 @@ class Simulator:
         return replace(state, momentum=self.world.gather_rows(state.momentum, self.federation.factories))
 
     def _onto_device(self, state: RunState) -> RunState:
-        momentum = state.momentum
-        if momentum is not None:
-            if len(momentum) == self.federation.factories:
-                momentum = momentum[torch.from_numpy(self._factories)]
-            momentum = momentum.to(self.device)
-        average = None if state.average is None else state.average.to(self.device)
+        momentum, average = (
+            None if tensor is None else tensor.to(self.device) for tensor in (state.momentum, state.average)
+        )
         return replace(state, weights=state.weights.to(self.device), momentum=momentum, average=average)
 
     def _averaged(self, average: Tensor | None, weights: Tensor, round_number: int) -> Tensor | None:
@@ -178,61 +160,24 @@ class Simulator:
         decay = min(self.settings.eval.ema, round_number / (round_number + 9))
         return average * decay + weights * (1 - decay)
 
-    def _all_losses(self, result: RoundResult) -> NDArray[np.float64]:
-        """Return the losses (iterations, factories) of all processes."""
-        mine = torch.from_numpy(result.losses.T.copy()).to(self.device)
-        return self.world.gather_rows(mine, self.federation.factories).cpu().numpy().T
+    def _evaluations(self, state: RunState) -> dict[str, Evaluation]:
+        tested = (state.weights if state.average is None else state.average).to(self.device)
+        forwards = self.method.forwards(tested, state.server)
+        return {name: self._evaluator.evaluate(forward) for name, forward in forwards.items()}
 
-    def _check(
-        self, plan: RoundPlan, losses: NDArray[np.float64], rates: NDArray[np.float64], result: RoundResult
-    ) -> None:
-        wrong = ~np.isfinite(losses) & (plan.totals > 0)
-        finite = torch.isfinite(result.stations).all(dim=1)[:, None].to(torch.float32)
-        bad_station = ~self.world.gather_rows(finite, self.federation.factories)[:, 0].bool().cpu().numpy()
-        wrong[-1] |= bad_station  # the last step can do harm that no loss has seen yet
-        if not wrong.any():
-            return
-        row, factory = (int(number) for number in np.argwhere(wrong)[0])
-        iteration = (plan.round - 1) * self.settings.training.iterations + row + 1
-        raise TrainingError(
-            f"round {plan.round}: the loss of factory {self.federation.factory_names[factory]!r} is no finite number "
-            f"at iteration {iteration} (learning rate {rates[row]:g}); lower training.learning_rate"
-        )
-
-    def _evaluate(self, state: RunState) -> dict[str, Any]:
-        tested = state.weights if state.average is None else state.average
-        found = self.evaluator.evaluate(tested)
-        self.last_evaluation = found
+    def _tested_line(self, state: RunState) -> dict[str, Any]:
+        others = self._evaluations(state)
+        found = self.last_evaluation = others.pop("")
         low, middle, high = found.percentiles
-        return {
+        line: dict[str, Any] = {
             "accuracy": found.accuracy,
             "loss": found.loss,
             "factories": list(found.factories),
             "percentiles": {"10": low, "50": middle, "90": high},
         }
-
-    def _training_line(
-        self, plan: RoundPlan, losses: NDArray[np.float64], rates: NDArray[np.float64]
-    ) -> dict[str, Any]:
-        there = plan.totals > 0
-        seen = plan.devices[plan.devices >= 0]
-        line: dict[str, Any] = {
-            "train_loss": _mean(losses[there]),
-            "divergence": _mean(plan.divergence[~np.isnan(plan.divergence)]),
-            "learning_rate": float(rates[-1]),
-            "devices_selected": len(np.unique(seen)),
-            "selections": {"least": min(plan.state["selected"]), "most": max(plan.state["selected"])},
-            "samples": int(plan.sizes.sum()),
-        }
-        if plan.events:
-            line["events"] = dict(plan.events)
-        if not plan.trained.all():
-            line["sat_out"] = int((~plan.trained).sum())
+        for name, other in others.items():
+            line |= {f"accuracy_{name}": other.accuracy, f"loss_{name}": other.loss}
         return line
-
-
-def _mean(values: NDArray[np.float64]) -> float | None:
-    return float(values.mean()) if len(values) else None
 
 
 def pick_device(name: str) -> torch.device:

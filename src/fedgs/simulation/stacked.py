@@ -1,27 +1,24 @@
 """The fastest GPU path: the paper's CNN of all stations stepped together, forward and backward written out.
 
 The mathematics is that of :mod:`fedgs.simulation.fused`; what differs is who computes what. The weights of the M
-stations are stacked, so the dense layers are one batched product each; convolution 1 with its pooling and rectifier is
-one kernel each way; convolution 2 runs in the library, one stream a station. With steps −η∂L/∂z sent back from the
+stations are stacked, so the dense layers are one batched product each, and a convolution with its pooling and rectifier
+is one kernel forward and one or two back (:mod:`fedgs.models.stacked_kernels`). With steps −η∂L/∂z sent back from the
 logits, everything that arrives at a weight *is* its step, and the dense layers' products add it in place: no gradient
 is ever stored (without momentum). One iteration is one captured graph (:mod:`fedgs.simulation.captured`).
 
     logits z,  p = softmax(z),  δ = −η·share·(p − onehot(y))        share = 1/n^m for each sample of the super node
     dense 2    W₂ += δᵀh,  b₂ += Σδ,  δ_h = δW₂ ⊙ [h > 0]
     dense 1    W₁ += δ_hᵀf,  b₁ += Σδ_h,  δ_f = δ_hW₁
-    layers 2, 1 of convolution: through pooling to the winning places, then the library's and our own backward
+    layers 2, 1 of convolution: through pooling to the winning places, then to kernels and features
 
 The order in which a GPU adds is not fixed, so two runs agree to rounding, not to the bit.
 """
 
-from types import ModuleType
-
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d
 
-from fedgs.models import PaperCNN
-from fedgs.simulation import stacked_ops
+from fedgs.models import PaperCNN, stacked_ops
+from fedgs.models.layers import triton_kernels
 from fedgs.simulation.captured import CapturedEngine, Shape, Stations
 from fedgs.simulation.images import ImageStore
 from fedgs.simulation.layout import Layout
@@ -34,17 +31,6 @@ def fits(model: nn.Module, store: ImageStore) -> bool:
     height, width, channels = store.shape
     small = max(height, width) <= MOST_PIXELS  # a kernel holds a whole plane of the second layer
     return isinstance(model, PaperCNN) and channels == 1 and height % 4 == 0 and width % 4 == 0 and small
-
-
-def kernels_for(device: torch.device) -> ModuleType:
-    """Return the Triton kernels on a GPU that has them, the plain pieces elsewhere."""
-    if device.type == "cuda":
-        try:
-            from fedgs.simulation import stacked_kernels
-        except ImportError:
-            return stacked_ops
-        return stacked_kernels
-    return stacked_ops
 
 
 class StackedEngine(CapturedEngine):
@@ -61,7 +47,7 @@ class _Stacked(Stations):
     def __init__(self, store: ImageStore, layout: Layout, shape: Shape, momentum: float, precision: str) -> None:
         super().__init__(store, shape)
         device = store.device
-        self._layout, self._momentum, self._ops = layout, momentum, kernels_for(device)
+        self._layout, self._momentum, self._ops = layout, momentum, triton_kernels(device) or stacked_ops
         self._dtype = torch.bfloat16 if precision == "bfloat16" and device.type == "cuda" else torch.float32
         self._tf32 = precision != "float32"
         self._weights = layout.stacked(shape[1], device)
@@ -104,17 +90,11 @@ class _Stacked(Stations):
         labels = self._store.labels.index_select(0, samples.view(-1)).view(stations, batch, 1)
 
         first, first_places = ops.first_layer(pixels, weights["conv1.weight"], weights["conv1.bias"], dtype, self._tf32)
-        first = first.view(stations, batch, *first.shape[1:]).permute(0, 1, 4, 2, 3)  # channels-last for the library
-        kernels = weights["conv2.weight"].to(dtype)
-        pooled: list[tuple[Tensor, Tensor]] = [(first, first)] * stations
-
-        def second_layer(station: int) -> None:
-            full = conv2d(first[station], kernels[station], padding=2).permute(0, 2, 3, 1)
-            pooled[station] = ops.rectified_pool(full, weights["conv2.bias"][station : station + 1], dtype)
-
-        self.side_by_side(second_layer)
-        second_places = torch.cat([places for _, places in pooled])
-        second = torch.stack([features for features, _ in pooled])  # (M, B, h₂, w₂, c₂)
+        first = first.view(stations, batch, *first.shape[1:])
+        second, second_places = ops.second_layer(
+            first, weights["conv2.weight"], weights["conv2.bias"], dtype, self._tf32
+        )
+        second = second.view(stations, batch, *second.shape[1:])  # (M, B, h₂, w₂, c₂)
         shape = second.shape
         features = second.permute(0, 1, 4, 2, 3).reshape(stations, batch, -1)  # the network flattens channels first
         dense1, dense2 = weights["dense1.weight"].to(dtype), weights["dense2.weight"].to(dtype)
@@ -137,26 +117,11 @@ class _Stacked(Stations):
         back_second = (
             back_features.view(*shape[:2], shape[4], *shape[2:4]).permute(0, 1, 3, 4, 2).reshape(-1, *shape[2:])
         )
-        full = ops.spread(back_second, second_places, into["conv2.bias"])
-        full = full.view(stations, batch, *full.shape[1:]).permute(0, 1, 4, 2, 3)
-        first_places = first_places.view(stations, batch, *first_places.shape[1:])
-
-        def backward(station: int) -> None:
-            back_first, back_kernels, _ = torch.ops.aten.convolution_backward(
-                full[station], first[station], kernels[station], None, [1, 1], [2, 2], [1, 1], False, [0, 0], 1,
-                [True, True, False],
-            )  # fmt: skip
-            into["conv2.weight"][station] += back_kernels
-            ops.first_layer_back(
-                pixels[station],
-                back_first.permute(0, 2, 3, 1),
-                first_places[station],
-                into["conv1.weight"][station],
-                into["conv1.bias"][station],
-                self._tf32,
-            )
-
-        self.side_by_side(backward)
+        back_first = ops.second_layer_inputs(
+            first, back_second, second_places, weights["conv2.weight"], self._tf32
+        ).flatten(0, 1)
+        ops.second_layer_back(first, back_second, second_places, into["conv2.weight"], into["conv2.bias"], self._tf32)
+        ops.first_layer_back(pixels, back_first, first_places, into["conv1.weight"], into["conv1.bias"], self._tf32)
         return losses
 
     def _add_product(self, into: Tensor, back: Tensor, forward: Tensor) -> None:

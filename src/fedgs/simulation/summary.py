@@ -3,6 +3,9 @@
 Fairness of use: the rate of a device is its share of all iterations in which it was selected; its epochs are the
 samples it gave divided by those it has; Jain's index of the epochs, (Σx)² / (K Σx²), is 1 when all devices' data are
 used alike and 1/K when one device is used alone; the longest wait counts iterations without a turn.
+
+Divergence is told twice: the mean over iterations, and the mean over rounds of all samples of a round pooled. Missing
+classes are those of P_real that a super node had no sample of in an iteration, on average.
 """
 
 import csv
@@ -32,7 +35,6 @@ def summarise(
     best = max(tested, key=lambda line: line["accuracy"])
     target = settings.eval.target
     reached = next((line["round"] for line in tested if line["accuracy"] >= target), None)
-    trained = [line for line in state.metrics if line.get("divergence") is not None]
     events: dict[str, int] = {}
     for line in state.metrics:
         for name, count in line.get("events", {}).items():
@@ -54,17 +56,29 @@ def summarise(
         },
         "loss": {"final": tested[-1]["loss"], "least": min(line["loss"] for line in tested)},
         "target": {"accuracy": target, "round": reached},
-        "divergence": float(np.mean([line["divergence"] for line in trained])) if trained else None,
+        "divergence": _mean_of(state, "divergence"),
+        "divergence_of_round": _mean_of(state, "divergence_of_round"),
+        "missing_classes": _mean_of(state, "missing_classes"),
         "selection": {
             "rate_min": float(use["rate"].min()),
             "rate_max": float(use["rate"].max()),
+            "coverage": settings.selection.coverage_weight,
             "jain_of_epochs": jain(use["epochs"]),
+            "jain_of_turns": jain(use["rate"]),
+            "epochs_min": float(use["epochs"].min()),
+            "epochs_max": float(use["epochs"].max()),
             "longest_wait": int(use["longest_wait"].max()),
             "never_selected": int((use["selected"] == 0).sum()),
         },
         "events": events,
         "machine": _machine(timings),
     }
+
+
+def _mean_of(state: RunState, name: str) -> float | None:
+    """Return the mean over the rounds that have it."""
+    found = [line[name] for line in state.metrics if line.get(name) is not None]
+    return float(np.mean(found)) if found else None
 
 
 def _machine(timings: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -137,7 +137,7 @@ class Bye(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class RoundIn(_message.Message):
-    __slots__ = ("version", "run", "round", "task", "seed", "factory", "pick", "presample", "solver", "start", "target", "first_iteration", "learning_rates", "weights")
+    __slots__ = ("version", "run", "round", "task", "seed", "factory", "pick", "presample", "solver", "start", "target", "first_iteration", "learning_rates", "weights", "coverage")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -152,6 +152,7 @@ class RoundIn(_message.Message):
     FIRST_ITERATION_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATES_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    COVERAGE_FIELD_NUMBER: _ClassVar[int]
     version: int
     run: str
     round: int
@@ -166,7 +167,8 @@ class RoundIn(_message.Message):
     first_iteration: int
     learning_rates: _containers.RepeatedScalarFieldContainer[float]
     weights: Params
-    def __init__(self, version: _Optional[int] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., seed: _Optional[int] = ..., factory: _Optional[int] = ..., pick: _Optional[int] = ..., presample: _Optional[int] = ..., solver: _Optional[str] = ..., start: _Optional[str] = ..., target: _Optional[_Iterable[float]] = ..., first_iteration: _Optional[int] = ..., learning_rates: _Optional[_Iterable[float]] = ..., weights: _Optional[_Union[Params, _Mapping]] = ...) -> None: ...
+    coverage: float
+    def __init__(self, version: _Optional[int] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., seed: _Optional[int] = ..., factory: _Optional[int] = ..., pick: _Optional[int] = ..., presample: _Optional[int] = ..., solver: _Optional[str] = ..., start: _Optional[str] = ..., target: _Optional[_Iterable[float]] = ..., first_iteration: _Optional[int] = ..., learning_rates: _Optional[_Iterable[float]] = ..., weights: _Optional[_Union[Params, _Mapping]] = ..., coverage: _Optional[float] = ...) -> None: ...
 
 class RoundOut(_message.Message):
     __slots__ = ("version", "run", "round", "weights", "iterations", "samples", "loss", "divergence", "devices", "announced", "events")
@@ -220,7 +222,7 @@ class DeviceStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., turns: _Optional[int] = ..., failures: _Optional[int] = ..., last_failure: _Optional[str] = ...) -> None: ...
 
 class StationStatus(_message.Message):
-    __slots__ = ("name", "run", "round", "iteration", "iterations", "divergence", "loss", "iterations_per_second", "devices")
+    __slots__ = ("name", "run", "round", "iteration", "iterations", "divergence", "loss", "iterations_per_second", "devices", "sent_bytes", "received_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +232,8 @@ class StationStatus(_message.Message):
     LOSS_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     run: str
     round: int
@@ -239,4 +243,6 @@ class StationStatus(_message.Message):
     loss: float
     iterations_per_second: float
     devices: _containers.RepeatedCompositeFieldContainer[DeviceStatus]
-    def __init__(self, name: _Optional[str] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., iteration: _Optional[int] = ..., iterations: _Optional[int] = ..., divergence: _Optional[float] = ..., loss: _Optional[float] = ..., iterations_per_second: _Optional[float] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ...) -> None: ...
+    sent_bytes: int
+    received_bytes: int
+    def __init__(self, name: _Optional[str] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., iteration: _Optional[int] = ..., iterations: _Optional[int] = ..., divergence: _Optional[float] = ..., loss: _Optional[float] = ..., iterations_per_second: _Optional[float] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ...) -> None: ...

@@ -10,8 +10,10 @@ stream by numpy, hence the same on every machine and device. Networks take image
 width) with values from 0 (ink) to 1 (paper) and return logits.
 """
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -106,10 +108,13 @@ def initialise(model: nn.Module, seed: int) -> None:
             if weight.ndim < 2:
                 weight.zero_()
                 continue
-            receptive = weight[0, 0].numel()
-            bound = (6.0 / ((weight.shape[0] + weight.shape[1]) * receptive)) ** 0.5
-            drawn = draws.uniform(-bound, bound, size=tuple(weight.shape)).astype("float32")
-            weight.copy_(torch.from_numpy(drawn))
+            weight.copy_(xavier(draws, tuple(weight.shape)))
+
+
+def xavier(draws: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
+    """Draw a matrix or kernels (out, in, …) uniformly from ±√(6 / (fan_in + fan_out))."""
+    bound = (6.0 / ((shape[0] + shape[1]) * math.prod(shape[2:]))) ** 0.5
+    return torch.from_numpy(draws.uniform(-bound, bound, size=shape).astype("float32"))
 
 
 def full_shape(image_shape: Sequence[int]) -> tuple[int, int, int]:

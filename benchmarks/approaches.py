@@ -1,0 +1,103 @@
+"""How long a round of each approach takes, against FedAvg, in one run.
+
+    python benchmarks/approaches.py                                            # a small federation of glyphs
+    python benchmarks/approaches.py --femnist femnist_350.npz --device cuda    # the paper's: 100 devices, 5 epochs
+
+Prints, for every name in ``fedgs.algorithms.APPROACHES``, the median seconds of a round (local training and server),
+its ratio to FedAvg's, and what was asked for; then FedAvg one device after the other, and the peak of memory.
+``--accuracy`` also runs FedAvg's first rounds and prints its accuracy.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+
+from fedgs.algorithms import APPROACHES
+from fedgs.config import Settings, load_settings
+from fedgs.data import Federation
+from fedgs.simulation.memory import resident_megabytes
+from fedgs.simulation.simulator import Simulator, pick_device
+from fedgs.simulation.source import load_federation
+
+LIMITS = {"fedmmd": 1.5, "fedfusion+conv": 1.5, "fedfusion+multi": 1.5, "fedfusion+single": 1.5}
+OTHERS = 1.15
+SMALL = ["data.name=glyphs", "federation.devices=40", "federation.factories=4", "selection.pick=5",
+         "data.samples_per_device=100", "training.model=compact", "algorithm.local_epochs=2"]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--femnist", help="a FEMNIST file; without it a small federation of glyphs")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds timed; one more warms up")
+    parser.add_argument("--only", nargs="*", help="these approaches alone (FedAvg is always among them)")
+    parser.add_argument("--precision", default="tf32", help="float32, tf32 or bfloat16, on a GPU")
+    parser.add_argument("--one-by-one", action="store_true", help="also time the oracle")
+    parser.add_argument("--accuracy", type=int, nargs="*", default=[], help="rounds whose accuracy FedAvg is to print")
+    options = parser.parse_args()
+    device = pick_device(options.device)
+    overrides = [f"data.name='{options.femnist}'"] if options.femnist else SMALL
+    overrides.append(f"training.precision={options.precision}")
+    federation = load_federation(load_settings(overrides=overrides))
+    baseline = None
+    names = ["fedavg", *(name for name in options.only or APPROACHES if name != "fedavg")]
+    print(f"{'approach':18} {'s a round':>9} {'× FedAvg':>9} {'asked':>6} {'MB':>7}")
+    for name in names:
+        extra = ["algorithm.options.pretrain_rounds=0"] if name.startswith("cgau") else []
+        settings = load_settings(overrides=[*overrides, f"algorithm.name={name}", *extra])
+        seconds = time_rounds(settings, federation, device, options.rounds)
+        baseline = baseline or seconds
+        asked = "" if name == "fedavg" else f"≤ {LIMITS.get(name, OTHERS):.2f}"
+        print(
+            f"{name:18} {seconds:9.3f} {seconds / baseline:8.2f}× {asked:>6} {peak_megabytes(device):7.0f}", flush=True
+        )
+    if options.one_by_one:
+        settings = load_settings(overrides=[*overrides, "algorithm.name=fedavg", "training.engine=per-device"])
+        seconds = time_rounds(settings, federation, device, 1)
+        print(f"{'one by one':18} {seconds:9.3f} {seconds / (baseline or 1):8.2f}×", flush=True)
+    if options.accuracy:
+        accuracies(overrides, federation, device, sorted(options.accuracy))
+
+
+def time_rounds(settings: Settings, federation: Federation, device: torch.device, rounds: int) -> float:
+    """Return the median seconds of a round, without its test."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    times = []
+    with Simulator(settings, federation, device) as simulator:
+        state, plan = simulator.begin(), simulator.method.plan()
+        for number in range(rounds + 1):
+            following = plan.next_round()
+            began = time.perf_counter()
+            outcome = simulator.method.play(state, following, None)
+            float(outcome.weights.sum())  # waits for a GPU
+            if number:
+                times.append(time.perf_counter() - began)
+            state = type(state)(following.round, outcome.weights, following.state, outcome.server)
+    return statistics.median(times)
+
+
+def accuracies(overrides: list[str], federation: Federation, device: torch.device, wanted: list[int]) -> None:
+    """Run FedAvg and print its accuracy after some rounds."""
+    settings = load_settings(
+        overrides=[*overrides, "algorithm.name=fedavg", f"training.rounds={wanted[-1]}", "eval.every=10"]
+    )
+    began = time.perf_counter()
+    with Simulator(settings, federation, device) as simulator:
+        for state in simulator.rounds(simulator.begin()):
+            if state.round in wanted:
+                line = state.metrics[-1]
+                taken = time.perf_counter() - began
+                print(f"fedavg, round {state.round}: accuracy {line['accuracy']:.4f}, loss {line['loss']:.4f}, "
+                      f"{taken:.0f} s", flush=True)  # fmt: skip
+
+
+def peak_megabytes(device: torch.device) -> float:
+    """Return the most memory taken so far: of the GPU, or of the process now."""
+    return torch.cuda.max_memory_allocated() / 1e6 if device.type == "cuda" else float(resident_megabytes() or 0)
+
+
+if __name__ == "__main__":
+    main()

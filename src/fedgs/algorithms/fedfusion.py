@@ -1,0 +1,99 @@
+"""FedFusion: a device sees through two extractors, its own and the frozen global one, and learns how to mix them.
+
+Yao, Huang, Wu, Zhang, Sun: "Towards Faster and Better Federated Learning: A Feature Fusion Approach", ICIP 2019. With
+a = E_local(x), b = E_global(x) (:mod:`fedgs.models.fusion` has the operators) the device trains E_local, the operator
+and the head on the cross-entropy of head(fuse(a, b)), and uploads these; never the frozen extractor. The server
+averages (by n_k; ``weighting="uniform"`` is the authors' code), and for the operators multi and single smooths
+
+    λ_{t+1} = (1 − m) mean_k λ_k + m λ_t ,        m = 0.9
+
+Tested are E_{t+1} as the local and E_t as the global extractor, as the authors' code does:
+``eval_reference="previous"``. ``"current"`` takes E_{t+1} for both: what a device starts the next round with, and with
+multi and single the plain network. Both are logged.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedgs.algorithms.approach import Approach, Batch, Sent, cross_entropy
+from fedgs.algorithms.options import check_choice, check_decay
+from fedgs.algorithms.state import State
+from fedgs.algorithms.upload import Upload, Weights
+from fedgs.models import Network
+from fedgs.models.fusion import LAMBDA, OPERATORS, FusionNetwork
+
+EXTRACTOR = "conv"
+"""How the names of an extractor's weights begin."""
+
+
+@dataclass(frozen=True)
+class FedFusion(Approach):
+    """Trains with two extractors."""
+
+    operator: Literal["conv", "multi", "single"] = "conv"
+    """How maps are fused."""
+    ema: float = 0.9
+    """m, what stays of λ."""
+    eval_reference: Literal["previous", "current"] = "previous"
+    """The global extractor of the test."""
+    conv_init: Literal["xavier", "torch_default"] = "xavier"
+    """First weights of the operator conv."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("operator", self.operator, OPERATORS)
+        check_choice("eval_reference", self.eval_reference, ("previous", "current"))
+        check_choice("conv_init", self.conv_init, ("xavier", "torch_default"))
+        check_decay("ema", self.ema)
+
+    def network(self, base: Network, devices: int) -> FusionNetwork:
+        """Put the operator into the network."""
+        return FusionNetwork(
+            base.num_classes, base.image_shape, base.dtype, base.tf32,
+            base=base, operator=self.operator, init=self.conv_init,
+        )  # fmt: skip
+
+    def init(self, weights: Weights) -> State:
+        """Remember the first extractor."""
+        return {**self.rule.init(weights), "reference": _extractor(weights)}
+
+    def objective(self, network: Network, weights: Weights, sent: Sent, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the cross-entropy of the fused maps; no gradient goes into the global extractor."""
+        assert isinstance(network, FusionNetwork)
+        local = network.maps(weights, batch.images)
+        with torch.no_grad():  # the same extractor for all devices: one big batch
+            reference = network.maps(sent.weights, batch.images.flatten(0, 1)[None]).view(local.shape)
+        logits = network.fused_logits(weights, local, reference, batch.owners, batch.keys)
+        return cross_entropy(logits, batch), logits
+
+    def update(self, state: State, weights: Weights, uploads: Sequence[Upload]) -> tuple[dict[str, Tensor], State]:
+        """Average, smooth λ, and remember the extractor the uploads started from."""
+        memory = {entry: value for entry, value in state.items() if entry != "reference"}
+        new, memory = self.rule.update(memory, weights, uploads)
+        if self.operator != "conv":
+            new[LAMBDA] = (1 - self.ema) * new[LAMBDA] + self.ema * weights[LAMBDA]
+        return new, {**memory, "reference": _extractor(weights)}
+
+    def logits(self, network: Network, weights: Weights, state: State, images: Tensor, owners: Tensor) -> Tensor:
+        """Test with both extractors."""
+        assert isinstance(network, FusionNetwork)
+        local = network.maps(weights, images)
+        if self.eval_reference == "current":
+            return network.fused_logits(weights, local, local, owners)
+        previous = state["reference"]
+        assert isinstance(previous, dict)
+        reference = {name: weight.to(images.device)[None] for name, weight in previous.items()}
+        return network.fused_logits(weights, local, network.maps(reference, images), owners)
+
+    def tests(self) -> Mapping[str, Approach]:
+        """Log the other reference too."""
+        other: Literal["previous", "current"] = "current" if self.eval_reference == "previous" else "previous"
+        return {f"{other}_reference": replace(self, eval_reference=other)}
+
+
+def _extractor(weights: Weights) -> dict[str, Tensor]:
+    return {name: weight.detach().clone() for name, weight in weights.items() if name.startswith(EXTRACTOR)}

@@ -1,0 +1,32 @@
+"""FedProx: FedAvg whose devices are held near the model they started from.
+
+Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: "Federated Optimization in Heterogeneous Networks", MLSys 2020.
+
+    h_k(w) = F_k(w) + (μ/2) ‖w − w_t‖²            over all weights; the square, with its half
+    w ← w − η (∇F_k(w; b) + μ (w − w_t))
+
+FedGS tries μ ∈ {0.05, 0.1, 0.5, 1}; μ = 0 is FedAvg. The authors' text samples devices by their data and takes a plain
+mean; their code, FedGS and we sample uniformly and weigh by n_k. Reported losses are without the penalty.
+"""
+
+from dataclasses import dataclass
+
+from fedgs.algorithms.approach import Approach
+from fedgs.algorithms.options import check_not_negative
+
+
+@dataclass(frozen=True)
+class FedProx(Approach):
+    """Adds the pull back to w_t."""
+
+    mu: float = 0.1
+    """μ, how strong it is."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_not_negative("mu", self.mu)
+
+    @property
+    def pull(self) -> float:  # type: ignore[override]
+        """Return μ: every engine's step applies it."""
+        return self.mu

@@ -1,0 +1,132 @@
+"""How far a federated model can be from the best one: FedGS, section VI-A, Proposition 2.
+
+FedGS converges as FedAvg with M super nodes does, so Lemma 2 of Wang et al. (IEEE JSAC 37(6), 2019) applies. For a loss
+that is β-smooth and ρ-Lipschitz, a learning rate η, R rounds of T iterations and a gradient divergence δ:
+
+    h(T)  = ((ηβ + 1)^T − 1)/β − ηT
+    bound = 1 / [T·R·(ηφ − ρ·δ·h(T)/(T·ε²))]                              valid while the bracket is positive
+    gap   = 1/(2ηφTR) + ρδh(T) + √(1/(4η²φ²T²R²) + ρδh(T)/(ηφT))          valid for η ≤ 1/β
+          ≤ 1/(ηφTR) + ρδh(T) + √(ρδh(T)/(ηφT))
+
+φ = ω·(1 − βη/2), ω a lower bound of 1/‖w − w*‖², ε a lower bound of the loss above the optimum. ρ, φ and ε are rarely
+known; left at 1 they scale the bound without moving the T that is best for δ·ρ/(φε²).
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgs.errors import NetworkError
+from fedgs.network.checks import not_negative, positive, whole
+
+
+@dataclass(frozen=True)
+class BoundConstants:
+    """What the bound knows of loss, data and learning rate."""
+
+    learning_rate: float
+    """of one step (η)"""
+    smoothness: float
+    """of the loss (β)"""
+    divergence: float
+    """mean bound of the gradient divergence (δ), see ``fedgs.network.divergence``"""
+    lipschitz: float = 1.0
+    """of the loss (ρ)"""
+    phi: float = 1.0
+    """ω·(1 − βη/2) (φ)"""
+    epsilon: float = 1.0
+    """least loss above the optimum (ε)"""
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "smoothness", "lipschitz", "phi", "epsilon"):
+            positive(name, getattr(self, name))
+        not_negative("divergence", self.divergence)
+
+    def but(self, divergence: float) -> "BoundConstants":
+        """Return the constants with another δ."""
+        return replace(self, divergence=divergence)
+
+
+def phi(omega: float, smoothness: float, learning_rate: float) -> float:
+    """Return φ = ω·(1 − βη/2)."""
+    value = positive("omega", omega) * (1 - positive("smoothness", smoothness) * positive("eta", learning_rate) / 2)
+    if value <= 0:
+        raise NetworkError(
+            f"phi={value:g} is impossible; βη={smoothness * learning_rate:g} must be below 2: lower the learning rate"
+        )
+    return value
+
+
+def drift(iterations: int, learning_rate: float, smoothness: float) -> float:
+    """Return h(T), how far T separate steps can drift from T common ones; 0 for T = 0 and T = 1."""
+    value = float(drifts(iterations, learning_rate, smoothness)[-1])
+    if not math.isfinite(value):
+        raise NetworkError(
+            f"h(T) is beyond all numbers at T={iterations} with ηβ={learning_rate * smoothness:g}; lower T, η or β"
+        )
+    return value
+
+
+def drifts(most: int, learning_rate: float, smoothness: float) -> NDArray[np.float64]:
+    """Return h(0), h(1), …, h(most); infinite where it is too large for a number.
+
+    Written as η·Σ_{i<T} ((1 + ηβ)^i − 1), which is the same and loses no digits where ηβ is small.
+    """
+    whole("iterations", most, least=0)
+    growth = math.log1p(positive("learning_rate", learning_rate) * positive("smoothness", smoothness))
+    with np.errstate(over="ignore"):
+        terms = learning_rate * np.expm1(growth * np.arange(most))
+        return np.concatenate([[0.0], np.cumsum(terms)])
+
+
+def effective_iterations(iterations: int, constants: BoundConstants) -> float:
+    """Return T − ρδh(T)/(ηφε²): how many iterations without drift a round is worth; 0 or less: the bound is void.
+
+    The bound is 1/(R·ηφ·effective iterations): the paper's O(1/(R·(T − δh(T)))) with its constants.
+    """
+    h = drift(whole("iterations", iterations), constants.learning_rate, constants.smoothness)
+    return iterations - drift_weight(constants) * h
+
+
+def drift_weight(constants: BoundConstants) -> float:
+    """Return ρδ/(ηφε²), the iterations lost for each unit of h(T)."""
+    scale = constants.learning_rate * constants.phi * constants.epsilon**2
+    return constants.lipschitz * constants.divergence / scale
+
+
+def convergence_bound(iterations: int, rounds: int, constants: BoundConstants) -> float:
+    """Return the upper bound of the loss above the optimum after R rounds of T iterations."""
+    whole("rounds", rounds)
+    worth = effective_iterations(iterations, constants)
+    if worth <= 0:
+        raise NetworkError(
+            f"the bound is invalid at T={iterations}: a divergence δ={constants.divergence:g} eats up the whole round "
+            f"(T − ρδh(T)/(ηφε²) = {worth:.4g}); lower T, the learning rate or δ"
+        )
+    return 1.0 / (rounds * constants.learning_rate * constants.phi * worth)
+
+
+def optimality_gap(iterations: int, rounds: int, constants: BoundConstants) -> float:
+    """Return the upper bound of how far the best model seen is from the optimum."""
+    first, drifted, under_root = _gap_parts(iterations, rounds, constants)
+    return first / 2 + drifted + math.sqrt(first**2 / 4 + under_root)
+
+
+def looser_optimality_gap(iterations: int, rounds: int, constants: BoundConstants) -> float:
+    """Return the simpler, somewhat larger form of the same bound."""
+    first, drifted, under_root = _gap_parts(iterations, rounds, constants)
+    return first + drifted + math.sqrt(under_root)
+
+
+def _gap_parts(iterations: int, rounds: int, constants: BoundConstants) -> tuple[float, float, float]:
+    """Return 1/(ηφTR), ρδh(T) and ρδh(T)/(ηφT)."""
+    whole("iterations", iterations)
+    whole("rounds", rounds)
+    eta, beta = constants.learning_rate, constants.smoothness
+    if eta * beta > 1:
+        raise NetworkError(f"the optimality gap is known for η ≤ 1/β only, not for η={eta:g}, β={beta:g}; lower η")
+    step = eta * constants.phi
+    drifted = constants.lipschitz * constants.divergence * drift(iterations, eta, beta)
+    return 1.0 / (step * iterations * rounds), drifted, drifted / (step * iterations)

@@ -1,0 +1,107 @@
+"""All that ``fedgs plan`` says of a park, as one value: does FedGS pay, how much, up to what limit, what is best."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fedgs.network.break_even import break_even_ratio, fedgs_wins, longest_round, smallest_pick
+from fedgs.network.convergence import BoundConstants, effective_iterations
+from fedgs.network.links import Network
+from fedgs.network.planner import Schedule, best_schedule
+from fedgs.network.round_time import Park, RoundTime, fedavg_round, fedgs_round
+from fedgs.network.simplified import proposition_threshold
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A park, its links, and what follows from them."""
+
+    park: Park
+    network: Network
+    constants: BoundConstants | None
+    fedgs: RoundTime
+    fedavg: RoundTime
+    wins: bool
+    """whether a round of FedGS is faster: the exact condition, the selection counted"""
+    threshold: float | None
+    """T·L/(M·(L − 1)) of Proposition 4; None for L = 1"""
+    break_even: float
+    """B_int/B_ext at which both take the same time; infinity where FedGS never wins"""
+    longest_round: int
+    """largest T that wins at this L; 0: none"""
+    smallest_pick: int | None
+    """least L that wins at this T; None: none"""
+    effective_iterations: float | None
+    """what a round is worth; None without constants"""
+    best: Schedule | None
+    """None where no T and L meet the condition"""
+    best_at_pick: Schedule | None
+    """the best T at the park's own L; None where no T meets the condition"""
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as FedAvg."""
+        return self.fedavg.total / self.fedgs.total
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON; infinity is null."""
+        rates = {
+            name: {"up": link.up.rate, "down": link.down.rate, "latency": link.latency}
+            for name, link in (
+                ("internal", self.network.internal),
+                ("external", self.network.external),
+                ("direct", self.network.direct),
+            )
+        }
+        return {
+            "park": asdict(self.park),
+            "links_bits_per_second": rates,
+            "fedgs_seconds": asdict(self.fedgs) | {"total": self.fedgs.total},
+            "fedavg_seconds": asdict(self.fedavg) | {"total": self.fedavg.total},
+            "fedgs_wins": self.wins,
+            "speedup": self.speedup,
+            "ratio": self.network.ratio,
+            "proposition_threshold": self.threshold,
+            "break_even_ratio": self.break_even if math.isfinite(self.break_even) else None,
+            "longest_round": self.longest_round,
+            "smallest_pick": self.smallest_pick,
+            "constants": None if self.constants is None else asdict(self.constants),
+            "effective_iterations": self.effective_iterations,
+            "best": _schedule(self.best),
+            "best_at_pick": _schedule(self.best_at_pick),
+        }
+
+
+def make_plan(
+    park: Park,
+    network: Network,
+    constants: BoundConstants | None = None,
+    *,
+    most_iterations: int = 500,
+    speedup: float = 1.0,
+) -> Plan:
+    """Return the plan of a park; the last three arguments are those of :func:`best_schedule`."""
+    worth = None if constants is None else effective_iterations(park.iterations, constants)
+    return Plan(
+        park=park,
+        network=network,
+        constants=constants,
+        fedgs=fedgs_round(park, network),
+        fedavg=fedavg_round(park, network),
+        wins=fedgs_wins(park, network),
+        threshold=None if park.pick == 1 else proposition_threshold(park.factories, park.pick, park.iterations),
+        break_even=break_even_ratio(park, network),
+        longest_round=longest_round(park, network),
+        smallest_pick=smallest_pick(park, network),
+        effective_iterations=worth,
+        best=best_schedule(park, network, constants, most_iterations=most_iterations, speedup=speedup),
+        best_at_pick=best_schedule(
+            park, network, constants, most_iterations=most_iterations, speedup=speedup, picks=[park.pick]
+        ),
+    )
+
+
+def _schedule(schedule: Schedule | None) -> dict[str, Any] | None:
+    if schedule is None:
+        return None
+    return asdict(schedule) | {"seconds_per_iteration": schedule.seconds_per_iteration}

@@ -1,0 +1,162 @@
+"""Links and clock as settings: frozen, validated, the same keys in a profile, a run's settings and ``fedgs plan``.
+
+A channel is written by bandwidth and SNR or by its rate; keys of ``[clock.internal.up]`` and its like lie over those of
+the profile, so ``clock.external.up.rate=50e6`` changes one line of the park and leaves the rest.
+"""
+
+import math
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from fedgs.errors import NetworkError
+from fedgs.network.links import Channel, Link, Network
+
+if TYPE_CHECKING:
+    from fedgs.network.clock import VirtualClock
+
+
+class Group(BaseModel):
+    """Settings that cannot be changed once made and refuse keys they do not know."""
+
+    # fedgs.config.Section by another name: the settings of a run are made of these, so these cannot import them.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class ChannelSettings(Group):
+    """One direction of a link: bandwidth and snr_db, or rate. What is not given is the profile's."""
+
+    bandwidth: float | None = Field(None, gt=0, description="Hz (B)")
+    snr_db: float | None = Field(None, ge=-100, le=200, description="at the receiver, in dB (γ)")
+    rate: float | None = Field(None, gt=0, description="bit/s, in place of bandwidth and SNR")
+    latency: float | None = Field(None, ge=0, description="seconds, each time something is sent")
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if self.rate is not None and (self.bandwidth is not None or self.snr_db is not None):
+            raise PydanticCustomError("two_forms", "leave out bandwidth and snr_db, or leave out rate")
+        return self
+
+    @property
+    def by_rate(self) -> bool:
+        """Whether the channel is known by its rate."""
+        return self.rate is not None
+
+    def over(self, below: "ChannelSettings") -> "ChannelSettings":
+        """Return these settings with the gaps filled from others."""
+        latency = self.latency if self.latency is not None else below.latency
+        if self.rate is not None:
+            return ChannelSettings(rate=self.rate, latency=latency)
+        if self.bandwidth is None and self.snr_db is None:
+            return below.model_copy(update={"latency": latency})
+        return ChannelSettings(
+            bandwidth=self.bandwidth if self.bandwidth is not None else below.bandwidth,
+            snr_db=self.snr_db if self.snr_db is not None else below.snr_db,
+            latency=latency,
+        )
+
+    def channel(self, name: str) -> Channel:
+        """Return the channel, or say what it lacks."""
+        latency = self.latency or 0.0
+        if self.rate is not None:
+            return Channel.of_rate(self.rate, latency)
+        if self.bandwidth is None:
+            what = (
+                "a bandwidth (it is known by its rate, which has no SNR)" if self.snr_db is not None else "a bandwidth"
+            )
+            raise NetworkError(f"{name} needs {what}; give bandwidth and snr_db, or rate")
+        if self.snr_db is None:
+            raise NetworkError(f"{name} needs snr_db beside its bandwidth; give it, or a rate in place of both")
+        return Channel(self.bandwidth, self.snr_db, latency)
+
+
+class LinkSettings(Group):
+    """Both directions of a link."""
+
+    up: ChannelSettings = ChannelSettings()
+    down: ChannelSettings = ChannelSettings()
+
+    def over(self, below: "LinkSettings") -> "LinkSettings":
+        """Return these settings with the gaps filled from others."""
+        return LinkSettings(up=self.up.over(below.up), down=self.down.over(below.down))
+
+    def link(self, name: str) -> Link:
+        """Return the link, or say what it lacks."""
+        return Link(self.up.channel(f"{name}.up"), self.down.channel(f"{name}.down"))
+
+
+class LinksSettings(Group):
+    """The three links of a park."""
+
+    internal: LinkSettings = LinkSettings()
+    external: LinkSettings = LinkSettings()
+    direct: LinkSettings = LinkSettings()
+
+    def over(self, below: "LinksSettings") -> "LinksSettings":
+        """Return these settings with the gaps filled from others."""
+        return LinksSettings(
+            internal=self.internal.over(below.internal),
+            external=self.external.over(below.external),
+            direct=self.direct.over(below.direct),
+        )
+
+    def network(self) -> Network:
+        """Return the links. ``direct``, where not given, is ``external`` with devices as receivers, as in the paper."""
+        direct = self.direct.over(LinkSettings(up=self.external.up, down=self._direct_down()))
+        return Network(self.internal.link("internal"), self.external.link("external"), direct.link("direct"))
+
+    def _direct_down(self) -> ChannelSettings:
+        outside, device = self.external.down, self.internal.down
+        if outside.by_rate or device.snr_db is None:  # a line known by its rate carries it whoever listens
+            return outside
+        return outside.model_copy(update={"snr_db": device.snr_db})
+
+
+class ClockSettings(LinksSettings):
+    """The virtual clock of a run: links, computation, selection, stragglers."""
+
+    profile: str = Field("5g", description="a name in fedgs.network.PROFILES, or a TOML file")
+    step_seconds: float | Literal["measured"] = Field(
+        "measured", description="of one local step on a device of median speed; measured: on this machine"
+    )
+    selection_seconds: float | Literal["measured"] = Field(
+        "measured", description="of one selection at a station; measured: as the run's own selections take"
+    )
+    slowness: float = Field(
+        0.0,
+        ge=0,
+        le=5,
+        description="spread of the devices' slowness, standard deviation of its logarithm; 0: all alike",
+    )
+
+    @field_validator("step_seconds", "selection_seconds", mode="before")
+    @classmethod
+    def _time(cls, value: object) -> object:
+        # Said here, because of a value that fits neither form pydantic would speak of the forms, not of the setting.
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value != "measured" and not (number and 0 <= value < math.inf):  # type: ignore[operator]
+            raise PydanticCustomError("time", 'give seconds of 0 or more, or "measured"')
+        return value
+
+    def links(self) -> Network:
+        """Return the links: those given here over those of the profile."""
+        from fedgs.network.profiles import load_profile
+
+        return self.over(load_profile(self.profile)).network()
+
+    def clock(self, devices: int, seed: int, measured_step: float | None = None) -> "VirtualClock":
+        """Return the clock of a park with so many devices; ``measured_step`` is needed where the settings say so."""
+        from fedgs.network.clock import VirtualClock, slowness
+
+        step = self.step_seconds
+        if step == "measured":
+            if measured_step is None:
+                raise NetworkError("clock.step_seconds is to be measured; hand the measured seconds over")
+            step = measured_step
+        return VirtualClock(
+            self.links(),
+            step,
+            slowness(devices, self.slowness, seed) if self.slowness else None,
+            None if self.selection_seconds == "measured" else self.selection_seconds,
+        )

@@ -1,0 +1,231 @@
+"""Rounds of the flat approaches: participants train for some epochs, one server makes the next model of it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgs.algorithms import APPROACHES, Approach, Sent, Upload, make_approach
+from fedgs.algorithms.cgau import Cgau
+from fedgs.config import DynamicsSettings, ServerSettings, Settings, StreamSettings
+from fedgs.data import Federation
+from fedgs.errors import AlgorithmError, ConfigError, TrainingError
+from fedgs.models import Network, build_network
+from fedgs.models.cgau import CgauNetwork
+from fedgs.schedule import learning_rates
+from fedgs.simulation.captured_training import CapturedTraining
+from fedgs.simulation.checkpoint import load_model
+from fedgs.simulation.engine import Tick
+from fedgs.simulation.evaluate import Forward
+from fedgs.simulation.images import ImageStore
+from fedgs.simulation.layout import Layout
+from fedgs.simulation.local_training import LocalTraining, Trained
+from fedgs.simulation.method import Outcome, mean
+from fedgs.simulation.one_by_one import OneByOne
+from fedgs.simulation.participants import FlatPlan, ParticipantPlan
+from fedgs.simulation.state import RunState
+from fedgs.simulation.world import World
+
+FEWEST_TICKS = 0.02
+"""Progress is told in pieces of at least this share of a round."""
+
+
+class FlatRounds:
+    """Plays a flat approach; the ranks of ``world`` share the participants out among themselves."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        federation: Federation,
+        store: ImageStore,
+        world: World,
+        approach: Approach | None = None,
+        purpose: str = "",
+    ) -> None:
+        _refuse_meaningless(settings)
+        self.settings, self.federation, self.store, self.world = settings, federation, store, world
+        self.approach = approach or approach_of(settings, len(federation.classes))
+        self._purpose = purpose
+        self._base = build_network(
+            settings.training.model, len(federation.classes), store.shape, settings.training.precision
+        )
+        self.network: Network = self.approach.network(self._base, len(federation))
+        self.layout = Layout.of_weights(self.network.first_weights(settings.seed))
+        # A device is known to the network by the place of its name in the sorted list of all names.
+        self.owners = np.argsort(np.argsort(np.array(federation.device_names), kind="stable"), kind="stable")
+        fast = CapturedTraining if store.device.type == "cuda" else LocalTraining
+        trainer = OneByOne if settings.training.engine == "per-device" else fast
+        self.trainer: LocalTraining = trainer(
+            self.network, self.approach, self.layout, store, self.owners,
+            settings.training.momentum, settings.training.precision,
+        )  # fmt: skip
+        self.server_words = f"algorithm.name={settings.algorithm.name!r}"
+
+    def plan(self) -> ParticipantPlan:
+        """Return the participants of a new run."""
+        return ParticipantPlan(self.federation, self.settings, self._purpose)
+
+    def first_weights(self, tick: Tick | None) -> Tensor:
+        """Return freshly drawn weights, on a pre-trained backbone where the approach asks for one."""
+        weights = self.network.first_weights(self.settings.seed)
+        if isinstance(self.approach, Cgau) and isinstance(self.network, CgauNetwork):
+            pretrained = self._pretrained(self.approach)
+            if pretrained is not None:
+                weights = self.network.on_backbone(pretrained, self.settings.seed)
+        return self.layout.flatten(weights).to(self.store.device)
+
+    def begin(self, weights: Tensor) -> dict[str, Any]:
+        """Return what the approach remembers before the first round."""
+        return dict(self.approach.init(self.layout.views(weights)))
+
+    def play(self, state: RunState, plan: FlatPlan, tick: Tick | None) -> Outcome:
+        """Train the participants and let the server take what they send."""
+        rate = self._rate(plan.round)
+        mine = plan.only(self.world.shard(len(plan.devices)))
+        views = self.layout.views(state.weights)
+        sent = Sent({name: weight[None] for name, weight in views.items()}, _on(state.server, self.store.device))
+        trained = self.trainer.train(sent, mine, rate, self._told(tick))
+        losses = self._gather(torch.from_numpy(trained.losses.T.copy()), plan).T
+        self._check(plan, losses, rate)
+        uploads = self._uploads(plan, trained)
+        try:
+            weights, memory = self.approach.update(sent.memory, views, uploads)
+        except AlgorithmError as error:
+            raise TrainingError(f"round {plan.round}: {self.server_words} cannot go on: {error}") from None
+        flat = self.layout.flatten(weights, out=torch.empty_like(state.weights))
+        return Outcome(flat, dict(memory), self._line(plan, losses, rate), rate)
+
+    def forwards(self, weights: Tensor, server: dict[str, Any]) -> dict[str, Forward]:
+        """Return the approach's way to test a model, and those it has logged beside it."""
+        stacked = {name: weight[None] for name, weight in self.layout.views(weights).items()}
+        memory = _on(server, self.store.device)
+
+        def forward_of(approach: Approach) -> Forward:
+            def forward(samples: NDArray[np.int64], devices: NDArray[np.int64]) -> Tensor:
+                places = torch.from_numpy(self.store.places(samples)).to(self.store.device)[None]
+                owners = torch.from_numpy(self.owners[devices]).to(self.store.device)[None]
+                images, _ = self.store.pixels(places)
+                return approach.logits(self.network, stacked, memory, images, owners)[0]
+
+            return forward
+
+        return {name: forward_of(approach) for name, approach in {"": self.approach, **self.approach.tests()}.items()}
+
+    def close(self) -> None:
+        """Give the training's memory back."""
+        self.trainer.close()
+
+    def _rate(self, round_number: int) -> float:
+        training = self.settings.training
+        if self.approach.client_lr is not None:
+            training = training.model_copy(update={"learning_rate": self.approach.client_lr})
+        return float(learning_rates(training, round_number)[0])  # constant within a round
+
+    def _told(self, tick: Tick | None) -> Tick | None:
+        """Return a tick of a round's shares; the display counts T iterations a round."""
+        if tick is None:
+            return None
+        iterations, waiting = self.settings.training.iterations, [0.0]
+
+        def told(share: float) -> None:
+            waiting[0] += share
+            if waiting[0] >= FEWEST_TICKS:
+                tick(waiting[0] * iterations)
+                waiting[0] = 0.0
+
+        return told
+
+    def _gather(self, mine: Tensor, plan: FlatPlan) -> NDArray[np.float64]:
+        rows = self.world.gather_rows(mine.to(self.store.device), len(plan.devices))
+        found: NDArray[np.float64] = rows.double().cpu().numpy()
+        return found
+
+    def _uploads(self, plan: FlatPlan, trained: Trained) -> list[Upload]:
+        """Return what all participants send, in the order of the devices: the same however they were trained."""
+        participants = len(plan.devices)
+        weights = {name: self.world.gather_rows(weight, participants) for name, weight in trained.weights.items()}
+        accuracies = None
+        if trained.accuracies is not None:
+            accuracies = self._gather(torch.from_numpy(trained.accuracies), plan)
+        uploads = []
+        for place in np.argsort(plan.devices).tolist():
+            metrics = {"device": float(self.owners[plan.devices[place]]), "steps": float(plan.steps[place])}
+            if accuracies is not None:
+                metrics["train_acc"] = float(accuracies[place])
+            own = {name: weight[place] for name, weight in weights.items()}
+            uploads.append(Upload(own, int(plan.num_samples[place]), metrics))
+        return uploads
+
+    def _check(self, plan: FlatPlan, losses: NDArray[np.float64], rate: float) -> None:
+        wrong = ~np.isfinite(losses) & (plan.sizes > 0)
+        if wrong.any():
+            step, place = (int(number) for number in np.argwhere(wrong)[0])
+            name = self.federation.device_names[plan.devices[place]]
+            raise TrainingError(
+                f"round {plan.round}: the loss of device {name!r} is no finite number at its step {step + 1} "
+                f"(learning rate {rate:g}); lower training.learning_rate (or algorithm.options.client_lr)"
+            )
+
+    def _line(self, plan: FlatPlan, losses: NDArray[np.float64], rate: float) -> dict[str, Any]:
+        return {
+            "train_loss": mean(losses[plan.sizes > 0]),
+            "divergence": plan.divergence,
+            "learning_rate": rate,
+            "devices_selected": len(plan.devices),
+            "selections": {"least": min(plan.state["selected"]), "most": max(plan.state["selected"])},
+            "samples": int(plan.sizes.sum()),
+        }
+
+    def _pretrained(self, approach: Cgau) -> Mapping[str, Tensor] | None:
+        """Return the weights of a plain network trained beforehand; None where there is to be none."""
+        layout = Layout.of_weights(self._base.first_weights(self.settings.seed))
+        if approach.pretrain_model is not None:
+            return layout.views(load_model(Path(approach.pretrain_model), layout))
+        if not approach.pretrain_rounds:
+            return None
+        before = FlatRounds(self.settings, self.federation, self.store, self.world, Approach(), "pretrain")
+        weights = before.first_weights(None)
+        state, plan = RunState(0, weights, {}, before.begin(weights)), before.plan()
+        for _ in range(approach.pretrain_rounds):
+            outcome = before.play(state, plan.next_round(), None)
+            state = replace(state, weights=outcome.weights, server=outcome.server)
+        return layout.views(state.weights.cpu())
+
+
+def approach_of(settings: Settings, classes: int) -> Approach:
+    """Return the approach of the settings, or say in a line what is wrong with them."""
+    name, options = settings.algorithm.name, dict(settings.algorithm.options)
+    if name in APPROACHES and "classes" in APPROACHES[name].options:
+        options.setdefault("classes", classes)
+    try:
+        return make_approach(name, **options)
+    except AlgorithmError as error:
+        raise ConfigError(f"algorithm.name={name!r}: {error}") from None
+
+
+def _refuse_meaningless(settings: Settings) -> None:
+    """Say which settings are FedGS's alone, instead of passing them over."""
+    for key, default in (("server", ServerSettings()), ("streams", StreamSettings()), ("dynamics", DynamicsSettings())):
+        if getattr(settings, key) != default:
+            raise ConfigError(
+                f"{key}: has no meaning with algorithm.name={settings.algorithm.name!r}, whose devices train on all "
+                "their data and send to one server; remove the section (options go into algorithm.options)"
+            )
+    if settings.training.engine not in ("auto", "per-device"):
+        raise ConfigError(
+            f"training.engine={settings.training.engine!r} trains FedGS; with algorithm.name="
+            f"{settings.algorithm.name!r} use 'auto', or 'per-device' for one device after the other"
+        )
+
+
+def _on(memory: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """Return a memory whose tensors lie on the device: a checkpoint's are on the processor."""
+    return {
+        entry: {key: tensor.to(device) for key, tensor in value.items()} if isinstance(value, dict) else value
+        for entry, value in memory.items()
+    }

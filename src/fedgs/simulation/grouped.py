@@ -1,0 +1,135 @@
+"""FedGS's rounds (Algorithm 1): T iterations in every factory, then the external synchronisation."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgs.config import Settings
+from fedgs.data import Federation
+from fedgs.errors import AlgorithmError, ConfigError, TrainingError
+from fedgs.models import build_model
+from fedgs.schedule import learning_rates
+from fedgs.simulation.engine import Engine, RoundResult, Tick, make_engine
+from fedgs.simulation.evaluate import Forward
+from fedgs.simulation.images import ImageStore, mixed_precision
+from fedgs.simulation.layout import Layout
+from fedgs.simulation.method import Outcome, mean
+from fedgs.simulation.round_plan import RoundPlan
+from fedgs.simulation.selection_plan import SelectionPlan
+from fedgs.simulation.state import RunState
+from fedgs.simulation.synchronise import Synchroniser
+from fedgs.simulation.world import World
+
+
+class GroupedRounds:
+    """Plays FedGS; the ranks of ``world`` share the factories out among themselves."""
+
+    def __init__(self, settings: Settings, federation: Federation, store: ImageStore, world: World) -> None:
+        self.settings, self.federation, self.store, self.world = settings, federation, store, world
+        if world.size > federation.factories:
+            raise ConfigError(
+                f"{world.size} processes for {federation.factories} factories; start at most one a factory"
+            )
+        self._factories = world.shard(federation.factories)
+        model = build_model(
+            settings.training.model, len(federation.classes), federation.images.shape[1:], settings.seed
+        )
+        self.layout = Layout.of(model)
+        self._start = self.layout.flatten(dict(model.named_parameters()))
+        self.engine: Engine = make_engine(model, store, settings.training)
+        self._synchroniser = Synchroniser(settings.server, self.layout, world)
+        self._flat = torch.zeros(self.layout.size, device=store.device)
+        self._model = copy.deepcopy(model).to(store.device).requires_grad_(False)
+        self.layout.bind(self._model, self._flat)
+        self.server_words = f"server.rule={settings.server.rule!r}"
+
+    def plan(self) -> SelectionPlan:
+        """Return the selection of a new run."""
+        return SelectionPlan(self.federation, self.settings)
+
+    def first_weights(self, tick: Tick | None) -> Tensor:
+        """Return freshly drawn weights."""
+        return self._start.to(self.store.device)
+
+    def begin(self, weights: Tensor) -> dict[str, Any]:
+        """Return what the server rule remembers before the first round."""
+        return self._synchroniser.begin(weights)
+
+    def play(self, state: RunState, plan: RoundPlan, tick: Tick | None) -> Outcome:
+        """Train T iterations in every factory and synchronise."""
+        rates = learning_rates(self.settings.training, plan.round)
+        momentum = self._own_momentum(state.momentum)
+        result = self.engine.train_round(state.weights, plan.only(self._factories), rates, momentum, tick)
+        losses = self._all_losses(result)
+        self._check(plan, losses, rates, result)
+        try:
+            weights, memory = self._synchroniser.update(state.server, state.weights, result.stations, plan.trained)
+        except AlgorithmError as error:
+            raise TrainingError(f"round {plan.round}: {self.server_words} cannot go on: {error}") from None
+        return Outcome(weights, memory, self._line(plan, losses, rates), float(rates[-1]), result.momentum)
+
+    def forwards(self, weights: Tensor, server: dict[str, Any]) -> dict[str, Forward]:
+        """Return the way to test a model."""
+        self._flat.copy_(weights)
+
+        def forward(samples: NDArray[np.int64], devices: NDArray[np.int64]) -> Tensor:
+            images, _ = self.store.batch(samples)
+            with mixed_precision(self.store.device, self.settings.training.precision):
+                logits: Tensor = self._model(images)
+            return logits
+
+        return {"": forward}
+
+    def close(self) -> None:
+        """Give the engine's threads and memory back."""
+        self.engine.close()
+
+    def _own_momentum(self, momentum: Tensor | None) -> Tensor | None:
+        """Return this process's part of the velocities of a checkpoint, which has all of them."""
+        if momentum is not None and self.world.size > 1 and len(momentum) == self.federation.factories:
+            momentum = momentum[torch.from_numpy(self._factories)]
+        return momentum
+
+    def _all_losses(self, result: RoundResult) -> NDArray[np.float64]:
+        """Return the losses (iterations, factories) of all processes."""
+        mine = torch.from_numpy(result.losses.T.copy()).to(self.store.device)
+        return self.world.gather_rows(mine, self.federation.factories).cpu().numpy().T
+
+    def _check(
+        self, plan: RoundPlan, losses: NDArray[np.float64], rates: NDArray[np.float64], result: RoundResult
+    ) -> None:
+        wrong = ~np.isfinite(losses) & (plan.totals > 0)
+        finite = torch.isfinite(result.stations).all(dim=1)[:, None].to(torch.float32)
+        bad_station = ~self.world.gather_rows(finite, self.federation.factories)[:, 0].bool().cpu().numpy()
+        wrong[-1] |= bad_station  # the last step can do harm that no loss has seen yet
+        if not wrong.any():
+            return
+        row, factory = (int(number) for number in np.argwhere(wrong)[0])
+        iteration = (plan.round - 1) * self.settings.training.iterations + row + 1
+        raise TrainingError(
+            f"round {plan.round}: the loss of factory {self.federation.factory_names[factory]!r} is no finite number "
+            f"at iteration {iteration} (learning rate {rates[row]:g}); lower training.learning_rate"
+        )
+
+    def _line(self, plan: RoundPlan, losses: NDArray[np.float64], rates: NDArray[np.float64]) -> dict[str, Any]:
+        there = plan.totals > 0
+        seen = plan.devices[plan.devices >= 0]
+        line: dict[str, Any] = {
+            "train_loss": mean(losses[there]),
+            "divergence": mean(plan.divergence[~np.isnan(plan.divergence)]),
+            "divergence_of_round": mean(plan.window_divergence[~np.isnan(plan.window_divergence)]),
+            "missing_classes": mean(plan.missing_classes[~np.isnan(plan.missing_classes)]),
+            "learning_rate": float(rates[-1]),
+            "devices_selected": len(np.unique(seen)),
+            "selections": {"least": min(plan.state["selected"]), "most": max(plan.state["selected"])},
+            "samples": int(plan.sizes.sum()),
+        }
+        if plan.events:
+            line["events"] = dict(plan.events)
+        if not plan.trained.all():
+            line["sat_out"] = int((~plan.trained).sum())
+        return line

@@ -1,0 +1,161 @@
+"""``fedgs plan``: what it says, what it draws, wrong arguments."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from tests.conftest import Here
+
+from fedgs.cli import quantities
+from fedgs.errors import ConfigError
+from fedgs.models import build_model
+from fedgs.network import Park, fedgs_round, load_profile
+from fedgs.simulation.step_time import selection_seconds, step_seconds
+
+HAND = ("--size", "1bit", "--external", "1Hz", "--snr", "0", "--no-latency")
+"""T-TIME-1 as options."""
+
+
+@pytest.mark.parametrize(("internal", "seconds", "wins"), [("10Hz", 120, True), ("5Hz", 220, False)])
+def test_the_hand_worked_park(here: Here, internal: str, seconds: float, wins: bool) -> None:
+    code, out, err = here("plan", *HAND, "--internal", internal, "--json")
+    assert (code, err) == (0, "")
+    said = json.loads(out)
+    assert said["fedgs_seconds"]["total"] == pytest.approx(seconds)
+    assert said["fedavg_seconds"]["total"] == pytest.approx(200)
+    assert said["fedgs_wins"] is wins
+    assert said["break_even_ratio"] == pytest.approx(said["proposition_threshold"]) == pytest.approx(50 / 9)
+    assert said["ratio"] == pytest.approx(float(internal.removesuffix("Hz")))
+    code, out, _ = here("plan", *HAND, "--internal", internal)
+    assert code == 0
+    assert (
+        "1.67 times as fast as FedAvg: it saves 80 s" if wins else "1.1 times as slow as FedAvg: it loses 20 s"
+    ) in out
+    assert "TL/(M(L−1)) = 5.556 < " in out
+    assert "FedGS wins above 5.556" in out
+
+
+def test_each_direction_and_receiver_has_its_own_option(here: Here) -> None:
+    # log2(1 + γ): 1 at the top server, 2 at the stations, 3 at the devices.
+    _, out, _ = here(
+        "plan", "--size", "12bit", "-M", "2", "-L", "3", "-T", "5", "-K", "6", "--no-latency", "--json",
+        "--internal-up", "2Hz", "--internal-down", "4Hz", "--external-up", "1Hz", "--external-down", "0.5Hz",
+        "--snr-top", "0", "--snr-station", "4.771212547", "--snr-device", "8.450980400",
+        "--step-time", "500ms", "--select-time", "250ms",
+    )  # fmt: skip
+    said = json.loads(out)
+    assert said["fedgs_seconds"]["total"] == pytest.approx(48 + 60 + 1.25 + 2.5)
+    assert said["fedavg_seconds"]["total"] == pytest.approx(120 + 2.5)
+
+
+def test_the_paper_model_in_a_profile(here: Here) -> None:
+    _, out, _ = here("plan", "--profile", "wifi6", "--model", "paper", "--step-time", "20ms", "--json")
+    said = json.loads(out)
+    assert said["park"]["model_bits"] == 32 * 6_603_710
+    park = Park(32 * 6_603_710, step_seconds=0.02)
+    assert said["fedgs_seconds"]["total"] == pytest.approx(fedgs_round(park, load_profile("wifi6").network()).total)
+    code, out, _ = here("plan", "--profile", "wifi6", "--size", "26.4MB")
+    assert code == 0
+    assert "Wi-Fi 6" in out
+    assert "changed by options" not in out
+    assert "changed by options" in here("plan", "--size", "26.4MB", "--external", "10Mbit/s")[1]
+    assert "not counted" in out
+    assert "the longest that beats FedAvg" in out
+
+
+def test_drift_is_weighed_when_the_divergence_is_given(here: Here) -> None:
+    code, out, _ = here("plan", "--size", "26.4MB", "--profile", "wired", "--divergence", "2")
+    assert code == 0
+    assert "Best: T=" in out
+    assert "At L=10 the best is T=" in out
+    assert "Here: T=50, L=10; worth 21.1 iterations" in out  # 50 − 2·100·h(50)
+    _, out, _ = here("plan", "--size", "26.4MB", "--divergence", "20")
+    assert "the bound is void" in out
+    _, out, _ = here("plan", "--size", "26.4MB", "-L", "1")
+    assert "No T at L=1 beats FedAvg" in out
+    assert "no ratio is enough" in out
+    _, out, _ = here("plan", "--size", "26.4MB", "--speedup", "1.5")
+    assert "is 1.5 times as fast as FedAvg" in out
+
+
+@pytest.mark.parametrize("options", [(), ("--divergence", "1"), ("-L", "1"), ("--divergence", "1e6", "-L", "1")])
+def test_the_picture(here: Here, tmp_path: Path, options: tuple[str, ...]) -> None:
+    code, out, err = here("plan", "--size", "26.4MB", "--plot", "plan.png", *options)
+    assert (code, err) == (0, "")
+    assert "picture: plan.png" in out
+    with Image.open(tmp_path / "plan.png") as picture:
+        assert picture.width > (1800 if "--divergence" in options else 1200)
+        assert len(set(picture.convert("RGB").resize((64, 64)).get_flattened_data())) > 20
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.png"]
+
+
+def test_times_are_measured(here: Here) -> None:
+    code, out, _ = here("plan", "--model", "compact", "--measure", "-K", "40", "-M", "4", "-L", "3", "--json")
+    assert code == 0
+    park = json.loads(out)["park"]
+    assert 0 < park["step_seconds"] < 60
+    assert 0 < park["select_seconds"] < 60
+    _, out, _ = here("plan", "--model", "compact", "--measure", "--step-time", "1s", "--select-time", "2s", "--json")
+    park = json.loads(out)["park"]
+    assert (park["step_seconds"], park["select_seconds"]) == (1, 2)
+    assert step_seconds(build_model("compact"), batch_size=2, repeats=1) > 0
+    assert selection_seconds(6, 2, repeats=1) > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--profile", "lte"], "no profile is called 'lte'; there are 5g, wifi6, wired"),
+        (["--profile", "none.toml"], "none.toml: no such file"),
+        (["--model", "large"], "no model is called 'large'"),
+        (["--model", "paper", "--size", "1MB"], "give one of them"),
+        (["--size", "26"], "--size 26: expected a number with its unit, as in 26.4MB"),
+        (["--size", "0MB"], "model_bits=0 is impossible"),
+        (["--internal", "100"], "--internal 100: expected a number with its unit"),
+        (["--internal", "fastMHz"], "--internal fastMHz"),
+        (["--internal", "1.2.3MHz"], "--internal 1.2.3MHz"),
+        (["--internal-up=-1MHz"], "--internal-up -1MHz=-1e+06 is impossible"),
+        (["--external", "5MHz"], "external.up needs snr_db"),
+        (["--snr-top", "3"], "an SNR of the top server changes nothing"),
+        (["--snr", "3", "--profile", "wired"], "--snr changes nothing"),
+        (["--snr", "1000"], "internal.up.snr_db=1000.0: Input should be less than or equal to 200"),
+        (["-L", "36"], "pick=36 is impossible; a factory has 35 devices"),
+        (["-T", "0"], "iterations=0 is impossible"),
+        (["-M", "0"], "factories=0 is impossible"),
+        (["-M", "0", "--measure", "--step-time", "1s"], "factories=0 is impossible"),
+        (["--step-time", "5"], "--step-time 5: expected a number with its unit, as in 15ms"),
+        (["--step-time=-5ms"], "step_seconds=-0.005 s is impossible"),
+        (["--measure"], "--measure needs a model by name"),
+        (["--divergence=-1"], "divergence=-1 is impossible"),
+        (["--divergence", "1", "--smoothness", "0"], "smoothness=0 is impossible"),
+        (["--divergence", "1", "-T", "100000", "--speedup", "1"], "h(T) is beyond all numbers"),
+        (["--speedup", "0"], "speedup=0 is impossible"),
+        (["--most-iterations", "0"], "0 is not in the range"),
+        (["--plot", "plan.doc"], "plan.doc: a picture must end in .png"),
+        (["--plot", "none/plan.png"], "there is no folder none"),
+        (["-T", "many"], "'many' is not a valid int"),
+    ],
+)
+def test_wrong_arguments_are_one_line(here: Here, tmp_path: Path, options: list[str], message: str) -> None:
+    small = [] if {"--size", "--model"} & set(options) else ["--size", "1MB"]
+    code, out, err = here("plan", *small, *options)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("fedgs: error: ")
+    assert len(err.strip().splitlines()) == 1
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_units() -> None:
+    assert quantities.bits("--size", "26.4MB") == pytest.approx(211.2e6)
+    assert quantities.bits("--size", "1 KiB") == 8192
+    assert quantities.bits("--size", "3kbit") == 3000
+    assert quantities.seconds("--step-time", "1.5e1ms") == pytest.approx(0.015)
+    assert quantities.seconds("--step-time", "20µs") == pytest.approx(2e-5)
+    assert quantities.bandwidth("--internal", "100MHz") == (1e8, False)
+    assert quantities.bandwidth("--internal", "50Mbps") == (5e7, True)
+    assert quantities.bandwidth("--internal", "0.5Gbit/s") == (5e8, True)
+    with pytest.raises(ConfigError, match="expected a number"):
+        quantities.bits("--size", "1Mb")  # bits or bytes? never guessed
