@@ -64,6 +64,8 @@ class LocalPark:
     commands: list[str] = field(default_factory=list)
     _ending: ClassVar[tuple[tuple[str, ...], ...]] = (("top", "device"), ("station",))
     """Who ends first, by role."""
+    _control: ClassVar[tuple[str, ...]] = ("--control", "127.0.0.1:0")
+    """How a station is told to listen to a top server."""
 
     @property
     def stations(self) -> list[str]:
@@ -92,7 +94,7 @@ class LocalPark:
 
     def start(self) -> None:
         """Start stations, devices and the top server."""
-        self._start_top([found["top"] for found in self._start_factories()])
+        self._start_top(self._start_factories())
         write_text(self.folder / "commands.txt", "".join(f"{command}\n" for command in self.commands))
 
     def _start_factories(self) -> list[dict[str, str]]:
@@ -100,7 +102,7 @@ class LocalPark:
         sizes = self.federation.factory_sizes.tolist()
         for name, devices in zip(self.stations, sizes, strict=True):
             self._start(
-                name, "station", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0", "--state", name,
+                name, "station", "--listen", "127.0.0.1:0", *self._control, "--state", name,
                 "--min-devices", str(devices), "--gather", "60",
             )  # fmt: skip
         addresses = [self._addresses(name) for name in self.stations]
@@ -112,9 +114,10 @@ class LocalPark:
             )  # fmt: skip
         return addresses
 
-    def _start_top(self, stations: list[str]) -> None:
+    def _start_top(self, stations: list[dict[str, str]]) -> None:
+        addresses = ",".join(station["top"] for station in stations)
         self._start(
-            "top", "top", "config.json", "--stations", ",".join(stations), "--state", "top",
+            "top", "top", "config.json", "--stations", addresses, "--state", "top",
             "--held-out", "data/held-out.npz", "--target", "data/target.json", "--wire", self.wire,
         )  # fmt: skip
 

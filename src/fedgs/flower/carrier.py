@@ -86,9 +86,13 @@ class SuperNodes:
         self._known[node] = factory
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        # The grid is one HTTP client and blocks.
+        # The grid is one HTTP client and blocks, for ever where the SuperLink has gone. The loop wakes up meanwhile:
+        # Flower ends its processes by a signal from a thread of their own, which a sleeping loop would not notice.
         async with self._grid_free:
-            return await asyncio.to_thread(function, *arguments)
+            task = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+            while not (await asyncio.wait({task}, timeout=0.5))[0]:
+                pass
+            return task.result()
 
 
 class FlowerCarrier:

@@ -41,6 +41,9 @@ class FlowerPark(LocalPark):
 
     run: bool = True
     """False: everything is started but the run."""
+    port: int = 0
+    """Of the SuperLink."""
+    _control: ClassVar[tuple[str, ...]] = ()  # their sockets are enough
     _ending: ClassVar[tuple[tuple[str, ...], ...]] = (("top",), ("supernode", "device"), ("superlink",), ("station",))
 
     @property
@@ -65,33 +68,41 @@ class FlowerPark(LocalPark):
         write_text(self.folder / "app" / "pyproject.toml", self._app())
         make_folder(self.home)
 
-    def _start_top(self, stations: list[str]) -> None:
+    def _start_top(self, stations: list[dict[str, str]]) -> None:
         self.commands += [f"export {key}={shlex.quote(value)}" for key, value in self.flower_environment.items()]
-        port, *node_ports = free_ports(1 + len(stations))
-        address = f"{HOST}:{port}"
+        self.port, *node_ports = free_ports(1 + len(stations))
         authority = self.folder.resolve() / "pki" / pki.CA_CERTIFICATE
         write_text(
             self.home / "config.toml",
-            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{address}"\n'
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{HOST}:{self.port}"\n'
             f"root-certificates = {json.dumps(str(authority))}\n",
         )
-        bundle = "pki/top/superlink"
-        self._start_flower(
-            "superlink", "superlink", "flower-superlink", "--host", HOST, "--port", str(port), "--ssl-ca-certfile",
-            f"{bundle}/ca.crt", "--ssl-certfile", f"{bundle}/cert.pem", "--ssl-keyfile", f"{bundle}/key.pem",
-            "--enable-supernode-auth", "--disable-runtime-dependency-installation", "--database", "flower/superlink.db",
-        )  # fmt: skip
-        self._wait_for(port)
+        self.start_superlink()
         self._register()
         for factory, (name, node_port) in enumerate(zip(self.stations, node_ports, strict=True)):
             keys = f"pki/supernode/{name}"
             self._start_flower(
-                f"supernode-{factory + 1}", "supernode", "flower-supernode", "--superlink", address,
+                f"supernode-{factory + 1}", "supernode", "flower-supernode", "--superlink", f"{HOST}:{self.port}",
                 "--root-certificates", f"{keys}/ca.crt", "--auth-supernode-private-key", f"{keys}/key",
                 "--host", HOST, "--port", str(node_port), "--node-config", f'factory={factory} station="{name}"',
             )  # fmt: skip
         if self.run:
-            self._start_flower("top", "top", "flwr", "run", "app", CONNECTION, "--stream")
+            self.start_run()
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink and wait until it serves; its database knows the SuperNodes of one that has ended."""
+        bundle = "pki/top/superlink"
+        self._start_flower(
+            "superlink", "superlink", "flower-superlink", "--host", HOST, "--port", str(self.port),
+            "--ssl-ca-certfile", f"{bundle}/ca.crt", "--ssl-certfile", f"{bundle}/cert.pem",
+            "--ssl-keyfile", f"{bundle}/key.pem", "--enable-supernode-auth",
+            "--disable-runtime-dependency-installation", "--database", "flower/superlink.db",
+        )  # fmt: skip
+        self._wait_for(self.port)
+
+    def start_run(self) -> None:
+        """Hand the run to the SuperLink."""
+        self._start_flower("top", "top", "flwr", "run", "app", CONNECTION, "--stream")
 
     def end(self) -> None:
         """End everything, and wait for what Flower's programs have started themselves: it ends a little later."""
