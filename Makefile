@@ -38,6 +38,7 @@ unit: setup
 bench: setup  ## print the measured claims as ratios (add FEMNIST=path.npz for real data)
 	$(BIN)/python benchmarks/selection.py $(if $(FEMNIST),--femnist $(FEMNIST))
 	$(BIN)/python benchmarks/simulator.py $(if $(FEMNIST),--femnist $(FEMNIST))
+	$(BIN)/python benchmarks/deployment.py --only sync small many faults
 
 clean:  ## remove .venv, caches and runs
 	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .coverage

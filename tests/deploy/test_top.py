@@ -134,7 +134,7 @@ def test_settings_only_a_simulation_can_follow_are_refused() -> None:
     for override in ("training.momentum=0.5", "dynamics.leave=0.1", "streams.mode=fresh", "algorithm.name=fedavg"):
         with pytest.raises(ConfigError, match="is for simulations"):
             check_deployable(load_settings(overrides=[override]))
-    with pytest.raises(ConfigError, match="coverage.share='data' goes by how much data a device has"):
+    with pytest.raises(ConfigError, match=r"coverage\.share='data' goes by how much data a device has"):
         check_deployable(load_settings(overrides=["selection.solver=auto"]))
     with pytest.raises(ConfigError, match="use 'random'"):
         check_deployable(load_settings(overrides=["selection.solver=random-by-data"]))

@@ -98,6 +98,25 @@ def test_large_weights_travel_in_parts(wire: str) -> None:
         assembly.add(b"x")
 
 
+def test_a_full_part_is_what_the_library_makes_of_it() -> None:
+    """Full parts go past protobuf on both sides; their bytes are the same."""
+    shapes = Shapes((("a", (PART // 2,)),))
+    coded = np.arange(PART // 2, dtype=np.float32)
+    _, up = encode_update(1, 1, 1, 0.0, shapes, coded, "float32", None)
+    _, down = StepMessages(0.1, shapes, coded, "float32").for_device(1, 1)
+    second = coded.tobytes()[PART:]
+    assert up == serialise(pb.Up(part=pb.Part(data=second)))
+    assert down == serialise(pb.Down(part=pb.Part(data=second)))
+    for found in (decode_up(up), decode_down(down)):
+        assert isinstance(found, Part)
+        assert bytes(found.data) == second
+    shorter = decode_up(serialise(pb.Up(part=pb.Part(data=second[:-1]))))
+    assert isinstance(shorter, Part)
+    assert shorter.data == second[:-1]
+    with pytest.raises(WireError):
+        decode_up(down[:-1])  # a station's part, cut
+
+
 def test_room_is_made_for_the_expected_model_only() -> None:
     huge = Shapes((("dense.weight", (1 << 20, 1 << 10)),))
     head = pb.Params(tensors=[pb.Tensor(name="dense.weight", shape=(1 << 20, 1 << 10))], dtype=pb.FLOAT32)

@@ -77,7 +77,9 @@ class RoundTrainer:
             if not answers:
                 station.events["lost"] += 1
                 continue
-            weights = averaged(weights, answers)
+            # A large model takes a while: in a thread, so that devices are heard meanwhile.
+            large = len(weights) > _BLOCK
+            weights = await asyncio.to_thread(averaged, weights, answers) if large else averaged(weights, answers)
             sizes = sum(answer.num_samples for answer in answers)
             loss = sum(answer.num_samples * answer.loss for answer in answers) / sizes
             trained, samples = trained + 1, samples + sizes

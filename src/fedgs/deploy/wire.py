@@ -82,7 +82,7 @@ class Update:
 class Part:
     """More bytes of the weights that are under way."""
 
-    data: bytes
+    data: bytes | memoryview
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Assembly:
         self._filled = 0
         self.add(head.data)
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes | memoryview) -> None:
         """Take more bytes."""
         last = self._filled + len(data)
         if last > self.head.size:
@@ -186,7 +186,7 @@ def encode_update(
     )
     yield serialise(pb.Up(update=first))
     for begin in range(PART, len(coded), PART):
-        yield serialise(pb.Up(part=pb.Part(data=bytes(coded[begin : begin + PART]))))
+        yield _part(pb.Up, _UP_PART, coded[begin : begin + PART])
 
 
 def encode_task(task: Task) -> bytes:
@@ -207,8 +207,7 @@ class StepMessages:
         self._rate = learning_rate
         self._params = encode_params(shapes, coded, wire, PART)
         self._parts = [
-            serialise(pb.Down(part=pb.Part(data=bytes(coded[begin : begin + PART]))))
-            for begin in range(PART, len(coded), PART)
+            _part(pb.Down, _DOWN_PART, coded[begin : begin + PART]) for begin in range(PART, len(coded), PART)
         ]
 
     def for_device(self, step: int, batch_id: int) -> Sequence[bytes]:
@@ -239,6 +238,23 @@ def task_message(task: Task) -> pb.Task:
     )
 
 
+def _part(kind: Any, opening: bytes, data: memoryview) -> bytes:
+    if len(data) == PART:
+        return b"".join((opening, data))
+    return serialise(kind(part=pb.Part(data=bytes(data))))
+
+
+def _whole_part(opening: bytes, data: bytes) -> Part | None:
+    """Return a full part without copying it; None where the message is anything else."""
+    if len(data) != len(opening) + PART or not data.startswith(opening):
+        return None
+    return Part(memoryview(data)[len(opening) :])
+
+
+# A full part is always these few bytes and then its data, so neither end lets the library copy a megabyte three times.
+_UP_PART, _DOWN_PART = (serialise(kind(part=pb.Part(data=bytes(PART))))[:-PART] for kind in (pb.Up, pb.Down))
+
+
 def _ready(ready: Ready) -> pb.Ready:
     return pb.Ready(batch_id=ready.batch_id, batch_size=ready.batch_size, class_counts=ready.counts.tolist())
 
@@ -248,6 +264,9 @@ def _ready(ready: Ready) -> pb.Ready:
 
 def decode_up(data: bytes) -> Hello | Ready | Update | Part:
     """Return what a device says."""
+    part = _whole_part(_UP_PART, data)
+    if part is not None:
+        return part
     message = parse(pb.Up, data)
     kind = message.WhichOneof("message")
     if kind == "hello":
@@ -263,6 +282,9 @@ def decode_up(data: bytes) -> Hello | Ready | Update | Part:
 
 def decode_down(data: bytes) -> Task | Step | Part | Bye:
     """Return what a station says."""
+    part = _whole_part(_DOWN_PART, data)
+    if part is not None:
+        return part
     message = parse(pb.Down, data)
     kind = message.WhichOneof("message")
     if kind == "task":
