@@ -18,7 +18,7 @@ from fedgs.config import Settings
 from fedgs.data import Federation
 from fedgs.deploy.park import LocalPark, running
 from fedgs.errors import ConfigError, WorkerError
-from fedgs.flower.park import FlowerPark
+from fedgs.flower.park import FlowerPark, started_here
 from fedgs.simulation.source import load_federation
 from tests.conftest import Here
 from tests.deploy.processes import wait_for
@@ -57,6 +57,8 @@ def test_a_superlink_killed_in_mid_run_costs_no_round_and_the_end_is_that_of_pla
         park.start_run()
         wait_for(lambda: park.done, 120, "the run to be finished")
         park.check()
+        assert len(started_here()) > 8
+    assert not started_here()
     assert not processes_of(tmp_path / "park")
     assert rounds_in(metrics) == [0, 1, 2, 3]
     expected = load_file(tmp_path / "plain/top/model.safetensors")

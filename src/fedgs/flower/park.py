@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 from fedgs import __version__
 from fedgs.config import Settings
 from fedgs.deploy import pki
+from fedgs.deploy.parent import VARIABLE
 from fedgs.deploy.park import ENDS_WITHIN, STARTS_WITHIN, LocalPark
 from fedgs.errors import WorkerError
 from fedgs.files import make_folder, write_text
@@ -106,14 +107,13 @@ class FlowerPark(LocalPark):
 
     def end(self) -> None:
         """End everything, and wait for what Flower's programs have started themselves: it ends a little later."""
-        started = [child for process in self.processes for child in descendants(process.popen.pid)]
         super().end()
-        until = time.monotonic() + ENDS_WITHIN
-        while any(map(_runs, started)) and time.monotonic() < until:
-            time.sleep(0.05)
-        for child in filter(_runs, started):
+        until = time.monotonic() + 2 * ENDS_WITHIN  # they force their own end after 5 s
+        while (left := started_here()) and time.monotonic() < until:
+            time.sleep(0.1)
+        for process in left:
             with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+                os.kill(process, signal.SIGKILL)
 
     def check(self) -> None:
         """Refuse to go on when something has ended too early."""
@@ -212,21 +212,17 @@ def _differing(values: Mapping[str, Any], default: Mapping[str, Any], path: str)
             yield f"{path}{key}", value
 
 
-def descendants(process: int) -> list[int]:
-    """Return the processes that a process has started, and those that they have (Linux)."""
-    try:
-        tasks = list(Path(f"/proc/{process}/task").iterdir())
-        children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
-    except OSError:  # it has ended
-        return []
-    return [one for child in children for one in (child, *descendants(child))]
-
-
-def _runs(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def started_here() -> list[int]:
+    """Return the processes that this one has started, or that those have, however deep (Linux)."""
+    mark = f"{VARIABLE}={os.getpid()}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:  # it has ended, or is somebody else's
+            continue
+    return found
 
 
 def free_ports(count: int) -> list[int]:
