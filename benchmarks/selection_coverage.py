@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgs.config import Settings, load_settings
+from fedgs.config import COVERAGE_WEIGHT, Settings, load_settings
 from fedgs.data import (
     DataSet,
     Federation,
@@ -31,7 +31,7 @@ from fedgs.data import (
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.summary import jain
 
-WEIGHTS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+WEIGHTS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 COLUMNS = ("divergence", "of a round", "missing", "Jain epochs", "Jain turns", "least", "most", "wait", "ms")
 FEWEST = 20
 """Devices with fewer samples are left out; Dirichlet's law makes such where α is small."""
@@ -117,9 +117,9 @@ def draw(path: Path, found: dict[str, dict[str, dict[str, float]]]) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    columns = 4
+    columns = 5
     rows = -(-len(found) // columns)
-    figure = Figure(figsize=(3.4 * columns, 2.9 * rows), layout="constrained")
+    figure = Figure(figsize=(2.6 * columns, 2.5 * rows), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     marks = {
@@ -138,14 +138,10 @@ def draw(path: Path, found: dict[str, dict[str, dict[str, float]]]) -> None:
             ms=4,
             label="coverage",
         )
-        for weight, point in zip(WEIGHTS, curve, strict=True):
-            axis.annotate(
-                f"{weight:g}",
-                (point["Jain epochs"], point["divergence"]),
-                fontsize=6,
-                xytext=(2, 3),
-                textcoords="offset points",
-            )
+        default = results[f"V = {COVERAGE_WEIGHT:g}"]
+        axis.plot(
+            default["Jain epochs"], default["divergence"], "o", color="#1f6f8b", ms=8, label=f"V = {COVERAGE_WEIGHT:g}"
+        )
         for policy, (mark, colour) in marks.items():
             axis.plot(
                 results[policy]["Jain epochs"], results[policy]["divergence"], mark, color=colour, ms=6, label=policy
@@ -156,10 +152,10 @@ def draw(path: Path, found: dict[str, dict[str, dict[str, float]]]) -> None:
         axis.spines[["top", "right"]].set_visible(False)
     for axis in axes[len(found) :]:
         axis.set_visible(False)
-    axes[0].legend(frameon=False, fontsize=7)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, frameon=False, fontsize=8)
     figure.supxlabel("Jain's index of epochs", fontsize=9)
     figure.supylabel("divergence of an iteration", fontsize=9)
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=90)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from fedgs.errors import ConfigError
+from fedgs.errors import AlgorithmError, ConfigError
 
 
 class Section(BaseModel):
@@ -155,6 +155,9 @@ class AlgorithmSettings(Section):
     options: dict[str, Any] = Field(default_factory=dict, description="of a flat approach")
     devices_per_round: int | None = Field(None, ge=1, description="of a flat approach; none: factories × pick (M·L)")
     local_epochs: int = Field(5, ge=1, description="passes over its own data a device makes in a flat round")
+    learning_rate: float | None = Field(
+        None, gt=0, description="of a flat approach that has no client_lr of its own; none: training.learning_rate"
+    )
 
     @property
     def flat(self) -> bool:
@@ -167,6 +170,16 @@ class AlgorithmSettings(Section):
             for key in ("options", "devices_per_round"):
                 if getattr(self, key):
                     raise ImpossibleError(key, "has no meaning with algorithm.name='fedgs'; remove it")
+            return self
+        # Imported here, because it loads torch, which settings alone do not need.
+        from fedgs.algorithms.approaches import APPROACHES, approach_hint, make_approach
+
+        if self.name not in APPROACHES:
+            raise ImpossibleError("name", f"is not an approach; {approach_hint(self.name)}")
+        try:
+            make_approach(self.name, **self.options)
+        except AlgorithmError as error:
+            raise ImpossibleError("options", f"does not fit: {error}") from None
         return self
 
 
@@ -269,6 +282,34 @@ class Settings(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _flat_fits(self) -> Self:
+        """Say which settings are FedGS's alone, instead of passing them over."""
+        if not self.algorithm.flat:
+            return self
+        name, most = self.algorithm.name, self.federation.devices
+        for key, default in (
+            ("server", ServerSettings()),
+            ("streams", StreamSettings()),
+            ("dynamics", DynamicsSettings()),
+        ):
+            if getattr(self, key) != default:
+                raise ImpossibleError(
+                    key,
+                    f"has no meaning with algorithm.name={name!r}, whose devices train on all their data and send to "
+                    f"one server; leave the section out ({key}={{}}), options go into algorithm.options",
+                )
+        if self.training.engine not in ("auto", "per-device"):
+            raise ImpossibleError(
+                "training.engine",
+                f"is for FedGS; with algorithm.name={name!r} use 'auto', or 'per-device': one device after the other",
+            )
+        if self.algorithm.devices_per_round is not None and self.algorithm.devices_per_round > most:
+            raise ImpossibleError(
+                "algorithm.devices_per_round", f"is more than federation.devices={most}; lower it, or leave it out"
+            )
+        return self
+
 
 class ImpossibleError(ValueError):
     """A key whose value cannot be, given the others: ``key`` is relative to the section that says so."""
@@ -284,9 +325,9 @@ def load_settings(path: str | Path | None = None, overrides: Iterable[str] = (),
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
     source = "settings"
+    under = {} if preset is None else _read_preset(preset)
     if preset is not None:
-        source = f"preset {preset}"
-        values = _read_preset(preset)
+        source, values = f"preset {preset}", _read_preset(preset)
     if path is not None:
         source = str(path)
         values = _merged(values, _read_file(Path(path)))
@@ -294,6 +335,11 @@ def load_settings(path: str | Path | None = None, overrides: Iterable[str] = (),
         key, value = _parse_override(override)
         _assign(values, key, value, override)
         origin[key] = f"--set {override}"
+    # Whoever changes what a preset's second run would change has taken the comparison into his own hands.
+    if "beside" in under and values["beside"] == under["beside"]:
+        paths = [_parse_override(text)[0].split(".") for text in under["beside"]]
+        if any(_look_up(path, values) != _look_up(path, under) for path in paths):
+            del values["beside"]
     return _validated(values, source, origin)
 
 

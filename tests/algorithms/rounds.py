@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedgs.algorithms import ServerRule, Upload
 
-EVERY_RULE = ("fedavg", "fedavgm", "fedadagrad", "fedadam", "fedyogi", "ida", "ida+intrac", "ida+fedavg")
+EVERY_RULE = ("fedavg", "fedavgm", "fedadagrad", "fedadam", "fedyogi", "fednova", "ida", "ida+intrac", "ida+fedavg")
 MEANS = ("fedavg", "ida", "ida+intrac", "ida+fedavg")
 OPTIMISERS = ("fedavgm", "fedadagrad", "fedadam", "fedyogi")
 
@@ -46,5 +46,5 @@ def some_uploads(weights: dict[str, Tensor], number: int = 4) -> list[Upload]:
             else own + index
             for key, own in weights.items()
         }
-        uploads.append(Upload(trained, 10 + 7 * index, {"train_acc": 0.9 - 0.2 * index}))
+        uploads.append(Upload(trained, 10 + 7 * index, {"train_acc": 0.9 - 0.2 * index, "steps": 3 + 2 * index}))
     return uploads

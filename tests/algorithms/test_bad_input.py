@@ -27,7 +27,7 @@ def refuse(name: str, uploads: object, message: str, weights: object = WEIGHTS) 
     assert isinstance(caught.value, ValueError)
 
 
-GOOD = Upload(WEIGHTS, 3, {"train_acc": 0.5})
+GOOD = Upload(WEIGHTS, 3, {"train_acc": 0.5, "steps": 4})
 
 
 @pytest.mark.parametrize("name", EVERY_RULE)
@@ -61,14 +61,14 @@ GOOD = Upload(WEIGHTS, 3, {"train_acc": 0.5})
     ],
 )
 def test_an_upload_that_does_not_fit(name: str, weights: object, samples: object, message: str) -> None:
-    bad = Upload(weights, samples, {"train_acc": 0.5})  # type: ignore[arg-type]
+    bad = Upload(weights, samples, {"train_acc": 0.5, "steps": 4})  # type: ignore[arg-type]
     refuse(name, [GOOD, bad, GOOD], message)
 
 
 @pytest.mark.parametrize("name", EVERY_RULE)
 def test_nothing_to_average(name: str) -> None:
     refuse(name, [], "no uploads in this round")
-    refuse(name, [Upload(WEIGHTS, 0, {"train_acc": 0.5})] * 2, "num_samples is 0 in all 2 uploads")
+    refuse(name, [Upload(WEIGHTS, 0, {"train_acc": 0.5, "steps": 4})] * 2, "num_samples is 0 in all 2 uploads")
     refuse(name, [WEIGHTS], r"uploads\[0\] is a dict, not an Upload; write Upload\(")
 
 

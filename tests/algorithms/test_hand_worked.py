@@ -22,6 +22,7 @@ def three_uploads() -> list[Upload]:
 
 
 def test_fedavg_weighs_by_samples() -> None:
+    """T-AVG-1."""
     uploads = [upload([1, 3], 10), upload([2, 7], 30)]
     assert one_round(server_rule("fedavg"), [9, 9], uploads) == [1.75, 6.0]
     assert one_round(server_rule("fedavg", weighting="uniform"), [9, 9], uploads) == [1.5, 5.0]
@@ -29,6 +30,7 @@ def test_fedavg_weighs_by_samples() -> None:
 
 
 def test_fedavg_of_two_quadratics_after_three_steps_each() -> None:
+    """T-AVG-2, the server's part; test_approaches.py trains them."""
     trained = []
     for centre in (1.0, -3.0):  # ½(w − 1)² and ½(w + 3)², learning rate 0.1
         w = 0.0
@@ -56,6 +58,7 @@ def test_fedavg_of_two_quadratics_after_three_steps_each() -> None:
     ],
 )
 def test_ida_of_three_uploads(name: str, options: dict[str, object], expected: tuple[float, ...]) -> None:
+    """T-IDA-1 (L1 and L2), T-IDA-2 (INTRAC), T-IDA-3 (data size)."""
     assert one_round(server_rule(name, **options), [0, 0], three_uploads()) == pytest.approx(expected, abs=1e-6)
 
 
@@ -92,6 +95,7 @@ def test_ida_eps_evens_out_the_shares() -> None:
 
 
 def test_accuracy_of_zero_counts_as_chance() -> None:
+    """T-IDA-4: an accuracy of 0 does not divide by zero."""
     uploads = [upload([0, 0], 1, 0.0), upload([2, 0], 1, 1 / 62), upload([4, 6], 1, 1.0)]
     shares = server_rule("ida+intrac").shares({"w": vector(0, 0)}, uploads)  # type: ignore[attr-defined]
     raw = [62 / 4, 62 / 2, 1 / 6]
@@ -104,6 +108,7 @@ def test_accuracy_of_zero_counts_as_chance() -> None:
 @pytest.mark.parametrize("name", MEANS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_identical_uploads_come_back_bit_for_bit(name: str, dtype: torch.dtype) -> None:
+    """T-IDA-4: all-equal uploads return the upload."""
     weights = some_model(dtype)
     same = some_uploads(weights, 1)[0].weights
     uploads = [Upload(same, 3 + k, {"train_acc": k / 10}) for k in range(7)]
@@ -147,6 +152,7 @@ def run(name: str, averages: list[list[float]], start: list[float], **options: o
 
 
 def test_fedavgm_over_three_rounds() -> None:
+    """T-AVGM-1."""
     seen = run("fedavgm", [[0.6], [0.5], [0.45]], [1], server_lr=1.0, beta=0.9)
     assert [w for (w,) in seen] == pytest.approx([0.6, 0.14, 0.036], abs=1e-12)
 
@@ -157,6 +163,7 @@ def test_fedavgm_with_half_the_rate() -> None:
 
 
 def test_fedavgm_nesterov() -> None:
+    """T-AVGM-2."""
     seen = run("fedavgm", [[0.6], [0.14]], [1], server_lr=1.0, beta=0.9, nesterov=True)  # 0.4, then 0.24 − 0.14
     assert [w for (w,) in seen] == pytest.approx([0.24, -0.274], abs=1e-12)
 
@@ -195,6 +202,7 @@ TABLE = {
 
 @pytest.mark.parametrize("name", TABLE)
 def test_fedopt_over_two_rounds(name: str) -> None:
+    """T-OPT-1 (FedAdagrad), T-OPT-2 (FedAdam), T-OPT-3 (FedYogi)."""
     rule = server_rule(name, server_lr=0.01)  # all else by default
     weights = {"w": vector(1, 1)}
     state = rule.init(weights)
@@ -225,6 +233,7 @@ def test_fedopt_from_a_second_moment_of_zero(name: str, expected: tuple[float, f
 
 @pytest.mark.parametrize(("name", "expected"), [("fedyogi", 0.0399), ("fedadam", 0.0397)])
 def test_a_smaller_update_separates_yogi_from_adam(name: str, expected: float) -> None:
+    """T-OPT-4."""
     rule = server_rule(name, server_lr=0.01)
     state = rule.init({"w": vector(0)})
     state["second_moment"] = {"w": vector(0.04)}
@@ -286,6 +295,6 @@ def test_uniform_weighting_ignores_samples(name: str) -> None:
 def test_a_round_that_changes_nothing_changes_nothing(name: str) -> None:
     weights = some_model()
     rule = server_rule(name)
-    uploads = [Upload(weights, 5, {"train_acc": 0.5}) for _ in range(3)]
+    uploads = [Upload(weights, 5, {"train_acc": 0.5, "steps": 4}) for _ in range(3)]
     new, _ = rule.update(rule.init(weights), weights, uploads)
     assert all(torch.equal(new[key], weights[key]) for key in weights)

@@ -35,7 +35,12 @@ def rounds(draw: st.DrawFn) -> tuple[dict[str, Tensor], list[Upload]]:
 
     number = draw(st.integers(1, 5))
     return model(), [
-        Upload(model(), draw(st.integers(1, 10**6)), {"train_acc": draw(st.floats(0, 1))}) for _ in range(number)
+        Upload(
+            model(),
+            draw(st.integers(1, 10**6)),
+            {"train_acc": draw(st.floats(0, 1)), "steps": draw(st.integers(1, 40))},
+        )
+        for _ in range(number)
     ]
 
 
@@ -160,7 +165,7 @@ def test_moments_of_half_precision_weights_do_not_underflow() -> None:
 
 
 def whole(values: list[int], dtype: torch.dtype) -> list[Upload]:
-    return [Upload({"n": torch.tensor(value, dtype=dtype)}, 1, {"train_acc": 0.5}) for value in values]
+    return [Upload({"n": torch.tensor(value, dtype=dtype)}, 1, {"train_acc": 0.5, "steps": 4}) for value in values]
 
 
 @pytest.mark.parametrize("name", EVERY_RULE)
@@ -216,7 +221,7 @@ def test_large_tensors_in_pieces_and_odd_strides(name: str, monkeypatch: pytest.
         }
 
     weights = model()
-    uploads = [Upload(model(), k + 1, {"train_acc": 0.3 * k}) for k in range(3)]
+    uploads = [Upload(model(), k + 1, {"train_acc": 0.3 * k, "steps": 4}) for k in range(3)]
     rule = server_rule(name)
     whole_result, _ = rule.update(rule.init(weights), weights, uploads)
     monkeypatch.setattr(arithmetic, "PIECE", 16)
@@ -237,7 +242,7 @@ def test_number_of_threads_changes_nothing(name: str) -> None:
         return {"wide": wide.double(), "long": long.double()}
 
     weights = model()
-    uploads = [Upload(model(), k + 1, {"train_acc": 0.1}) for k in range(5)]
+    uploads = [Upload(model(), k + 1, {"train_acc": 0.1, "steps": 4}) for k in range(5)]
     rule = server_rule(name)
     threads = torch.get_num_threads()
     try:
@@ -255,7 +260,9 @@ def test_number_of_threads_changes_nothing(name: str) -> None:
 def test_only_pieces_are_widened() -> None:
     """However many the uploads, no float64 copy of more than one tensor exists at a time."""
     weights = {f"layer{index}": torch.zeros(200, 500) for index in range(4)}
-    uploads = [Upload({key: own + k for key, own in weights.items()}, 1, {"train_acc": 0.5}) for k in range(20)]
+    uploads = [
+        Upload({key: own + k for key, own in weights.items()}, 1, {"train_acc": 0.5, "steps": 4}) for k in range(20)
+    ]
     one_tensor = 200 * 500 * 8
     results = sum(own.numel() * 4 for own in weights.values())
     for name in MEANS:
@@ -281,7 +288,7 @@ def test_weights_that_want_gradients_come_back_plain() -> None:
     weights = dict(layer.named_parameters())
     for name in EVERY_RULE:
         rule = server_rule(name)
-        new, state = rule.update(rule.init(weights), weights, [Upload(weights, 1, {"train_acc": 0.5})] * 2)
+        new, state = rule.update(rule.init(weights), weights, [Upload(weights, 1, {"train_acc": 0.5, "steps": 4})] * 2)
         assert not any(tensor.requires_grad for tensor in (*new.values(), *split_state(state)[0].values()))
         layer.load_state_dict(new)
 

@@ -8,10 +8,10 @@ Server rules are usable alone, on plain dicts of tensors:
     state = rule.init(weights)
     weights, state = rule.update(state, weights, uploads)
 
-One file an idea, its paper at the top. Rules: ``fedavg``, ``fedavgm``, ``fedopt``, ``ida``; ``server`` holds the table
-of their names, ``upload`` what a participant sends and its checks, ``mean`` the arithmetic, ``state`` the way into a
-checkpoint. Approaches: ``approach`` is FedAvg's local training, ``fedprox``, ``fedmmd``, ``fedfusion``, ``cgau`` and
-``intrac`` what others change in it; ``approaches`` holds the table.
+One file an idea, its paper at the top. Rules: ``fedavg``, ``fedavgm``, ``fedopt``, ``fednova``, ``ida``;
+``server`` holds the table of their names, ``upload`` what a participant sends and its checks, ``mean`` the arithmetic,
+``state`` the way into a checkpoint. Approaches: ``approach`` is FedAvg's local training, ``fedprox``, ``fedmmd``,
+``fedfusion``, ``cgau`` and ``intrac`` what others change in it; ``approaches`` holds the table.
 """
 
 from fedgs.algorithms.approach import Approach, Batch, Sent

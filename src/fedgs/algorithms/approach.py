@@ -72,7 +72,9 @@ class Approach:
     train_acc: ClassVar[Literal["final", "running"] | None] = None
     """Which training accuracy devices report: of the finished model, over the last epoch, or none."""
     pretrain_rounds: ClassVar[int] = 0
-    """Rounds of FedAvg before the first one."""
+    """Rounds of FedAvg on the plain network before the first one."""
+    pretrain_model: ClassVar[str | None] = None
+    """A plain network to start from instead: a model.safetensors, or the folder of a run."""
 
     def __post_init__(self) -> None:
         if self.client_lr is not None:

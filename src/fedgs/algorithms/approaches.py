@@ -51,25 +51,30 @@ class ApproachEntry:
 APPROACHES: dict[str, ApproachEntry] = {
     "fedavg": ApproachEntry("local SGD, mean weighted by numbers of samples"),
     "fedprox": ApproachEntry("… with a pull back to the global model", FedProx),
-    "ida": ApproachEntry("mean weighted by inverse distance to the mean", rule="ida"),
+    "ida": ApproachEntry("mean weighted by inverse distance to the mean", WithAccuracy, "ida"),
     "ida+intrac": ApproachEntry("… and by inverse training accuracy", WithAccuracy, "ida+intrac"),
-    "ida+fedavg": ApproachEntry("… and by numbers of samples", rule="ida+fedavg"),
+    "ida+fedavg": ApproachEntry("… and by numbers of samples", WithAccuracy, "ida+fedavg"),
     "cgau": ApproachEntry("pre-trained network, classifier of one gated layer that knows its device", Cgau),
     "cgau-2x": ApproachEntry("… of two gated layers", Cgau, fixed={"layers": 2}),
     "fedmmd": ApproachEntry("local answers held near the global model's", FedMMD),
     "fedfusion+conv": ApproachEntry(
-        "local and global features fused by a convolution", FedFusion, fixed={"operator": "conv"}
+        "local and global features fused by a convolution", FedFusion, fixed={"operator": "conv", "ema": 0.0}
     ),
-    "fedfusion+multi": ApproachEntry("… by a weight a channel", FedFusion, fixed={"operator": "multi"}),
-    "fedfusion+single": ApproachEntry("… by one weight", FedFusion, fixed={"operator": "single"}),
+    "fedfusion+multi": ApproachEntry(
+        "… by a weight a channel", FedFusion, fixed={"operator": "multi", "conv_init": "xavier"}
+    ),
+    "fedfusion+single": ApproachEntry(
+        "… by one weight", FedFusion, fixed={"operator": "single", "conv_init": "xavier"}
+    ),
     "fedavgm": ApproachEntry("momentum at the server", rule="fedavgm", defaults={"client_lr": TUNED}),
     "fedadagrad": ApproachEntry("Adagrad at the server", rule="fedadagrad", defaults={"client_lr": TUNED}),
     "fedadam": ApproachEntry("Adam at the server", rule="fedadam", defaults={"client_lr": TUNED}),
     "fedyogi": ApproachEntry("Yogi at the server", rule="fedyogi", defaults={"client_lr": TUNED}),
+    "fednova": ApproachEntry("mean of what devices change in a step, however many they make", rule="fednova"),
 }
 
 
-def make_approach(name: str, **options: Any) -> Approach:
+def make_approach(name: str, /, **options: Any) -> Approach:
     """Return an approach.
 
     Args:

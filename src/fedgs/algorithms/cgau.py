@@ -47,14 +47,16 @@ class Cgau(Approach):
     """Train the classifier alone."""
     pretrain_rounds: int = 50  # type: ignore[misc]
     """Rounds of FedAvg before; they do not count as rounds of the run, the summary names them."""
-    pretrain_model: str | None = None
-    """A model.safetensors to start from instead."""
+    pretrain_model: str | None = None  # type: ignore[misc]
+    """A model.safetensors, or the folder of a finished run, to start from instead."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole("layers", self.layers, 1)
         check_whole("units", self.units, 1)
         check_whole("pretrain_rounds", self.pretrain_rounds, 0)
+        if self.pretrain_model is not None and not isinstance(self.pretrain_model, str):
+            raise AlgorithmError(f"pretrain_model={self.pretrain_model!r} is not possible; it is the path of a model")
         check_decay("dropout", self.dropout)
         check_flag("cond_bias", self.cond_bias)
         check_flag("freeze_backbone", self.freeze_backbone)

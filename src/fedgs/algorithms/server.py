@@ -12,6 +12,7 @@ from typing import Any
 
 from fedgs.algorithms.fedavg import FedAvg
 from fedgs.algorithms.fedavgm import FedAvgM
+from fedgs.algorithms.fednova import FedNova
 from fedgs.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from fedgs.algorithms.ida import Ida
 from fedgs.algorithms.rule import ServerRule
@@ -40,13 +41,14 @@ RULES: dict[str, RuleEntry] = {
     "fedadagrad": RuleEntry(FedAdagrad, "Adagrad on the average update"),
     "fedadam": RuleEntry(FedAdam, "Adam on the average update"),
     "fedyogi": RuleEntry(FedYogi, "Yogi on the average update"),
+    "fednova": RuleEntry(FedNova, "mean of what devices change in a step"),
     "ida": RuleEntry(Ida, "mean weighted by inverse distance to the mean"),
     "ida+intrac": RuleEntry(Ida, "… and by inverse training accuracy", {"intrac": True}),
     "ida+fedavg": RuleEntry(Ida, "… and by numbers of samples", {"data_size": True}),
 }
 
 
-def server_rule(name: str, **options: Any) -> ServerRule:
+def server_rule(name: str, /, **options: Any) -> ServerRule:
     """Return a rule.
 
     Args:

@@ -28,7 +28,7 @@ class Upload:
     weights: Weights
     num_samples: float
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """``train_acc``, the training accuracy between 0 and 1, is needed by ``ida+intrac``; others are ignored."""
+    """``train_acc``, the training accuracy between 0 and 1, is needed by ``ida+intrac``, ``steps`` by ``fednova``."""
 
 
 def check_weights(weights: Weights) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from fedgs import __version__
 from fedgs.cli import (
+    approaches,
     bench_selection,
     compare,
     data,
@@ -38,6 +39,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("compare")(compare.compare)
+app.command("approaches")(approaches.approaches)
 app.command("plan")(plan.plan)
 app.command("select")(select.select)
 app.command("bench-selection")(bench_selection.bench_selection)

@@ -2,11 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-LONGEST_NAME = 18
+if TYPE_CHECKING:
+    from fedgs.config import Settings
+
+WIDE, NUMBERS, SHORTEST_NAME = 100, 52, 10
+"""Columns of a wide terminal, those the table's numbers take, and the least that is left for the names of runs."""
+TWO_DIVERGENCES = "fedgs: of super nodes; others: of all data of a round's devices"
 
 
 def compare(
@@ -26,6 +31,7 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     from fedgs.errors import OutputError
     from fedgs.files import make_folder
     from fedgs.report.run_figures import draw_comparison
+    from fedgs.simulation.pretraining import pretraining_of
     from fedgs.simulation.runs import read_settings
 
     settings = [read_settings(folder) for folder in folders]
@@ -34,22 +40,33 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     targets = {wanted.eval.target for wanted in settings}
     target_of_all = targets.pop() if len(targets) == 1 else None
     to_target = "to target" if target_of_all is None else f"to {target_of_all:.0%}"
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for column in ("run", "solver", "rounds", "final", "best", "last 10", "loss", to_target, "diverg."):
-        text = column in ("run", "solver")
+    any_flat = any(wanted.algorithm.flat for wanted in settings)
+    methods = [_method(wanted, any_flat) for wanted in settings]
+    console = Console()
+    longest = max(console.width - NUMBERS - max(map(len, (*methods, "approach"))), SHORTEST_NAME)
+    notes = {f"diverg.: {TWO_DIVERGENCES}": None} if any_flat else {}
+    # In 80 columns one space between two of them has to do.
+    table = Table(box=SIMPLE_HEAD, padding=(0, int(console.width >= WIDE), 0, 0), show_edge=False)
+    method_title = "approach" if any_flat else "solver"
+    for column in ("run", method_title, "rounds", "final", "best", "last 10", "loss", to_target, "diverg."):
+        text = column in ("run", method_title)
         table.add_column(column, justify="left" if text else "right", no_wrap=column != "run", overflow="fold")
-    for name, wanted, lines in zip(names, settings, metrics, strict=True):
+    for name, method, wanted, lines in zip(names, methods, settings, metrics, strict=True):
         tested = [line for line in lines if "accuracy" in line]
         if not tested:
-            table.add_row(_tail(name), wanted.selection.solver, "0")
+            table.add_row(_tail(name, longest), method, "0")
             continue
         target = wanted.eval.target
         reached = next((str(line["round"]) for line in tested if line["accuracy"] >= target), "×")
+        before = pretraining_of(wanted)
+        if before is not None:
+            reached += f"+{before.training.rounds}"
+            notes[f"+{before.training.rounds}: rounds of pre-training"] = None
         divergences = [line["divergence"] for line in lines if line.get("divergence") is not None]
         last = [line["accuracy"] for line in tested[-10:]]
         table.add_row(
-            _tail(name),
-            wanted.selection.solver,
+            _tail(name, longest),
+            method,
             f"{lines[-1]['round']}"
             + ("" if lines[-1]["round"] == wanted.training.rounds else " of " + str(wanted.training.rounds)),
             f"{tested[-1]['accuracy']:.2%}",
@@ -59,10 +76,12 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
             f"{reached} ({target:.0%})" if target_of_all is None else reached,
             f"{sum(divergences) / len(divergences):.4f}" if divergences else "–",
         )
-    Console().print(table)
+    console.print(table)
+    for note in notes:
+        console.print(note, highlight=False, style="dim")
     make_folder(picture.parent)
     try:
-        draw_comparison(picture, dict(zip(names, metrics, strict=True)), target_of_all)
+        draw_comparison(picture, dict(zip(names, metrics, strict=True)), target_of_all, TWO_DIVERGENCES * any_flat)
     except OutputError as error:
         raise OutputError(f"{error}; choose another with --out") from None
     except ValueError as error:
@@ -92,9 +111,16 @@ def _is_round(line: Any) -> bool:
     return all(isinstance(value, int | float) for value in (*needed, *maybe))
 
 
-def _tail(name: str) -> str:
+def _method(settings: "Settings", any_flat: bool) -> str:
+    """Return what tells the ways of training apart: the solver among runs of FedGS, the approach among others."""
+    if settings.algorithm.flat:
+        return settings.algorithm.name
+    return f"fedgs {settings.selection.solver}" if any_flat else settings.selection.solver
+
+
+def _tail(name: str, longest: int) -> str:
     """Return the end of a long name, where the names of runs beside each other differ."""
-    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
+    return name if len(name) <= longest else "…" + name[1 - longest :]
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

@@ -23,21 +23,29 @@ DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu or cuda."
 def run(
     config: Annotated[Path | None, typer.Argument(help="A TOML file of settings, or the config.json of a run.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="quick (two minutes on a laptop), paper or coverage; quick without CONFIG.")
+        str | None, typer.Option(help="quick (about a minute on a laptop), paper or coverage; quick without CONFIG.")
     ] = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="key.path=value, for example training.rounds=20; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--set", help="key.path=value, for example training.rounds=20 or algorithm.name=fedavg; repeatable."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/NAME).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run (default: runs/NAME, or runs/NAME-APPROACH with --set).")
+    ] = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Simulate FedGS: select, train, synchronise, test; write metrics, model and pictures."""
+    """Simulate FedGS, or an approach it is compared with (algorithm.name, see: fedgs approaches).
+
+    Select, train, synchronise, test; write metrics, model and pictures.
+    """
     from fedgs.config import load_settings
 
     if config is None and preset is None:
         preset = "quick"
     settings = load_settings(config, overrides or [], preset)
-    folder = out or Path("runs") / (str(preset) if config is None else _name_after(config))
+    folder = out or Path("runs") / _name_of(config, str(preset), overrides or [])
     _carry_out(_jobs(folder, settings), device, new=True)
 
 
@@ -51,13 +59,25 @@ def resume(
     _carry_out(_jobs(folder, read_settings(folder)), device, new=False)
 
 
-def _name_after(config: Path) -> str:
-    """Return the name of a run from its settings file; the settings of an earlier run give that run again."""
+def _name_of(config: Path | None, preset: str, overrides: list[str]) -> str:
+    """Return the name of a run: of its preset or settings file, and of the approach where --set chooses one.
+
+    Approaches that are run one after the other so have a folder each. The settings of an earlier run give it again.
+    """
     from fedgs.simulation.runs import CONFIG, METRICS
 
-    if config.name == CONFIG and config.with_name(METRICS).exists():
-        return config.resolve().parent.name + "-again"
-    return config.stem
+    chosen = [value for key, value in map(_key_and_value, overrides) if key == "algorithm.name"]
+    approach = chosen[-1] if chosen and chosen[-1] != "fedgs" else None
+    name = preset if config is None else config.stem
+    if config is not None and config.name == CONFIG and config.with_name(METRICS).exists():
+        name = config.resolve().parent.name
+        return f"{name}-{approach or 'again'}"
+    return name if approach is None else f"{name}-{approach}"
+
+
+def _key_and_value(override: str) -> tuple[str, str]:
+    key, _, value = override.partition("=")
+    return key.strip(), value.strip().strip("'\"")
 
 
 def _jobs(folder: Path, settings: "Settings") -> "list[Job]":
@@ -87,7 +107,9 @@ def _named_beside(message: str) -> str:
 
 
 def _folder_beside(folder: Path, overrides: list[str]) -> Path:
-    values = [text.partition("=")[2].strip().strip("'\"") for text in overrides]
+    """Return the folder of the second run: it says which approach it is, or else all that differs."""
+    changes = [_key_and_value(text) for text in overrides]
+    values = [value for key, value in changes if key == "algorithm.name"] or [value for _, value in changes]
     if folder.name in ("", ".."):  # "." has no name to put anything behind
         folder = folder.resolve()
     return folder.with_name("-".join([folder.name, *(value.replace("/", "_") for value in values)]))
@@ -141,13 +163,14 @@ def _load_and_check(
 ) -> "list[Federation | None]":
     """Return the federation of each job that is to be done, before any begins: a second may not fail hours later."""
     from fedgs.errors import FedgsError
-    from fedgs.simulation.selection_plan import SelectionPlan
+    from fedgs.simulation.checkpoint import list_checkpoints
+    from fedgs.simulation.runs import CHECKPOINTS
     from fedgs.simulation.simulator import Simulator
     from fedgs.simulation.source import load_federation
 
     federations: list[Federation | None] = []
     loaded: tuple[Settings, Federation] | None = None
-    for number, ((_, settings), wanted) in enumerate(zip(jobs, pending, strict=True)):
+    for number, ((folder, settings), wanted) in enumerate(zip(jobs, pending, strict=True)):
         if not wanted:
             federations.append(None)
             continue
@@ -155,8 +178,8 @@ def _load_and_check(
             if loaded is None or _data(loaded[0]) != _data(settings):
                 loaded = settings, load_federation(settings)
             if number > 0:  # the first is checked when it begins
-                with Simulator(settings, loaded[1], device, world):
-                    SelectionPlan(loaded[1], settings)
+                with Simulator(settings, loaded[1], device, world) as simulator:
+                    simulator.method.check(begun=bool(list_checkpoints(folder / CHECKPOINTS)))
         except FedgsError as error:
             if number == 0:
                 raise
@@ -174,7 +197,7 @@ def _simulate(
     resume_with: Path,
 ) -> None:
     from fedgs.cli.run_display import RunDisplay
-    from fedgs.simulation.runs import execute
+    from fedgs.simulation.runs import execute, is_unused
     from fedgs.simulation.watch import Watcher
 
     watchers: list[Watcher] = []
@@ -189,7 +212,8 @@ def _simulate(
         summary = execute(folder, settings, federation, device, world, watchers)
     except KeyboardInterrupt:
         if world.first:
-            typer.echo(f"fedgs: interrupted; go on with: fedgs resume {resume_with}", err=True)
+            left = "nothing was done yet" if is_unused(resume_with) else f"go on with: fedgs resume {resume_with}"
+            typer.echo(f"fedgs: interrupted; {left}", err=True)
         raise typer.Exit(130) from None
     if world.first:
         _report(folder, settings, summary, time.perf_counter() - began)
@@ -255,7 +279,10 @@ def _draw(folder: Path, settings: "Settings") -> list[Path]:
     rates = np.array([rate for rate, _ in rows])
     names = sorted({name for _, name in rows}, key=lambda name: (len(name), name))  # factory-2 before factory-10
     factories = np.array([names.index(name) for _, name in rows])
-    return draw_run(folder, folder.resolve().name, read_lines(folder), rates, factories, settings.eval.target)
+    return draw_run(
+        folder, folder.resolve().name, read_lines(folder), rates, factories, settings.eval.target,
+        flat=settings.algorithm.flat,
+    )  # fmt: skip
 
 
 def _report(folder: Path, settings: "Settings", summary: dict[str, Any], seconds: float) -> None:
@@ -266,6 +293,8 @@ def _report(folder: Path, settings: "Settings", summary: dict[str, Any], seconds
         if target["round"] is not None
         else (f"{target['accuracy']:.0%} not reached")
     )
+    if target.get("round_with_pretraining") is not None:
+        reached += f" ({target['round_with_pretraining']} with pre-training)"
     typer.echo(
         f"{folder}: accuracy {accuracy['final']:.2%} (best {accuracy['best']:.2%} in round {accuracy['best_round']}), "
         f"{reached}; {seconds:.0f} s; {', '.join(path.name for path in pictures)}"

@@ -36,7 +36,9 @@ class RunDisplay(Watcher):
     """A line on stderr while it is a terminal."""
 
     def __init__(self, name: str, settings: "Settings", console: Console | None = None) -> None:
-        self._rounds, self._iterations = settings.training.rounds, settings.training.iterations
+        self._flat = settings.algorithm.flat
+        self._rounds = settings.training.rounds
+        self._iterations = 1 if self._flat else settings.training.iterations
         self._name = _cut(name, LONGEST_NAME)
         self._console = console or Console(stderr=True)
         self._wide = self._console.width >= WIDE
@@ -53,6 +55,10 @@ class RunDisplay(Watcher):
             *columns, console=self._console, transient=True, disable=not self._console.is_terminal
         )
         self._accuracy = "–"
+
+    def pretraining(self, settings: "Settings") -> "RunDisplay":
+        """Show a line of its own."""
+        return RunDisplay("pre-training", settings, self._console)
 
     def begin(self, state: "RunState") -> None:
         """Show the line."""
@@ -77,7 +83,8 @@ class RunDisplay(Watcher):
         if line.get("divergence") is not None:
             facts.append(f"div {line['divergence']:.3f}")
         if self._wide:
-            facts.append(f"{self._done / max(time.perf_counter() - self._began, 1e-9):.1f} it/s")
+            seconds = max(time.perf_counter() - self._began, 1e-9)
+            facts.append(f"{seconds / self._done:.1f} s/round" if self._flat else f"{self._done / seconds:.1f} it/s")
         shown = self._fitting("  ".join(facts))
         self._progress.update(self._task, completed=state.round * self._iterations, facts=shown)
 

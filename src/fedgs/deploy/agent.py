@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+from numpy.typing import NDArray
 
 from fedgs import __version__, rng
 from fedgs.deploy.identity import Identity
@@ -56,6 +57,8 @@ class Work:
     trainer: Trainer
     batches: Iterator[Batch | None]
     batch: Batch | None = None
+    told: NDArray[np.int64] | None = None
+    """Its announced counts: told again they are the same, or many connections would average the noise away."""
     looking: "asyncio.Future[Batch | None] | None" = None
     """A look at the source that is under way; it outlives a connection."""
 
@@ -219,20 +222,22 @@ class Agent:
                 f"the source gives {len(batch.labels)} images of shape {batch.images.shape[1:]}, the task has "
                 f"{task.batch_size} of {task.image_shape}"
             )
-        counts = np.bincount(batch.labels, minlength=task.classes)
-        if len(counts) > task.classes:
-            raise DataError(f"the source gives label {batch.labels.max()}, the task has {task.classes} classes")
         self._batch_id += 1
-        if self.settings.count_noise:
-            counts = noisy_counts(counts, self.settings.count_noise, self._noise_seed, self._batch_id)
-        return Ready(self._batch_id, counts.astype(np.int64))
+        if work.told is None:
+            counts = np.bincount(batch.labels, minlength=task.classes)
+            if len(counts) > task.classes:
+                raise DataError(f"the source gives label {batch.labels.max()}, the task has {task.classes} classes")
+            if self.settings.count_noise:
+                counts = noisy_counts(counts, self.settings.count_noise, self._noise_seed, self._batch_id)
+            work.told = counts.astype(np.int64)
+        return Ready(self._batch_id, work.told)
 
     async def _step(self, call: Any, step: Step, assembly: Assembly) -> bool:
         """Make the step and send it; True where the next batch is still to be announced."""
         work = self._work
         assert work is not None
         assert work.batch is not None
-        batch, work.batch = work.batch, None
+        batch, work.batch, work.told = work.batch, None, None
         work.look()
         change, loss = await asyncio.to_thread(work.trainer.step, assembly.flat(), batch, step.learning_rate)
         following = await self._next(PATIENCE)

@@ -47,7 +47,7 @@ class Reproduction:
     def study_parts(self) -> list[Part]:
         """Return the cells of the selection study."""
         base = self.settings(
-            "eval.every=10", "selection.cap=true", rounds=80, quick_rounds=12, rate=0.05, quick_rate=0.2
+            "eval.every=2", "selection.cap=true", rounds=80, quick_rounds=12, rate=0.05, quick_rate=0.2
         )
         return selection_study.make_parts(base, self.seeds, tuple(self.dataset.attributes))
 

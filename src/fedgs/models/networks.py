@@ -60,6 +60,10 @@ class Network(ABC):
         model = build_model(self.name, self.num_classes, self.image_shape, seed)
         return {name: weight.detach() for name, weight in model.named_parameters()}
 
+    def on_backbone(self, plain: Weights, seed: int) -> dict[str, Tensor]:
+        """Return first weights that take from a trained plain network what they have in common."""
+        return self.first_weights(seed) | dict(plain)
+
 
 class PaperNetwork(Network):
     """The paper's CNN."""

@@ -21,14 +21,23 @@ RUN_PICTURES = ("learning.png", "divergence.png", "selection.png")
 
 
 def draw_run(
-    folder: Path, name: str, metrics: Lines, rates: NDArray[np.float64], factory_of: NDArray[Any], target: float
+    folder: Path,
+    name: str,
+    metrics: Lines,
+    rates: NDArray[np.float64],
+    factory_of: NDArray[Any],
+    target: float,
+    flat: bool = False,
 ) -> list[Path]:
-    """Draw accuracy and loss, divergence, and selection rates of a run as PNG files into its folder."""
+    """Draw accuracy and loss, divergence, and selection rates of a run as PNG files into its folder.
+
+    ``flat``: of a flat approach, which has participants of a round where FedGS has super nodes of an iteration.
+    """
     learning, divergence, selection = (folder / picture for picture in RUN_PICTURES)
     return [
         _draw_learning(learning, name, metrics, target),
-        _draw_divergence(divergence, name, metrics),
-        _draw_rates(selection, name, rates, factory_of),
+        _draw_divergence(divergence, name, metrics, flat),
+        _draw_rates(selection, name, rates, factory_of, flat),
     ]
 
 
@@ -58,11 +67,12 @@ def _draw_learning(path: Path, name: str, metrics: Lines, target: float) -> Path
     return _finish(figure, (left, right), f"{name}: accuracy and loss", path)
 
 
-def _draw_divergence(path: Path, name: str, metrics: Lines) -> Path:
+def _draw_divergence(path: Path, name: str, metrics: Lines, flat: bool) -> Path:
     figure, (axes,) = _figure(1)
     trained = [line for line in metrics if line.get("divergence") is not None]
     values = [line["divergence"] for line in trained]
-    axes.plot([line["round"] for line in trained], values, color=COLOURS[0], linewidth=1.6, label="mean of the round")
+    label = "all data of a round's participants" if flat else "mean of the round"
+    axes.plot([line["round"] for line in trained], values, color=COLOURS[0], linewidth=1.6, label=label)
     if values:
         axes.axhline(
             float(np.mean(values)), color="#777777", linewidth=0.8, linestyle="--", label=f"mean {np.mean(values):.4f}"
@@ -70,25 +80,27 @@ def _draw_divergence(path: Path, name: str, metrics: Lines) -> Path:
         axes.legend(frameon=False, fontsize=8, loc="lower right")
     axes.set(xlabel="round", ylabel="divergence  ‖P − P_real‖₂")
     axes.set_ylim(0, 1.15 * max(values, default=1.0))
-    return _finish(figure, (axes,), f"{name}: how far super nodes are from the whole", path)
+    who = "the participants of a round" if flat else "super nodes"
+    return _finish(figure, (axes,), f"{name}: how far {who} are from the whole", path)
 
 
-def _draw_rates(path: Path, name: str, rates: NDArray[np.float64], factory_of: NDArray[Any]) -> Path:
+def _draw_rates(path: Path, name: str, rates: NDArray[np.float64], factory_of: NDArray[Any], flat: bool) -> Path:
     figure, (axes,) = _figure(1)
     order = np.lexsort((rates, factory_of))
     for factory in np.unique(factory_of):
         places = np.flatnonzero(factory_of[order] == factory)
         axes.bar(places, rates[order][places], width=1.0, color=COLOURS[int(factory) % 2 * 5])
     axes.axhline(float(rates.mean()), color=COLOURS[1], linewidth=1, label=f"mean {rates.mean():.3f}")
-    axes.set(xlabel="devices, factory by factory", ylabel="share of iterations selected in")
+    turns = "rounds it took part in" if flat else "iterations selected in"
+    axes.set(xlabel="devices, factory by factory", ylabel=f"share of {turns}")
     axes.set_xlim(-0.5, len(rates) - 0.5)
     axes.set_xticks([])
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     return _finish(figure, (axes,), f"{name}: how often each device was selected", path)
 
 
-def draw_comparison(path: Path, runs: Mapping[str, Lines], target: float | None = None) -> Path:
-    """Draw accuracy, loss and divergence of several runs in one picture."""
+def draw_comparison(path: Path, runs: Mapping[str, Lines], target: float | None = None, note: str = "") -> Path:
+    """Draw accuracy, loss and divergence of several runs in one picture; ``note`` explains the divergence."""
     figure, (accuracy, loss, divergence) = _figure(3)
     for number, (name, metrics) in enumerate(runs.items()):
         style: dict[str, Any] = {
@@ -113,7 +125,8 @@ def draw_comparison(path: Path, runs: Mapping[str, Lines], target: float | None 
     divergence.set(xlabel="round", ylabel="divergence  ‖P − P_real‖₂")
     loss.set_ylim(bottom=0)
     divergence.set_ylim(bottom=0)
-    accuracy.legend(frameon=False, fontsize=8, loc="lower right")
+    divergence.set_title(note.replace("; ", "\n"), fontsize=8, color="#555555")
+    accuracy.legend(frameon=False, fontsize=8, loc="best")
     return _finish(figure, (accuracy, loss, divergence), "", path)
 
 

@@ -1,8 +1,5 @@
 """Rounds of the flat approaches: participants train for some epochs, one server makes the next model of it."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,15 +8,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.algorithms import APPROACHES, Approach, Sent, Upload, make_approach
-from fedgs.algorithms.cgau import Cgau
-from fedgs.config import DynamicsSettings, ServerSettings, Settings, StreamSettings
+from fedgs.config import Settings
 from fedgs.data import Federation
 from fedgs.errors import AlgorithmError, ConfigError, TrainingError
 from fedgs.models import Network, build_network
-from fedgs.models.cgau import CgauNetwork
 from fedgs.schedule import learning_rates
 from fedgs.simulation.captured_training import CapturedTraining
-from fedgs.simulation.checkpoint import load_model
 from fedgs.simulation.engine import Tick
 from fedgs.simulation.evaluate import Forward
 from fedgs.simulation.images import ImageStore
@@ -27,7 +21,8 @@ from fedgs.simulation.layout import Layout
 from fedgs.simulation.local_training import LocalTraining, Trained
 from fedgs.simulation.method import Outcome, mean
 from fedgs.simulation.one_by_one import OneByOne
-from fedgs.simulation.participants import FlatPlan, ParticipantPlan
+from fedgs.simulation.participants import FlatPlan, ParticipantPlan, participants
+from fedgs.simulation.pretraining import pretrained_model
 from fedgs.simulation.state import RunState
 from fedgs.simulation.world import World
 
@@ -44,16 +39,18 @@ class FlatRounds:
         federation: Federation,
         store: ImageStore,
         world: World,
-        approach: Approach | None = None,
         purpose: str = "",
     ) -> None:
-        _refuse_meaningless(settings)
         self.settings, self.federation, self.store, self.world = settings, federation, store, world
-        self.approach = approach or approach_of(settings, len(federation.classes))
+        busy = participants(settings, len(federation))
+        if world.size > busy:
+            raise ConfigError(f"{world.size} processes for {busy} devices a round; start at most one a device")
+        self.approach = approach_of(settings, len(federation.classes))
         self._purpose = purpose
         self._base = build_network(
             settings.training.model, len(federation.classes), store.shape, settings.training.precision
         )
+        self._base_layout = Layout.of_weights(self._base.first_weights(settings.seed))
         self.network: Network = self.approach.network(self._base, len(federation))
         self.layout = Layout.of_weights(self.network.first_weights(settings.seed))
         # A device is known to the network by the place of its name in the sorted list of all names.
@@ -65,19 +62,37 @@ class FlatRounds:
             settings.training.momentum, settings.training.precision,
         )  # fmt: skip
         self.server_words = f"algorithm.name={settings.algorithm.name!r}"
+        self._rate_setting = (
+            "algorithm.options.client_lr"
+            if self.approach.client_lr is not None
+            else "algorithm.learning_rate"
+            if settings.algorithm.learning_rate is not None
+            else "training.learning_rate"
+        )
 
     def plan(self) -> ParticipantPlan:
         """Return the participants of a new run."""
         return ParticipantPlan(self.federation, self.settings, self._purpose)
 
-    def first_weights(self, tick: Tick | None) -> Tensor:
-        """Return freshly drawn weights, on a pre-trained backbone where the approach asks for one."""
-        weights = self.network.first_weights(self.settings.seed)
-        if isinstance(self.approach, Cgau) and isinstance(self.network, CgauNetwork):
-            pretrained = self._pretrained(self.approach)
-            if pretrained is not None:
-                weights = self.network.on_backbone(pretrained, self.settings.seed)
+    def check(self, begun: bool) -> None:
+        """Read the model to start from once."""
+        if not begun:
+            self.given_model()
+
+    def first_weights(self, pretrained: Tensor | None) -> Tensor:
+        """Return freshly drawn weights, on a pre-trained backbone where there is one."""
+        seed = self.settings.seed
+        weights = self.network.first_weights(seed)
+        if pretrained is None:
+            pretrained = self.given_model()
+        if pretrained is not None:
+            weights = self.network.on_backbone(self._base_layout.views(pretrained.cpu()), seed)
         return self.layout.flatten(weights).to(self.store.device)
+
+    def given_model(self) -> Tensor | None:
+        """Return the plain network that the settings name to start from, flat."""
+        path = self.approach.pretrain_model
+        return None if path is None else pretrained_model(path, self._base_layout)
 
     def begin(self, weights: Tensor) -> dict[str, Any]:
         """Return what the approach remembers before the first round."""
@@ -121,21 +136,21 @@ class FlatRounds:
         self.trainer.close()
 
     def _rate(self, round_number: int) -> float:
-        training = self.settings.training
-        if self.approach.client_lr is not None:
-            training = training.model_copy(update={"learning_rate": self.approach.client_lr})
-        return float(learning_rates(training, round_number)[0])  # constant within a round
+        training, algorithm = self.settings.training, self.settings.algorithm
+        rate = self.approach.client_lr or algorithm.learning_rate or training.learning_rate
+        once = training.model_copy(update={"iterations": 1, "learning_rate": rate})  # constant within a round
+        return float(learning_rates(once, round_number)[0])
 
     def _told(self, tick: Tick | None) -> Tick | None:
-        """Return a tick of a round's shares; the display counts T iterations a round."""
+        """Return a tick that passes shares of a round on in pieces of some size."""
         if tick is None:
             return None
-        iterations, waiting = self.settings.training.iterations, [0.0]
+        waiting = [0.0]
 
         def told(share: float) -> None:
             waiting[0] += share
             if waiting[0] >= FEWEST_TICKS:
-                tick(waiting[0] * iterations)
+                tick(waiting[0])
                 waiting[0] = 0.0
 
         return told
@@ -168,59 +183,27 @@ class FlatRounds:
             name = self.federation.device_names[plan.devices[place]]
             raise TrainingError(
                 f"round {plan.round}: the loss of device {name!r} is no finite number at its step {step + 1} "
-                f"(learning rate {rate:g}); lower training.learning_rate (or algorithm.options.client_lr)"
+                f"(learning rate {rate:g}); lower {self._rate_setting}"
             )
 
     def _line(self, plan: FlatPlan, losses: NDArray[np.float64], rate: float) -> dict[str, Any]:
         return {
             "train_loss": mean(losses[plan.sizes > 0]),
             "divergence": plan.divergence,
+            "divergence_of_round": plan.divergence,  # of all data of the round together, both
             "learning_rate": rate,
             "devices_selected": len(plan.devices),
             "selections": {"least": min(plan.state["selected"]), "most": max(plan.state["selected"])},
             "samples": int(plan.sizes.sum()),
         }
 
-    def _pretrained(self, approach: Cgau) -> Mapping[str, Tensor] | None:
-        """Return the weights of a plain network trained beforehand; None where there is to be none."""
-        layout = Layout.of_weights(self._base.first_weights(self.settings.seed))
-        if approach.pretrain_model is not None:
-            return layout.views(load_model(Path(approach.pretrain_model), layout))
-        if not approach.pretrain_rounds:
-            return None
-        before = FlatRounds(self.settings, self.federation, self.store, self.world, Approach(), "pretrain")
-        weights = before.first_weights(None)
-        state, plan = RunState(0, weights, {}, before.begin(weights)), before.plan()
-        for _ in range(approach.pretrain_rounds):
-            outcome = before.play(state, plan.next_round(), None)
-            state = replace(state, weights=outcome.weights, server=outcome.server)
-        return layout.views(state.weights.cpu())
-
 
 def approach_of(settings: Settings, classes: int) -> Approach:
-    """Return the approach of the settings, or say in a line what is wrong with them."""
+    """Return the approach of the settings, for so many classes."""
     name, options = settings.algorithm.name, dict(settings.algorithm.options)
-    if name in APPROACHES and "classes" in APPROACHES[name].options:
+    if "classes" in APPROACHES[name].options:
         options.setdefault("classes", classes)
-    try:
-        return make_approach(name, **options)
-    except AlgorithmError as error:
-        raise ConfigError(f"algorithm.name={name!r}: {error}") from None
-
-
-def _refuse_meaningless(settings: Settings) -> None:
-    """Say which settings are FedGS's alone, instead of passing them over."""
-    for key, default in (("server", ServerSettings()), ("streams", StreamSettings()), ("dynamics", DynamicsSettings())):
-        if getattr(settings, key) != default:
-            raise ConfigError(
-                f"{key}: has no meaning with algorithm.name={settings.algorithm.name!r}, whose devices train on all "
-                "their data and send to one server; remove the section (options go into algorithm.options)"
-            )
-    if settings.training.engine not in ("auto", "per-device"):
-        raise ConfigError(
-            f"training.engine={settings.training.engine!r} trains FedGS; with algorithm.name="
-            f"{settings.algorithm.name!r} use 'auto', or 'per-device' for one device after the other"
-        )
+    return make_approach(name, **options)
 
 
 def _on(memory: dict[str, Any], device: torch.device) -> dict[str, Any]:

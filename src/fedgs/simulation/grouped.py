@@ -51,8 +51,12 @@ class GroupedRounds:
         """Return the selection of a new run."""
         return SelectionPlan(self.federation, self.settings)
 
-    def first_weights(self, tick: Tick | None) -> Tensor:
-        """Return freshly drawn weights."""
+    def check(self, begun: bool) -> None:
+        """Make the plan once: it reads the trace of events."""
+        self.plan()
+
+    def first_weights(self, pretrained: Tensor | None) -> Tensor:
+        """Return freshly drawn weights; FedGS is not pre-trained."""
         return self._start.to(self.store.device)
 
     def begin(self, weights: Tensor) -> dict[str, Any]:

@@ -44,8 +44,12 @@ class Method(Protocol):
         """Return the plan of a new run."""
         ...
 
-    def first_weights(self, tick: Tick | None) -> Tensor:
-        """Return the flat weights the run starts from, on the device."""
+    def check(self, begun: bool) -> None:
+        """Find what would stop a run that is still to come; ``begun``: it goes on from a checkpoint."""
+        ...
+
+    def first_weights(self, pretrained: Tensor | None) -> Tensor:
+        """Return the flat weights the run starts from, on the device; ``pretrained`` is a plain network, flat."""
         ...
 
     def begin(self, weights: Tensor) -> dict[str, Any]:

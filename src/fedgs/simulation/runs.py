@@ -6,6 +6,7 @@
     runs/NAME/checkpoints/        the last two, for fedgs resume
     runs/NAME/summary.json        what the run comes to; devices.csv the same for every device
     runs/NAME/model.safetensors   the global model
+    runs/NAME/pretraining/        the run before this one, of an approach that begins with a trained network
 
 A run that is killed at any moment can be resumed: the metrics file is cut back to the checkpoint's round and goes
 on from there without a hole or a double line.
@@ -26,6 +27,7 @@ from fedgs.config import Settings, settings_from
 from fedgs.data import Federation
 from fedgs.errors import InputFileError, OutputError, TrainingError
 from fedgs.files import make_folder, write_text
+from fedgs.simulation import pretraining
 from fedgs.simulation.checkpoint import load_newest, save_checkpoint, save_model
 from fedgs.simulation.memory import memory_errors_in_words, resident_megabytes
 from fedgs.simulation.simulator import Simulator
@@ -56,8 +58,13 @@ def create_run(folder: Path, settings: Settings) -> None:
 
 def discard_if_unused(folder: Path) -> None:
     """Remove the folder of a run that never began, so that it is not in the way of the next try."""
-    if {path.name for path in folder.glob("*")} == {CONFIG}:
+    if is_unused(folder):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_unused(folder: Path) -> bool:
+    """Whether a run has its settings and nothing else."""
+    return {path.name for path in folder.glob("*")} == {CONFIG}
 
 
 def read_settings(folder: Path) -> Settings:
@@ -80,14 +87,25 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         raise InputFileError(f"{path}: is missing or broken; give the folder of a run") from None
 
 
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """Return the summary of a run; None where it has not come to its end."""
+    if not is_finished(folder):
+        return None
+    try:
+        found: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InputFileError(f"{folder / SUMMARY}: is broken; take it away and resume the run") from None
+    return found
+
+
 def is_finished(folder: Path) -> bool:
     """Whether a run has come to its end."""
     return (folder / SUMMARY).exists()
 
 
-def run_identity(settings: Settings, federation: Federation) -> str:
-    """Return what a checkpoint of this run is known by: all settings and the federation."""
-    text = json.dumps(settings.model_dump(), sort_keys=True) + federation.fingerprint()
+def run_identity(settings: Settings, federation: Federation, purpose: str = "") -> str:
+    """Return what a checkpoint of this run is known by: all settings, the federation, and what it is for."""
+    text = json.dumps(settings.model_dump(), sort_keys=True) + federation.fingerprint() + purpose
     trace = settings.dynamics.trace
     if trace and Path(trace).is_file():  # its content, not only its name, is part of the run
         text += blake2b(Path(trace).read_bytes(), digest_size=16).hexdigest()
@@ -107,7 +125,7 @@ def execute(
     if world.size > 1:
         world.wait()  # for the first rank to have made the folder
     with memory_errors_in_words():
-        return _execute(folder, settings, federation, torch.device(device), world, watchers)
+        return _execute(folder, settings, federation, torch.device(device), world, watchers)[0]
 
 
 def _execute(
@@ -117,7 +135,8 @@ def _execute(
     device: torch.device,
     world: World,
     watchers: Sequence[Watcher],
-) -> dict[str, Any]:
+    purpose: str = "",
+) -> tuple[dict[str, Any], RunState]:
     def note(line: str) -> None:
         for watcher in watchers:
             watcher.note(line)
@@ -126,12 +145,12 @@ def _execute(
         for watcher in watchers:
             watcher.tick(iterations)
 
-    identity = run_identity(settings, federation)
-    with Simulator(settings, federation, device, world, tick=tick) as simulator:
+    identity = run_identity(settings, federation, purpose)
+    with Simulator(settings, federation, device, world, tick=tick, purpose=purpose) as simulator:
         state = load_newest(folder / CHECKPOINTS, simulator.layout, identity, note)
         fresh = state is None
         if state is None:
-            state = simulator.begin()
+            state = simulator.begin(_pretrained(folder, settings, federation, device, world, watchers))
         world.wait()  # nobody writes a checkpoint before all have read
         files = _Files(folder, state) if world.first else None
         for watcher in watchers:
@@ -164,12 +183,39 @@ def _execute(
                 watcher.end()
         if simulator.last_evaluation is None:  # resumed with nothing left to do
             simulator.last_evaluation = simulator.evaluate(state)
-        summary = summarise(settings, federation, state, _read_timings(folder))
+        before = read_summary(folder / pretraining.FOLDER)
+        summary = summarise(settings, federation, state, _read_timings(folder), before)
         if world.first:
-            save_model(folder / MODEL, state.weights if state.average is None else state.average, simulator.layout)
+            save_model(folder / MODEL, state.tested, simulator.layout)
             write_devices(folder / DEVICES, federation, state, simulator.last_evaluation)
             write_text(folder / SUMMARY, json.dumps(summary, indent=1) + "\n")
-        return summary
+        return summary, state
+
+
+def _pretrained(
+    folder: Path,
+    settings: Settings,
+    federation: Federation,
+    device: torch.device,
+    world: World,
+    watchers: Sequence[Watcher],
+) -> torch.Tensor | None:
+    """Carry out the run before this one, where there is to be one, or go on with it; return the model it comes to."""
+    before = pretraining.pretraining_of(settings)
+    if before is None:
+        return None
+    inner = folder / pretraining.FOLDER
+    if world.first and not inner.exists():
+        create_run(inner, before)
+    world.wait()
+    onlookers = [onlooker for watcher in watchers if (onlooker := watcher.pretraining(before)) is not None]
+    for watcher in onlookers:
+        watcher.note(f"{before.training.rounds} rounds of FedAvg come before the first round, see {inner}")
+    try:
+        _, state = _execute(inner, before, federation, device, world, onlookers, pretraining.PURPOSE)
+    except TrainingError as error:
+        raise TrainingError(f"pre-training, {error}") from None
+    return state.tested
 
 
 def _save(folder: Path, simulator: Simulator, state: RunState, identity: str) -> None:

@@ -27,6 +27,7 @@ from fedgs.simulation.flat import FlatRounds
 from fedgs.simulation.grouped import GroupedRounds
 from fedgs.simulation.images import ImageStore
 from fedgs.simulation.method import Method
+from fedgs.simulation.pretraining import PURPOSE, pretraining_of
 from fedgs.simulation.run_ahead import RunAhead
 from fedgs.simulation.state import RunState
 from fedgs.simulation.world import World
@@ -55,16 +56,24 @@ class Simulator:
         *,
         ahead: int = 3,
         tick: Tick | None = None,
+        purpose: str = "",
     ) -> None:
-        """``ahead``: how many rounds the plan may be ahead. ``tick`` is told of iterations as they are done."""
+        """``ahead``: how many rounds the plan may be ahead.
+
+        ``tick`` is told of iterations as they are done (of a flat round: of shares of it). ``purpose`` names other
+        random streams for the participants of a flat approach: those of pre-training.
+        """
         self.settings, self.federation, self.device = settings, federation, torch.device(device)
         self.world = world or World()
         self.timing = Timing()
         self.last_evaluation: Evaluation | None = None
         self._ahead, self._tick = ahead, tick
         store = ImageStore(federation, self.device)
-        make = FlatRounds if settings.algorithm.flat else GroupedRounds
-        self.method: Method = make(settings, federation, store, self.world)
+        self.method: Method = (
+            FlatRounds(settings, federation, store, self.world, purpose)
+            if settings.algorithm.flat
+            else GroupedRounds(settings, federation, store, self.world)
+        )
         self.layout = self.method.layout
         self._evaluator = Evaluator(federation, store, self.world, settings.training.precision)
 
@@ -74,10 +83,19 @@ class Simulator:
     def __exit__(self, *_: object) -> None:
         self.method.close()
 
-    def begin(self) -> RunState:
-        """Return the state before the first round, the untrained model already tested."""
+    def begin(self, pretrained: Tensor | None = None) -> RunState:
+        """Return the state before the first round, its model already tested.
+
+        ``pretrained`` are the flat weights of a plain network, for an approach that starts from one; without them
+        the pre-training is done here, in memory.
+        """
         began = time.perf_counter()
-        weights = self.method.first_weights(self._tick)
+        before = pretraining_of(self.settings)
+        if pretrained is None and before is not None:
+            with Simulator(before, self.federation, self.device, self.world, purpose=PURPOSE) as first:
+                for state in first.rounds(first.begin()):
+                    pretrained = state.tested
+        weights = self.method.first_weights(pretrained)
         state = RunState(
             round=0,
             weights=weights,
@@ -161,8 +179,7 @@ class Simulator:
         return average * decay + weights * (1 - decay)
 
     def _evaluations(self, state: RunState) -> dict[str, Evaluation]:
-        tested = (state.weights if state.average is None else state.average).to(self.device)
-        forwards = self.method.forwards(tested, state.server)
+        forwards = self.method.forwards(state.tested.to(self.device), state.server)
         return {name: self._evaluator.evaluate(forward) for name, forward in forwards.items()}
 
     def _tested_line(self, state: RunState) -> dict[str, Any]:

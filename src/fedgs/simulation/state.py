@@ -24,3 +24,8 @@ class RunState:
     """The averaged global model that is tested; None without an average."""
     metrics: tuple[dict[str, Any], ...] = ()
     """One line a round, from round 0 on: what metrics.jsonl holds."""
+
+    @property
+    def tested(self) -> Tensor:
+        """The model that counts: the averaged one where there is one."""
+        return self.weights if self.average is None else self.average

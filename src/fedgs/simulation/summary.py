@@ -2,7 +2,8 @@
 
 Fairness of use: the rate of a device is its share of all iterations in which it was selected; its epochs are the
 samples it gave divided by those it has; Jain's index of the epochs, (Σx)² / (K Σx²), is 1 when all devices' data are
-used alike and 1/K when one device is used alone; the longest wait counts iterations without a turn.
+used alike and 1/K when one device is used alone; the longest wait counts iterations without a turn. Flat approaches
+have rounds where FedGS has iterations.
 
 Divergence is told twice: the mean over iterations, and the mean over rounds of all samples of a round pooled. Missing
 classes are those of P_real that a super node had no sample of in an iteration, on average.
@@ -22,19 +23,32 @@ from fedgs.config import Settings
 from fedgs.data import Federation
 from fedgs.files import write_text
 from fedgs.simulation.evaluate import Evaluation
+from fedgs.simulation.participants import participants
+from fedgs.simulation.pretraining import facts
 from fedgs.simulation.state import RunState
 
 LAST = 10
 
 
 def summarise(
-    settings: Settings, federation: Federation, state: RunState, timings: Sequence[dict[str, Any]] = ()
+    settings: Settings,
+    federation: Federation,
+    state: RunState,
+    timings: Sequence[dict[str, Any]] = (),
+    before: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the summary of a run; everything but ``machine`` follows from the seed."""
+    """Return the summary of a run; everything but ``machine`` follows from the seed.
+
+    ``before`` is the summary of the pre-training.
+    """
     tested = [line for line in state.metrics if "accuracy" in line]
     best = max(tested, key=lambda line: line["accuracy"])
     target = settings.eval.target
     reached = next((line["round"] for line in tested if line["accuracy"] >= target), None)
+    reaching: dict[str, Any] = {"accuracy": target, "round": reached}
+    pretraining = facts(settings, before)
+    if pretraining is not None and "rounds" in pretraining:  # both counts, for papers differ in which they give
+        reaching["round_with_pretraining"] = None if reached is None else reached + pretraining["rounds"]
     events: dict[str, int] = {}
     for line in state.metrics:
         for name, count in line.get("events", {}).items():
@@ -44,9 +58,7 @@ def summarise(
         "fedgs": __version__,
         "data": federation.name,
         "fingerprint": federation.fingerprint(),
-        "solver": settings.selection.solver,
-        "rounds": state.round,
-        "iterations": state.round * settings.training.iterations,
+        **_approach(settings, federation, state),
         "accuracy": {
             "final": tested[-1]["accuracy"],
             "best": best["accuracy"],
@@ -55,7 +67,7 @@ def summarise(
             "percentiles": tested[-1]["percentiles"],
         },
         "loss": {"final": tested[-1]["loss"], "least": min(line["loss"] for line in tested)},
-        "target": {"accuracy": target, "round": reached},
+        "target": reaching,
         "divergence": _mean_of(state, "divergence"),
         "divergence_of_round": _mean_of(state, "divergence_of_round"),
         "missing_classes": _mean_of(state, "missing_classes"),
@@ -71,7 +83,26 @@ def summarise(
             "never_selected": int((use["selected"] == 0).sum()),
         },
         "events": events,
-        "machine": _machine(timings),
+        **({} if pretraining is None else {"pretraining": pretraining}),
+        "machine": _machine(timings, before),
+    }
+
+
+def _approach(settings: Settings, federation: Federation, state: RunState) -> dict[str, Any]:
+    algorithm = settings.algorithm
+    if not algorithm.flat:
+        return {
+            "approach": algorithm.name,
+            "solver": settings.selection.solver,
+            "rounds": state.round,
+            "iterations": state.round * settings.training.iterations,
+        }
+    return {
+        "approach": algorithm.name,
+        "options": algorithm.options,
+        "rounds": state.round,
+        "devices_per_round": participants(settings, len(federation)),
+        "local_epochs": algorithm.local_epochs,
     }
 
 
@@ -81,10 +112,11 @@ def _mean_of(state: RunState, name: str) -> float | None:
     return float(np.mean(found)) if found else None
 
 
-def _machine(timings: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _machine(timings: Sequence[dict[str, Any]], before: dict[str, Any] | None) -> dict[str, Any]:
     at_ten = next((line["megabytes"] for line in timings if line["round"] == 10), None)
     return {
         "seconds": round(sum(line["seconds"] for line in timings), 2),
+        **({"seconds_of_pretraining": before["machine"]["seconds"]} if before else {}),
         "waiting_for_selection": round(sum(line["waiting"] for line in timings), 2),
         "megabytes_at_round_10": at_ten,
         "megabytes_at_the_end": timings[-1]["megabytes"] if timings else None,

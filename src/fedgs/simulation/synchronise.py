@@ -33,6 +33,11 @@ class Synchroniser:
                     f"server.options={settings.options} has no meaning with server.rule='mean'; remove it"
                 )
             return
+        if settings.rule == "fednova":
+            raise ConfigError(
+                "server.rule='fednova' needs every upload's number of steps, which is the same in all factories; "
+                "use 'mean', which FedNova is then"
+            )
         if "intrac" in settings.rule or settings.options.get("intrac"):
             raise ConfigError(
                 f"server.rule={settings.rule!r} needs the devices' training accuracy, which stations do not report; "

@@ -8,6 +8,7 @@ from fedgs.simulation.layout import Layout
 
 
 def test_the_papers_network_has_its_number_of_weights() -> None:
+    """T-NET-1."""
     model = build_model("paper")
     sizes = {name: weight.numel() for name, weight in model.named_parameters()}
     assert sum(sizes.values()) == 6_603_710
@@ -72,3 +73,10 @@ def test_a_layout_gives_back_what_it_was_given() -> None:
     layout.bind(model, flat)
     flat += 1
     assert np.isclose(float(model.get_parameter("dense2.bias")[0].detach()), 1.0)
+
+
+def test_the_linear_model_has_no_stacked_form() -> None:
+    from fedgs.models import build_network
+
+    with pytest.raises(ConfigError, match=r"model 'linear' has no stacked form .*; use paper or compact"):
+        build_network("linear")

@@ -1,0 +1,70 @@
+"""FedNova: devices that make more steps do not count for more than their data.
+
+Wang, Liu, Liang, Joshi, Poor: "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization",
+NeurIPS 2020. A device with twice the data makes twice the steps in an epoch and comes about twice as far; weighted by
+its data as well, it counts four times. FedNova averages what the devices change *in a step*, and makes as many of these
+average steps as they made on average:
+
+    w_{t+1} = w_t − τ_eff Σ_k p_k (w_t − w_k) / τ_k ,      τ_eff = Σ_k p_k τ_k ,      p_k = n_k / Σ n
+
+with τ_k the steps of device k, which it reports as ``metrics["steps"]``. Equal τ_k give FedAvg. This is the paper's
+rule for plain SGD; for devices with momentum it has another τ_k, which is left out here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum
+from numbers import Real
+
+import torch
+from torch import Tensor
+
+from fedgs.algorithms.mean import Weighting, normalised, sample_shares, settle, weighted_mean
+from fedgs.algorithms.options import check_choice
+from fedgs.algorithms.state import State, check_entries
+from fedgs.algorithms.upload import Upload, Weights, check_uploads, check_weights
+from fedgs.errors import AlgorithmError
+
+
+@dataclass(frozen=True)
+class FedNova:
+    """Normalised averaging."""
+
+    weighting: Weighting = "samples"
+    """p_k, ``samples``: by n_k; ``uniform``: all alike."""
+
+    def __post_init__(self) -> None:
+        check_choice("weighting", self.weighting, ("samples", "uniform"))
+
+    def init(self, weights: Weights) -> State:
+        """Return what is remembered before the first round: nothing."""
+        check_weights(weights)
+        return {}
+
+    def update(self, state: State, weights: Weights, uploads: Sequence[Upload]) -> tuple[dict[str, Tensor], State]:
+        """Return the old weights, τ_eff average steps further."""
+        check_uploads(weights, uploads)
+        check_entries("fednova", state)
+        shares = sample_shares(uploads, self.weighting)
+        steps = [_steps(index, upload) for index, upload in enumerate(uploads)]
+        effective = fsum(share * own for share, own in zip(shares, steps, strict=True))
+        coefficients = [effective * share / own for share, own in zip(shares, steps, strict=True)]
+        # Means are taken with shares that sum to 1: Σ c_k (w_k − w_t) is Σ c_k times the way to such a mean.
+        stride, coefficients = fsum(coefficients), normalised(coefficients)
+        new_weights: dict[str, Tensor] = {}
+        for key, own in weights.items():
+            new = weighted_mean(key, own, uploads, coefficients)
+            if own.is_floating_point():
+                old = own.detach().to(torch.float64)
+                new = old + stride * (new - old)
+            new_weights[key] = settle(key, new, own, uploads)
+        return new_weights, {}
+
+
+def _steps(index: int, upload: Upload) -> float:
+    steps = upload.metrics.get("steps")
+    if isinstance(steps, bool) or not isinstance(steps, Real) or not 0 < steps < float("inf"):
+        raise AlgorithmError(
+            f"uploads[{index}].metrics['steps'] is {steps!r}; fednova needs the number of steps behind every upload"
+        )
+    return float(steps)

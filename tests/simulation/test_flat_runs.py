@@ -1,0 +1,245 @@
+"""Flat approaches as a user runs them: killed and resumed, in two processes, with pre-training, with what is wrong."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from fedgs.cli.run import _name_of
+from fedgs.config import load_settings
+from fedgs.simulation.simulator import Simulator
+from tests.cli.test_run import is_one_line
+from tests.conftest import Here
+from tests.simulation.small import small_config, small_federation, small_settings
+from tests.simulation.test_distributed import assert_same, torchrun
+from tests.simulation.test_runs import results, start
+
+FLAT = ("algorithm.devices_per_round=8", "algorithm.local_epochs=2", "training.rounds=12", "checkpoint.every=3")
+
+
+def flat_config(folder: Path, name: str, *overrides: str) -> list[str]:
+    return small_config(folder, f"algorithm.name={name}", *FLAT, *overrides)
+
+
+def wait_for(found: Path, lines: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (found.exists() and found.read_bytes().count(b"\n") >= lines):
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("name", ["fedadam", "fedfusion+single"])
+def test_killed_flat_runs_end_like_uninterrupted_ones(tmp_path: Path, here: Here, name: str) -> None:
+    """The server's moments, λ and the extractor before come back from the checkpoint to the bit."""
+    options = flat_config(tmp_path, name, "training.momentum=0.5", "eval.ema=0.5")
+    assert here("run", *options, "--out", "whole", "--device", "cpu")[0] == 0
+    process = start("run", *options, "--out", "killed", "--device", "cpu", cwd=tmp_path)
+    wait_for(tmp_path / "killed/metrics.jsonl", 6)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (tmp_path / "killed/summary.json").exists()
+    code, out, err = here("resume", "killed", "--device", "cpu")
+    assert (code, err) == (0, "")
+    assert "killed: accuracy" in out
+    assert results(tmp_path / "killed") == results(tmp_path / "whole")
+
+
+def test_pretraining_is_a_run_of_its_own_that_can_be_interrupted(tmp_path: Path, here: Here) -> None:
+    """It is said that it happens, has its own metrics, is resumed, and both counts of rounds are in the summary."""
+    options = flat_config(
+        tmp_path, "cgau", "algorithm.options.pretrain_rounds=40", "algorithm.options.units=16", "training.rounds=4",
+        "eval.target=0.01",
+    )  # fmt: skip
+    process = start("run", *options, "--out", "stopped", "--device", "cpu", cwd=tmp_path)
+    wait_for(tmp_path / "stopped/pretraining/metrics.jsonl", 7)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert err.splitlines() == [
+        "fedgs: note: 40 rounds of FedAvg come before the first round, see stopped/pretraining",
+        "fedgs: interrupted; go on with: fedgs resume stopped",
+    ]
+    assert not (tmp_path / "stopped/metrics.jsonl").exists()
+    done = len((tmp_path / "stopped/pretraining/metrics.jsonl").read_text().splitlines())
+    assert 7 <= done < 41
+    code, out, err = here("resume", "stopped", "--device", "cpu")
+    assert code == 0
+    assert "1% in round 0 (40 with pre-training)" in out
+    summary = json.loads((tmp_path / "stopped/summary.json").read_text())
+    assert summary["target"] == {"accuracy": 0.01, "round": 0, "round_with_pretraining": 40}
+    before = [json.loads(line) for line in (tmp_path / "stopped/pretraining/metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in before] == list(range(41))
+    assert summary["pretraining"] == {"rounds": 40, "accuracy": before[-1]["accuracy"]}
+    assert summary["machine"]["seconds_of_pretraining"] > 0
+    # In memory, without any folder, it is the same run.
+    overrides = [option for option in options if option != "--set"]
+    with Simulator(load_settings(overrides=overrides), federation := small_federation()) as simulator:
+        state = list(simulator.rounds(simulator.begin()))[-1]
+    lines = [json.loads(line) for line in (tmp_path / "stopped/metrics.jsonl").read_text().splitlines()]
+    assert list(state.metrics) == lines
+    assert len(federation) == 12
+    # The plain model can be given to another run, as a file or as a folder.
+    model = "algorithm.options.pretrain_model"
+    for path in ("stopped/pretraining", "stopped/pretraining/model.safetensors"):
+        code, _, err = here("run", *options[:-4], "--set", f"{model}={path}", "--out", path.replace("/", "-"))
+        assert (code, err) == (0, "")
+        given = tmp_path / path.replace("/", "-")
+        assert json.loads((given / "summary.json").read_text())["pretraining"] == {"model": path}
+        first = json.loads((given / "metrics.jsonl").read_text().splitlines()[0])
+        assert first == lines[0]
+    # The folder alone is not to be resumed as if it were FedAvg: its random streams are others.
+    (tmp_path / "stopped/pretraining/summary.json").unlink()
+    code, _, err = here("resume", "stopped/pretraining")
+    assert code == 2
+    assert "belongs to a run with other settings or data" in err
+
+
+def test_two_processes_give_what_one_gives(tmp_path: Path, here: Here) -> None:
+    """Participants are shared out; IDA's server needs all uploads one by one, and their accuracies."""
+    options = flat_config(tmp_path, "ida+intrac", "training.rounds=4")
+    assert here("run", *options, "--out", "one", "--device", "cpu")[0] == 0
+    process = torchrun(2, "run", *options, "--out", "two", cwd=tmp_path)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert out.count("accuracy") == 1
+    assert_same(tmp_path / "two", tmp_path / "one")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["algorithm.name=fedavgg"], "algorithm.name='fedavgg' is not an approach; did you mean 'fedavg'?"),
+        (["algorithm.name=5"], "algorithm.name=5 is not possible: input should be a valid string"),
+        (["algorithm.name=fedprox", "algorithm.options.muu=1"], "fedprox has no option 'muu'; did you mean 'mu'?"),
+        (["algorithm.name=fedprox", "algorithm.options.mu=big"], "mu='big' is not possible; it must be a number"),
+        (["algorithm.name=fedprox", "algorithm.options=3"], "algorithm.options=3 is not possible"),
+        (["algorithm.options.mu=0.1"], "has no meaning with algorithm.name='fedgs'"),
+        (["algorithm.devices_per_round=4"], "has no meaning with algorithm.name='fedgs'"),
+        (["algorithm.name=fedavg", "server.rule=fedavgm"], "server={'rule': 'fedavgm'} has no meaning with"),
+        (["algorithm.name=fedavg", "streams.mode=fresh"], "streams={'mode': 'fresh'} has no meaning with"),
+        (["algorithm.name=fedavg", "dynamics.leave=0.1"], "dynamics={'leave': 0.1} has no meaning with"),
+        (["algorithm.name=fedavg", "training.engine=fused"], "training.engine='fused' is for FedGS"),
+        (["algorithm.name=fedavg", "algorithm.devices_per_round=13"], "is more than federation.devices=12"),
+        (["algorithm.name=fedavg", "algorithm.learning_rate=0"], "algorithm.learning_rate=0 is not possible"),
+        (["algorithm.name=cgau", "algorithm.options.pretrain_model=7"], "it is the path of a model"),
+        (["algorithm.name=cgau", "algorithm.options.pretrain_model=no.safetensors"], "there is no file no.safetensors"),
+        (["algorithm.name=cgau", "algorithm.options.pretrain_model=bars.npz"], "cannot be read as a model"),
+        (["algorithm.name=cgau", "algorithm.options.pretrain_model=other.safetensors"], "belongs to another network"),
+        (["server.rule=fednova"], "use 'mean', which FedNova is then"),
+    ],
+)
+def test_what_is_wrong_with_a_flat_run_is_one_line(
+    tmp_path: Path, here: Here, overrides: list[str], words: str
+) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    save_file({"w": torch.zeros(1)}, tmp_path / "other.safetensors")
+    options = small_config(tmp_path)
+    for override in overrides:
+        options += ["--set", override]
+    code, out, err = here("run", *options)
+    assert (code, out) == (2, "")
+    assert is_one_line(err)
+    assert words in err
+    assert not list(tmp_path.glob("runs/*"))
+    assert not list(tmp_path.glob("runs/.*"))
+
+
+def test_a_second_run_with_a_missing_model_is_refused_before_the_first_begins(tmp_path: Path, here: Here) -> None:
+    beside = 'beside=["algorithm.name=cgau", "algorithm.options.pretrain_model=nowhere"]'
+    code, out, err = here("run", *small_config(tmp_path), "--set", beside, "--out", "a")
+    assert (code, out) == (2, "")
+    assert is_one_line(err)
+    assert err.startswith("fedgs: error: beside: algorithm.options.pretrain_model='nowhere': there is no file")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bars.npz"]
+
+
+def test_approaches_one_after_the_other_have_folders_of_their_own(tmp_path: Path, here: Here) -> None:
+    options = small_config(tmp_path)
+    (tmp_path / "park.toml").write_text("seed = 1\n")
+    for chosen in ([], ["--set", "algorithm.name='fedfusion+conv'"]):
+        assert here("run", "park.toml", *options, *chosen)[0] == 0
+    folders = ["park", "park-fedfusion+conv"]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == folders
+    for config, chosen, name in (
+        (None, [], "quick"),
+        (None, ["seed=1", "algorithm.name=fedavg"], "quick-fedavg"),
+        (None, ["algorithm.name = 'ida+intrac'"], "quick-ida+intrac"),
+        (None, ["algorithm.name=fedgs"], "quick"),
+        (Path("park.toml"), ["algorithm.name=fedavg"], "park-fedavg"),
+        (tmp_path / "runs/park/config.json", ["algorithm.name=fedprox"], "park-fedprox"),
+        (tmp_path / "runs/park/config.json", [], "park-again"),
+    ):
+        assert _name_of(config, "quick", chosen) == name
+    code, out, _ = here("compare", *(f"runs/{name}" for name in folders))
+    assert code == 0
+    rows = [line.split() for line in out.splitlines()]
+    assert [row[:3] for row in rows[2:4]] == [
+        ["park", "fedgs", "gbp-cs"], ["park-fedfusion+conv", "fedfusion+conv", "3"],
+    ]  # fmt: skip
+    assert "others: of all data of a round's devices" in out
+    code, out, _ = here("compare", "runs/park")
+    assert "solver" in out
+    assert "approach" not in out
+
+
+def test_a_flat_summary_says_what_was_run(tmp_path: Path, here: Here) -> None:
+    options = flat_config(tmp_path, "fedprox", "algorithm.options.mu=0.5", "training.rounds=2")
+    assert here("run", *options, "--out", "a")[0] == 0
+    summary = json.loads((tmp_path / "a/summary.json").read_text())
+    assert (summary["approach"], summary["options"]) == ("fedprox", {"mu": 0.5})
+    assert (summary["rounds"], summary["devices_per_round"], summary["local_epochs"]) == (2, 8, 2)
+    assert "solver" not in summary
+    assert "round_with_pretraining" not in summary["target"]
+    rows = (tmp_path / "a/devices.csv").read_text().splitlines()[1:]
+    assert sum(int(row.split(",")[3]) for row in rows) == 2 * 8  # turns are rounds
+    assert {row.split(",")[5] for row in rows} <= {"0.0000", "2.0000", "4.0000"}
+
+
+def test_the_display_of_a_flat_run_counts_rounds() -> None:
+    import io
+
+    import torch
+    from rich.console import Console
+
+    from fedgs.cli.run_display import RunDisplay
+    from fedgs.simulation.simulator import Timing
+    from fedgs.simulation.state import RunState
+
+    file = io.StringIO()
+    settings = small_settings("algorithm.name=fedavg", "training.rounds=4")
+    display = RunDisplay("a", settings, Console(width=120, file=file, force_terminal=True))
+    display.begin(RunState(2, torch.zeros(1), {}))
+    display.tick(0.5)
+    display._progress.refresh()
+    assert " 62%" in file.getvalue()
+    display.round(RunState(3, torch.zeros(1), {}, metrics=({"round": 3, "accuracy": 0.5},)), Timing())
+    display._progress.refresh()
+    display.end()
+    assert " 75%" in file.getvalue()
+    assert "s/round" in file.getvalue()
+
+
+def test_the_table_of_approaches(here: Here) -> None:
+    from fedgs.algorithms import APPROACHES
+
+    code, out, err = here("approaches")
+    assert (code, err) == (0, "")
+    for name, entry in APPROACHES.items():
+        assert name in out
+        assert all(option in out for option in entry.options)
+    assert "mu=0.1" in out
+
+
+def test_presets_second_run_goes_when_the_user_varies_the_same(tmp_path: Path) -> None:
+    assert load_settings(preset="quick").beside == ["algorithm.name=fedavg"]
+    assert load_settings(None, ["training.rounds=3"], "quick").beside == ["algorithm.name=fedavg"]
+    assert load_settings(None, ["algorithm.name=fedprox"], "quick").beside == []
+    assert load_settings(None, ["algorithm.name=fedavg"], "quick").beside == []
+    file = tmp_path / "mine.toml"
+    file.write_text("[algorithm]\nname = 'ida'\n")
+    assert load_settings(file, [], "quick").beside == []
+    kept = ["beside=['algorithm.name=fedavg']", "algorithm.name=ida"]
+    assert load_settings(None, kept, "paper").beside == ["algorithm.name=fedavg"]
