@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 WIDE, NUMBERS, SHORTEST_NAME = 100, 52, 10
 """Columns of a wide terminal, those the table's numbers take, and the least that is left for the names of runs."""
-TWO_DIVERGENCES = "fedgs: of super nodes; others: of all data of a round's devices"
+OF_ROUNDS = "of all samples of a round; with fedgs: of those of a factory"
+"""What the divergence is where not all runs have super nodes."""
 
 
 def compare(
@@ -44,7 +45,8 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     methods = [_method(wanted, any_flat) for wanted in settings]
     console = Console()
     longest = max(console.width - NUMBERS - max(map(len, (*methods, "approach"))), SHORTEST_NAME)
-    notes = {f"diverg.: {TWO_DIVERGENCES}": None} if any_flat else {}
+    notes = {f"diverg.: {OF_ROUNDS}": None} if any_flat else {}
+    divergence = "divergence_of_round" if any_flat else "divergence"
     # In 80 columns one space between two of them has to do.
     table = Table(box=SIMPLE_HEAD, padding=(0, int(console.width >= WIDE), 0, 0), show_edge=False)
     method_title = "approach" if any_flat else "solver"
@@ -62,7 +64,7 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
         if before is not None:
             reached += f"+{before.training.rounds}"
             notes[f"+{before.training.rounds}: rounds of pre-training"] = None
-        divergences = [line["divergence"] for line in lines if line.get("divergence") is not None]
+        divergences = [line[divergence] for line in lines if line.get(divergence) is not None]
         last = [line["accuracy"] for line in tested[-10:]]
         table.add_row(
             _tail(name, longest),
@@ -81,7 +83,8 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
         console.print(note, highlight=False, style="dim")
     make_folder(picture.parent)
     try:
-        draw_comparison(picture, dict(zip(names, metrics, strict=True)), target_of_all, TWO_DIVERGENCES * any_flat)
+        runs = dict(zip(names, metrics, strict=True))
+        draw_comparison(picture, runs, target_of_all, divergence, OF_ROUNDS * any_flat)
     except OutputError as error:
         raise OutputError(f"{error}; choose another with --out") from None
     except ValueError as error:
@@ -107,7 +110,8 @@ def _is_round(line: Any) -> bool:
     if not isinstance(line, dict) or not isinstance(line.get("round"), int):
         return False
     needed = [line["accuracy"], line.get("loss")] if "accuracy" in line else []
-    maybe = [line[key] for key in ("divergence", "train_loss") if line.get(key) is not None]
+    wanted = ("divergence", "divergence_of_round", "train_loss")
+    maybe = [line[key] for key in wanted if line.get(key) is not None]
     return all(isinstance(value, int | float) for value in (*needed, *maybe))
 
 

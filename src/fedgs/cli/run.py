@@ -23,7 +23,8 @@ DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu or cuda."
 def run(
     config: Annotated[Path | None, typer.Argument(help="A TOML file of settings, or the config.json of a run.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="quick (about a minute on a laptop), paper or coverage; quick without CONFIG.")
+        str | None,
+        typer.Option(help="quick (a minute and a half on a laptop), paper or coverage; quick without CONFIG."),
     ] = None,
     overrides: Annotated[
         list[str] | None,

@@ -79,7 +79,7 @@ def _draw_divergence(path: Path, name: str, metrics: Lines, flat: bool) -> Path:
         )
         axes.legend(frameon=False, fontsize=8, loc="lower right")
     axes.set(xlabel="round", ylabel="divergence  ‖P − P_real‖₂")
-    axes.set_ylim(0, 1.15 * max(values, default=1.0))
+    axes.set_ylim(0, 1.15 * max(values, default=0.0) or 1.0)  # when all devices take part there is none at all
     who = "the participants of a round" if flat else "super nodes"
     return _finish(figure, (axes,), f"{name}: how far {who} are from the whole", path)
 
@@ -99,8 +99,13 @@ def _draw_rates(path: Path, name: str, rates: NDArray[np.float64], factory_of: N
     return _finish(figure, (axes,), f"{name}: how often each device was selected", path)
 
 
-def draw_comparison(path: Path, runs: Mapping[str, Lines], target: float | None = None, note: str = "") -> Path:
-    """Draw accuracy, loss and divergence of several runs in one picture; ``note`` explains the divergence."""
+def draw_comparison(
+    path: Path, runs: Mapping[str, Lines], target: float | None = None, measure: str = "divergence", note: str = ""
+) -> Path:
+    """Draw accuracy, loss and divergence of several runs in one picture.
+
+    ``measure`` is the number of a round that is drawn as divergence, ``note`` what is to be said of it.
+    """
     figure, (accuracy, loss, divergence) = _figure(3)
     for number, (name, metrics) in enumerate(runs.items()):
         style: dict[str, Any] = {
@@ -112,9 +117,9 @@ def draw_comparison(path: Path, runs: Mapping[str, Lines], target: float | None 
         rounds = [line["round"] for line in tested]
         accuracy.plot(rounds, [line["accuracy"] for line in tested], label=name, **style)
         loss.plot(rounds, [line["loss"] for line in tested], **style)
-        trained = [line for line in metrics if line.get("divergence") is not None]
+        trained = [line for line in metrics if line.get(measure) is not None]
         divergence.plot(
-            [line["round"] for line in trained], [line["divergence"] for line in trained], **(style | {"linewidth": 1})
+            [line["round"] for line in trained], [line[measure] for line in trained], **(style | {"linewidth": 1})
         )
     if target is not None:
         accuracy.axhline(target, color="#777777", linewidth=0.8, linestyle="--")
