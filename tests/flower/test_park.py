@@ -20,7 +20,6 @@ from fedgs.deploy.park import LocalPark, running
 from fedgs.errors import ConfigError, WorkerError
 from fedgs.flower.park import FlowerPark, started_here
 from fedgs.simulation.source import load_federation
-from tests.conftest import Here
 from tests.deploy.processes import wait_for
 from tests.deploy.test_park import options, processes_of
 from tests.simulation.small import small_config, small_settings
@@ -108,9 +107,3 @@ def test_a_rule_that_flower_does_not_have_is_found_before_anything_is_written(tm
     with pytest.raises(ConfigError, match="did you mean 'FedAdam'"):
         FlowerPark(tmp_path / "park", settings, federation).prepare()
     assert not (tmp_path / "park").exists()
-
-
-def test_no_run_is_for_flower(here: Here) -> None:
-    code, _, err = here("park", "up", "--no-run")
-    assert code == 2
-    assert "--no-run is for --flower" in err

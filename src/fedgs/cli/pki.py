@@ -72,10 +72,6 @@ def device(
 @app.command("top")
 def top(
     name: Annotated[str, typer.Argument(help="Name of the top server.")] = "top",
-    host: Annotated[
-        list[str] | None,
-        typer.Option(help="Name or address under which it is dialled, if it is a Flower SuperLink; repeatable."),
-    ] = None,
     folder: Folder = Path("pki"),
     days: Days = 30,
     out: Out = None,
@@ -85,7 +81,28 @@ def top(
     from fedgs.cli.deploy_options import needs_deploy
 
     needs_deploy()
-    _issue(folder, "top", name, host or [], days, out, renew)
+    _issue(folder, "top", name, [], days, out, renew)
+
+
+@app.command("superlink")
+def superlink(
+    name: Annotated[str, typer.Argument(help="Name of the SuperLink.")] = "superlink",
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="Name or address under which it is dialled; repeatable (default: this machine's loopback)."),
+    ] = None,
+    folder: Folder = Path("pki"),
+    days: Days = 30,
+    out: Out = None,
+    renew: Renew = False,
+) -> None:
+    """Sign the certificate of a Flower SuperLink."""
+    from fedgs.cli.deploy_options import needs_deploy
+
+    needs_deploy()
+    from fedgs.deploy.pki import LOOPBACK
+
+    _issue(folder, "superlink", name, host or list(LOOPBACK), days, out, renew)
 
 
 @app.command("supernode")

@@ -89,8 +89,8 @@ def issue(
 ) -> Path:
     """Sign a certificate and return the folder of its bundle, ``folder/role/name`` unless ``out`` is given.
 
-    ``hosts``: under which names and addresses a station is dialled, or a top server that is one (a SuperLink).
-    ``days`` may be a part of a day.
+    ``hosts``: under which names and addresses a station (or a Flower SuperLink) is dialled. ``days`` may be a part of a
+    day.
     """
     authority = load_authority(folder)
     identity = Identity(authority.park, role, name)
@@ -101,8 +101,10 @@ def issue(
     if there and not renew:
         raise OutputError(f"{bundle / there[0]}: exists already; add --renew to replace it")
     key = ec.generate_private_key(ec.SECP256R1())
-    uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    if role == "station" or hosts:
+    uses = []
+    if role != "superlink":  # which serves Flower's SuperNodes, and dials nobody
+        uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
+    if role in ("station", "superlink"):
         uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri)]

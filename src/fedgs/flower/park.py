@@ -62,7 +62,7 @@ class FlowerPark(LocalPark):
         flower_rule(self.settings.server)  # so that a wrong one is found now
         super().prepare()
         authority = self.folder / "pki"
-        pki.issue(authority, "top", "superlink", pki.LOOPBACK)
+        pki.issue(authority, "superlink", "superlink", pki.LOOPBACK)
         for name in self.stations:
             pki.issue_node_key(authority, name)
         make_folder(self.folder / "app")
@@ -92,7 +92,7 @@ class FlowerPark(LocalPark):
 
     def start_superlink(self) -> None:
         """Start the SuperLink and wait until it serves; its database knows the SuperNodes of one that has ended."""
-        bundle = "pki/top/superlink"
+        bundle = "pki/superlink/superlink"
         self._start_flower(
             "superlink", "superlink", "flower-superlink", "--host", HOST, "--port", str(self.port),
             "--ssl-ca-certfile", f"{bundle}/ca.crt", "--ssl-certfile", f"{bundle}/cert.pem",
