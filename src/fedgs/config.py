@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from fedgs.errors import AlgorithmError, ConfigError
+from fedgs.network.settings import ClockSettings
 
 
 class Section(BaseModel):
@@ -264,6 +265,7 @@ class Settings(Section):
     server: ServerSettings = ServerSettings()
     eval: EvaluationSettings = EvaluationSettings()
     dynamics: DynamicsSettings = DynamicsSettings()
+    clock: ClockSettings = ClockSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     tensorboard: bool = Field(False, description="also write TensorBoard events (extra fedgs[tensorboard])")
     beside: list[str] = Field(

@@ -32,7 +32,7 @@ def wait_for(found: Path, lines: int) -> None:
 @pytest.mark.parametrize("name", ["fedadam", "fedfusion+single"])
 def test_killed_flat_runs_end_like_uninterrupted_ones(tmp_path: Path, here: Here, name: str) -> None:
     """The server's moments, λ and the extractor before come back from the checkpoint to the bit."""
-    options = flat_config(tmp_path, name, "training.momentum=0.5", "eval.ema=0.5")
+    options = flat_config(tmp_path, name, "training.momentum=0.5", "eval.ema=0.5", "clock.step_seconds=0.01")
     assert here("run", *options, "--out", "whole", "--device", "cpu")[0] == 0
     process = start("run", *options, "--out", "killed", "--device", "cpu", cwd=tmp_path)
     wait_for(tmp_path / "killed/metrics.jsonl", 6)

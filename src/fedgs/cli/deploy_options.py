@@ -50,6 +50,17 @@ def needs_flower() -> None:
         raise MissingDependencyError("--flower needs Flower, which is not installed; run: pip install 'fedgs[flower]'")
 
 
+def one_thread() -> None:
+    """Let numpy's linear algebra work in this thread alone; it asks when it is first imported.
+
+    Batches and problems are small: its threads would only wait for each other, and for those of other processes.
+    """
+    import os
+
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
+
 def check_level(level: str) -> str:
     """Refuse a level that does not exist."""
     from fedgs.deploy.logs import LEVELS

@@ -24,8 +24,9 @@ def device(
     log_json: LogJson = False,
 ) -> None:
     """Serve a station from this device: announce batches, train when selected, come back for ever."""
-    from fedgs.cli.deploy_options import bundle_of, check_level, needs_deploy
+    from fedgs.cli.deploy_options import bundle_of, check_level, needs_deploy, one_thread
 
+    one_thread()
     needs_deploy()
     from fedgs.deploy.device_process import DeviceProcess, run_device
     from fedgs.deploy.settings import DeviceSettings, checked

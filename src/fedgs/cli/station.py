@@ -40,8 +40,9 @@ def station(
     log_json: LogJson = False,
 ) -> None:
     """Serve a factory: keep its devices, select, let train, average, answer the top server."""
-    from fedgs.cli.deploy_options import bundle_of, check_level, needs_deploy
+    from fedgs.cli.deploy_options import bundle_of, check_level, needs_deploy, one_thread
 
+    one_thread()
     needs_deploy(hear_grpc=True)
     from fedgs.deploy.identity import check_name
     from fedgs.deploy.settings import StationSettings, checked
