@@ -40,6 +40,16 @@ def needs_deploy(*, hear_grpc: bool = False) -> None:
             )
 
 
+def needs_flower() -> None:
+    """Say what to install where Flower is missing."""
+    from importlib.util import find_spec
+
+    from fedgs.errors import MissingDependencyError
+
+    if find_spec("flwr") is None:
+        raise MissingDependencyError("--flower needs Flower, which is not installed; run: pip install 'fedgs[flower]'")
+
+
 def one_thread() -> None:
     """Let numpy's linear algebra work in this thread alone; it asks when it is first imported.
 

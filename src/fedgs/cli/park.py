@@ -42,9 +42,13 @@ def up(
     wire: Annotated[str, typer.Option(help="Numbers between stations and devices: float32, bfloat16 or float16.")] = (
         "float32"
     ),
+    flower: Annotated[bool, typer.Option("--flower", help="Flower between stations and top server.")] = False,
+    no_run: Annotated[
+        bool, typer.Option("--no-run", help="With --flower: start all but the run, and wait for your flwr run.")
+    ] = False,
 ) -> None:
     """Start stations, devices and a top server with certificates of their own, and watch them; Ctrl-C ends it all."""
-    from fedgs.cli.deploy_options import needs_deploy
+    from fedgs.cli.deploy_options import needs_deploy, needs_flower
 
     needs_deploy()
     from fedgs.cli.park_display import watch
@@ -54,15 +58,26 @@ def up(
     from fedgs.errors import ConfigError
     from fedgs.simulation.source import load_federation
 
+    if no_run and not flower:
+        raise ConfigError("--no-run is for --flower: otherwise nobody could start the run; leave it out")
     if wire not in WIRE_TYPES:
         raise ConfigError(f"--wire {wire}: choose {', '.join(WIRE_TYPES)}")
     settings = _settings(config, stations, devices, overrides or [])
     check_deployable(settings)
     folder = out or Path("runs") / time.strftime("park-%Y%m%d-%H%M%S")
-    park = LocalPark(folder, settings, load_federation(settings), wire)
+    if flower:
+        needs_flower()
+        from fedgs.flower.park import FlowerPark
+
+        park: LocalPark = FlowerPark(folder, settings, load_federation(settings), wire, run=not no_run)
+    else:
+        park = LocalPark(folder, settings, load_federation(settings), wire)
     began = time.monotonic()
     try:
         with running(park):
+            if no_run:
+                home = (folder / "flower").resolve()
+                typer.echo(f"the park is up; in another terminal: FLWR_HOME={home} flwr run APP park --stream")
             watch(park)
     except KeyboardInterrupt:
         _say(park, began, "stopped")

@@ -30,7 +30,7 @@ def watch(park: "LocalPark", console: Console | None = None) -> None:
         _lines_only(park)
         return
     with Live(picture(park, 0.0), console=console, refresh_per_second=8, transient=False) as live:
-        while park.top.poll() is None:
+        while not park.done:
             park.check()
             live.update(picture(park, time.monotonic() - began))
             time.sleep(EVERY)
@@ -94,7 +94,7 @@ def _device_row(table: Table, device: Any) -> None:
 def _lines_only(park: "LocalPark") -> None:
     told = 0
     while True:
-        ended = park.top.poll() is not None
+        ended = park.done
         lines = park.lines()
         for line in lines[told:]:
             shown = [f"round {line['round']}/{park.settings.training.rounds}"]

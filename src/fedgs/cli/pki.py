@@ -84,6 +84,44 @@ def top(
     _issue(folder, "top", name, [], days, out, renew)
 
 
+@app.command("superlink")
+def superlink(
+    name: Annotated[str, typer.Argument(help="Name of the SuperLink.")] = "superlink",
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="Name or address under which it is dialled; repeatable (default: this machine's loopback)."),
+    ] = None,
+    folder: Folder = Path("pki"),
+    days: Days = 30,
+    out: Out = None,
+    renew: Renew = False,
+) -> None:
+    """Sign the certificate of a Flower SuperLink."""
+    from fedgs.cli.deploy_options import needs_deploy
+
+    needs_deploy()
+    from fedgs.deploy.pki import LOOPBACK
+
+    _issue(folder, "superlink", name, host or list(LOOPBACK), days, out, renew)
+
+
+@app.command("supernode")
+def supernode(
+    name: Annotated[str, typer.Argument(help="Name of the SuperNode, such as its station's.")],
+    folder: Folder = Path("pki"),
+    out: Out = None,
+    renew: Renew = False,
+) -> None:
+    """Make the key pair by which a Flower SuperLink knows a SuperNode."""
+    from fedgs.cli.deploy_options import needs_deploy
+
+    needs_deploy()
+    from fedgs.deploy.pki import issue_node_key
+
+    bundle = issue_node_key(folder, name, out=out, renew=renew)
+    typer.echo(f"{bundle}: key of SuperNode {name!r}; copy this folder there, register key.pub with the SuperLink")
+
+
 def _issue(folder: Path, role: str, name: str, hosts: list[str], days: float, out: Path | None, renew: bool) -> None:
     from fedgs.deploy.pki import issue
 

@@ -49,7 +49,7 @@ def top(
     from fedgs.config import load_settings
     from fedgs.deploy.settings import TopSettings, checked
     from fedgs.deploy.tensors import WIRE_TYPES
-    from fedgs.deploy.top_process import TopProcess, run_top
+    from fedgs.deploy.top_process import TopProcess, image_shape, run_top
     from fedgs.errors import ConfigError
 
     if wire not in WIRE_TYPES:
@@ -59,7 +59,7 @@ def top(
     addresses = tuple(part.strip() for text in stations for part in text.split(",") if part.strip())
     bundle = bundle_of("top", name, certificates, insecure)
     process = TopProcess(
-        settings, addresses, state, policy, bundle, held_out, target, classes, _shape(image), wire, metrics,
+        settings, addresses, state, policy, bundle, held_out, target, classes, image_shape(image), wire, metrics,
         check_level(log_level), log_json,
     )  # fmt: skip
     try:
@@ -70,14 +70,3 @@ def top(
     accuracy = last.metrics[-1].get("accuracy")
     shown = "" if accuracy is None else f", accuracy {accuracy:.2%}"
     typer.echo(f"{state}: {last.round} rounds done{shown}; model.safetensors")
-
-
-def _shape(text: str | None) -> tuple[int, ...] | None:
-    from fedgs.errors import ConfigError
-
-    if text is None:
-        return None
-    sides = text.split("x")
-    if len(sides) not in (2, 3) or not all(side.isdecimal() and int(side) > 0 for side in sides):
-        raise ConfigError(f"--image {text}: expected HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS, for example 28x28")
-    return tuple(int(side) for side in sides)

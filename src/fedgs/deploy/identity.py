@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from fedgs.errors import IdentityError
 
-Role = Literal["device", "station", "top"]
+Role = Literal["device", "station", "top", "superlink"]
 ROLES: tuple[str, ...] = get_args(Role)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _URI = re.compile(r"spiffe://([^/]+)/([^/]+)/([^/]+)")

@@ -1,4 +1,7 @@
-"""Processes that end with the one that started them, however that one ends (Linux)."""
+"""Processes that end with the one that started them, however that one ends (Linux).
+
+``python -m fedgs.deploy.parent COMMAND …`` does it for a command that knows nothing of it.
+"""
 
 import ctypes
 import os
@@ -17,3 +20,8 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != int(parent):  # it has ended already
         sys.exit(1)
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    os.execvp(sys.argv[1], sys.argv[1:])  # the request outlives this

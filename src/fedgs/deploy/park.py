@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -62,6 +62,10 @@ class LocalPark:
     wire: str = "float32"
     processes: list[Process] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
+    _ending: ClassVar[tuple[tuple[str, ...], ...]] = (("top", "device"), ("station",))
+    """Who ends first, by role."""
+    _control: ClassVar[tuple[str, ...]] = ("--control", "127.0.0.1:0")
+    """How a station is told to listen to a top server."""
 
     @property
     def stations(self) -> list[str]:
@@ -69,9 +73,9 @@ class LocalPark:
         return [f"station-{factory + 1}" for factory in range(self.federation.factories)]
 
     @property
-    def top(self) -> "subprocess.Popen[bytes]":
-        """The top server."""
-        return next(process.popen for process in self.processes if process.role == "top")
+    def done(self) -> bool:
+        """Whether the top server has ended."""
+        return any(process.role == "top" and process.popen.poll() is not None for process in self.processes)
 
     def prepare(self) -> None:
         """Write certificates, data and settings."""
@@ -90,10 +94,15 @@ class LocalPark:
 
     def start(self) -> None:
         """Start stations, devices and the top server."""
+        self._start_top(self._start_factories())
+        write_text(self.folder / "commands.txt", "".join(f"{command}\n" for command in self.commands))
+
+    def _start_factories(self) -> list[dict[str, str]]:
+        """Start stations and devices; return the addresses of the stations."""
         sizes = self.federation.factory_sizes.tolist()
         for name, devices in zip(self.stations, sizes, strict=True):
             self._start(
-                name, "station", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0", "--state", name,
+                name, "station", "--listen", "127.0.0.1:0", *self._control, "--state", name,
                 "--min-devices", str(devices), "--gather", "60",
             )  # fmt: skip
         addresses = [self._addresses(name) for name in self.stations]
@@ -103,26 +112,36 @@ class LocalPark:
                 name, "device", "--station", station, "--id", name, "--source", f"npz:data/{name}.npz",
                 "--seed", str(self.settings.seed), "--longest-wait", "2",
             )  # fmt: skip
+        return addresses
+
+    def _start_top(self, stations: list[dict[str, str]]) -> None:
+        addresses = ",".join(station["top"] for station in stations)
         self._start(
-            "top", "top", "config.json", "--stations", ",".join(found["top"] for found in addresses), "--state", "top",
+            "top", "top", "config.json", "--stations", addresses, "--state", "top",
             "--held-out", "data/held-out.npz", "--target", "data/target.json", "--wire", self.wire,
         )  # fmt: skip
-        write_text(self.folder / "commands.txt", "".join(f"{command}\n" for command in self.commands))
 
     def _start(self, name: str, role: str, *arguments: str) -> None:
+        self._start_command(name, role, [sys.executable, "-m", "fedgs", role, *arguments], ["fedgs", role, *arguments])
+
+    def _start_command(self, name: str, role: str, command: Sequence[str], shown: Sequence[str]) -> None:
         log = self.folder / "logs" / f"{name}.log"
         with log.open("wb") as output:
             popen = subprocess.Popen(
-                [sys.executable, "-m", "fedgs", role, *arguments],
+                command,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # Ctrl-C reaches this process alone, which ends the others in order
-                env=_environment(),
+                env=self._environment(),
             )
         self.processes.append(Process(name, role, popen, log))
-        self.commands.append(shlex.join(["fedgs", role, *arguments]))
+        self.commands.append(shlex.join(shown))
+
+    def _environment(self) -> dict[str, str]:
+        own = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}  # each role has its own
+        return own | {VARIABLE: str(os.getpid()), "PYTHONPATH": os.pathsep.join(sys.path)}
 
     def _addresses(self, station: str) -> dict[str, str]:
         path = self.folder / station / ADDRESSES
@@ -159,7 +178,7 @@ class LocalPark:
 
     def end(self) -> None:
         """End everything that was started: the stations last."""
-        for roles in (("top", "device"), ("station",)):
+        for roles in self._ending:
             ending = [process.popen for process in self.processes if process.role in roles]
             for popen in ending:
                 if popen.poll() is None:
@@ -207,11 +226,6 @@ def _part(federation: Federation, name: str, owners: Sequence[str], samples: Seq
         tuple(owners),
         federation.classes,
     )
-
-
-def _environment() -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}  # each role has its own
-    return own | {VARIABLE: str(os.getpid()), "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def _last_line(path: Path) -> str:

@@ -2,6 +2,7 @@
 
     pki/ca.crt  pki/ca.key                       the authority; ca.key stays on the machine that signs
     pki/device/camera-1/ca.crt cert.pem key.pem  a bundle: the whole folder goes to that device, and nothing else does
+    pki/supernode/station-1/ca.crt key key.pub   the same for a Flower SuperNode, which is known by its key alone
 
 Keys are P-256, readable by their owner only (0600). The role is in the certificate twice: as its SPIFFE URI
 (:mod:`fedgs.deploy.identity`) and as its allowed use, so that a device's certificate cannot serve as a station's.
@@ -26,6 +27,7 @@ from fedgs.files import make_folder
 
 CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
 CERTIFICATE, KEY = "cert.pem", "key.pem"
+NODE_KEY, NODE_PUBLIC_KEY = "key", "key.pub"
 CA_DAYS, LEAF_DAYS = 3650, 30
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _EARLIER = datetime.timedelta(minutes=5)  # clocks of devices may run a little behind
@@ -87,7 +89,8 @@ def issue(
 ) -> Path:
     """Sign a certificate and return the folder of its bundle, ``folder/role/name`` unless ``out`` is given.
 
-    ``hosts``: under which names and addresses a station is dialled. ``days`` may be a part of a day.
+    ``hosts``: under which names and addresses a station (or a Flower SuperLink) is dialled. ``days`` may be a part of a
+    day.
     """
     authority = load_authority(folder)
     identity = Identity(authority.park, role, name)
@@ -98,8 +101,10 @@ def issue(
     if there and not renew:
         raise OutputError(f"{bundle / there[0]}: exists already; add --renew to replace it")
     key = ec.generate_private_key(ec.SECP256R1())
-    uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    if role == "station":
+    uses = []
+    if role != "superlink":  # which serves Flower's SuperNodes, and dials nobody
+        uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
+    if role in ("station", "superlink"):
         uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri)]
@@ -117,6 +122,26 @@ def issue(
     # The key first: whoever finds a certificate finds the key that belongs to it, or the one before for a moment.
     _write_key(bundle / KEY, key, replace=renew)
     _write(bundle / CERTIFICATE, _pem(certificate), 0o644, replace=renew)
+    _write(bundle / CA_CERTIFICATE, _pem(authority.certificate), 0o644, replace=True)
+    return bundle
+
+
+def issue_node_key(folder: Path, name: str, *, out: Path | None = None, renew: bool = False) -> Path:
+    """Make the key pair by which a Flower SuperLink knows a SuperNode, in OpenSSH's format; return its folder."""
+    authority = load_authority(folder)
+    check_name("supernode", name)
+    bundle = folder / "supernode" / name if out is None else out
+    there = [path for path in (NODE_KEY, NODE_PUBLIC_KEY) if (bundle / path).exists()]
+    if there and not renew:
+        raise OutputError(f"{bundle / there[0]}: exists already; add --renew to replace it")
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    make_folder(bundle)
+    _write(bundle / NODE_KEY, private, 0o600, replace=renew)
+    _write(bundle / NODE_PUBLIC_KEY, public + f" {name}\n".encode(), 0o644, replace=renew)
     _write(bundle / CA_CERTIFICATE, _pem(authority.certificate), 0o644, replace=True)
     return bundle
 

@@ -49,11 +49,15 @@ class Top:
         metrics: TopMetrics,
         evaluate: Evaluate | None = None,
         target: NDArray[np.float64] | None = None,
+        rule: ServerRule | None = None,
     ) -> None:
-        """``target`` None: P_real is estimated from what the devices announce, anew after each round."""
+        """``target`` None: P_real is estimated from what the devices announce, anew after each round.
+
+        ``rule`` None: the one the settings name.
+        """
         self.recipe, self.carriers, self.settings, self.metrics = recipe, carriers, settings, metrics
         self._evaluate, self._target = evaluate, target
-        self._rule = make_rule(recipe.settings.server)
+        self._rule = make_rule(recipe.settings.server) if rule is None else rule
         self._once = OnceEach(60.0)
         self._needed = settings.min_stations or len(carriers)
         if self._needed > len(carriers):

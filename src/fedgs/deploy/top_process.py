@@ -5,6 +5,7 @@ import contextlib
 import json
 import secrets
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.algorithms import ServerRule
 from fedgs.config import Settings
 from fedgs.data.sources import load_dataset
-from fedgs.deploy.carrier import GrpcCarrier
+from fedgs.deploy.carrier import Carrier, GrpcCarrier
 from fedgs.deploy.evaluation import HeldOut
 from fedgs.deploy.folder import claim
 from fedgs.deploy.identity import Identity
@@ -54,37 +56,62 @@ class TopProcess:
 
 
 def run_top(process: TopProcess) -> TopState:
-    """Carry out the run and return its last state."""
+    """Carry out the run over plain gRPC and return its last state."""
     end_with_parent()
-    check_deployable(process.settings)
     if not process.stations:
         raise ConfigError("--stations: name at least one HOST:PORT")
     if len(set(process.stations)) != len(process.stations):
         raise ConfigError("--stations: an address is there twice")
     set_up(process.log_level, process.log_json)
-    evaluate, classes, image_shape = _held_out(process)
     identity = Identity("park", "top", "top") if process.bundle is None else process.bundle.check("top")
+    carriers = [
+        GrpcCarrier(address, process.bundle, identity, process.policy.keepalive) for address in process.stations
+    ]
+    with contextlib.suppress(asyncio.CancelledError):
+        return carry_out(process, carriers, stop=signal.SIGTERM)
+    raise KeyboardInterrupt
+
+
+def carry_out(
+    process: TopProcess,
+    carriers: Sequence[Carrier],
+    rule: ServerRule | None = None,
+    stop: signal.Signals | None = None,
+) -> TopState:
+    """Carry out the run over these carriers, from its newest checkpoint or from the beginning.
+
+    ``rule`` None: the one the settings name. ``stop``: the signal that ends it, where nobody else looks after signals.
+    """
+    check_deployable(process.settings)
+    evaluate, classes, shape = _held_out(process)
     metrics = TopMetrics()
     if process.metrics is not None:
         serve_metrics(metrics.registry, process.metrics)
-    digest = settings_digest(process.settings, classes, image_shape, len(process.stations))
+    digest = settings_digest(process.settings, classes, shape, len(carriers))
     with claim(process.state, "top server"):
         state = load_state(process.state, digest)
         run = f"{process.state.resolve().name[:40]}-{secrets.token_hex(4)}" if state is None else state.run
-        recipe = Recipe(process.settings, run, classes, image_shape, process.wire)
-        carriers = [
-            GrpcCarrier(address, process.bundle, identity, process.policy.keepalive) for address in process.stations
-        ]
-        top = Top(recipe, carriers, process.policy, metrics, evaluate, _target(process.target, classes))
-        with contextlib.suppress(asyncio.CancelledError):
-            return asyncio.run(_run(process, top, recipe, state, digest))
-        raise KeyboardInterrupt
+        recipe = Recipe(process.settings, run, classes, shape, process.wire)
+        top = Top(recipe, carriers, process.policy, metrics, evaluate, _target(process.target, classes), rule)
+        return asyncio.run(_run(process, top, recipe, state, digest, stop))
 
 
-async def _run(process: TopProcess, top: Top, recipe: Recipe, state: TopState | None, digest: str) -> TopState:
+def image_shape(text: str | None) -> tuple[int, ...] | None:
+    """Return the shape that HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS stands for."""
+    if text is None:
+        return None
+    sides = text.split("x")
+    if len(sides) not in (2, 3) or not all(side.isdecimal() and int(side) > 0 for side in sides):
+        raise ConfigError(f"--image {text}: expected HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS, for example 28x28")
+    return tuple(int(side) for side in sides)
+
+
+async def _run(
+    process: TopProcess, top: Top, recipe: Recipe, state: TopState | None, digest: str, stop: signal.Signals | None
+) -> TopState:
     own = asyncio.current_task()
-    assert own is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, own.cancel)
+    if stop is not None and own is not None:
+        asyncio.get_running_loop().add_signal_handler(stop, own.cancel)
     settings = process.settings
     if state is None:
         model = build_model(settings.training.model, recipe.classes, recipe.image_shape, settings.seed)
