@@ -35,7 +35,7 @@ def test_a_park_ends_with_the_simulators_selections_and_weights(tmp_path: Path) 
     (tmp_path / "target.json").write_text(json.dumps(federation.p_real().tolist()))
     save_npz(small_set(10), tmp_path / "held-out.npz")
     with park_in(tmp_path) as park:
-        stations = [park.station(f"s{factory}", "--min-devices", "5", "--gather", "60") for factory in range(2)]
+        stations = [park.station(f"s{factory}", "--min-devices", "5", "--gather", "200") for factory in range(2)]
         for device, name in enumerate(federation.device_names):
             path = write_device(federation, device, tmp_path / f"{name}.npz")
             park.device(name, stations[federation.factory_of[device]], source=f"npz:{path}")
@@ -45,7 +45,7 @@ def test_a_park_ends_with_the_simulators_selections_and_weights(tmp_path: Path) 
             "top", "top", "--stations", ",".join(station.top for station in stations), "--state", "top-state",
             "--target", "target.json", "--held-out", "held-out.npz", *overrides,
         )  # fmt: skip
-        assert top.wait(timeout=120) == 0, park.text("top")
+        assert top.wait(timeout=240) == 0, park.text("top")
         for factory in range(2):
             lines = park.log(f"s{factory}", "iteration")
             assert [line["selected"] for line in lines] == expected[factory]
