@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-run: setup  ## the main job: FedGS on the embedded data, FedAvg beside it, about a minute, results in runs/
+run: setup  ## the main job: FedGS on the embedded data, FedAvg beside it, a minute and a half, results in runs/
 	@$(BIN)/fedgs run --out runs/quick-$$(date +%Y%m%d-%H%M%S)
 
 test: setup lint types unit  ## ruff, mypy --strict, pytest with coverage
@@ -39,6 +39,7 @@ bench: setup  ## print the measured claims as ratios (add FEMNIST=path.npz for r
 	$(BIN)/python benchmarks/selection.py $(if $(FEMNIST),--femnist $(FEMNIST))
 	$(BIN)/python benchmarks/planning.py $(if $(FEMNIST),--femnist $(FEMNIST))
 	$(BIN)/python benchmarks/simulator.py $(if $(FEMNIST),--femnist $(FEMNIST))
+	$(BIN)/python benchmarks/deployment.py --only sync small many faults
 
 clean:  ## remove .venv, caches and runs
 	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .coverage

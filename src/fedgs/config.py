@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from fedgs.errors import AlgorithmError, ConfigError
+from fedgs.network.settings import ClockSettings
 
 
 class Section(BaseModel):
@@ -133,7 +134,7 @@ class ScheduleSettings(Section):
 class TrainingSettings(Section):
     """How the model is trained."""
 
-    model: Literal["paper", "compact"] = Field("paper", description="a name in fedgs.models.MODELS")
+    model: Literal["paper", "compact", "linear"] = Field("paper", description="a name in fedgs.models.MODELS")
     rounds: int = Field(500, ge=0, description="external synchronisations (R)")
     iterations: int = Field(50, ge=1, description="internal synchronisations in a round (T)")
     batch_size: int = Field(32, ge=1, description="samples of a mini-batch (n)")
@@ -264,6 +265,7 @@ class Settings(Section):
     server: ServerSettings = ServerSettings()
     eval: EvaluationSettings = EvaluationSettings()
     dynamics: DynamicsSettings = DynamicsSettings()
+    clock: ClockSettings = ClockSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     tensorboard: bool = Field(False, description="also write TensorBoard events (extra fedgs[tensorboard])")
     beside: list[str] = Field(

@@ -62,5 +62,17 @@ class WorkerError(FedgsError, RuntimeError):
     """A process of a distributed run has been lost."""
 
 
+class WireError(FedgsError, ValueError):
+    """A message of the network is not what the protocol allows; its sender loses its turn."""
+
+
+class IdentityError(FedgsError, ValueError):
+    """A certificate or key is missing, broken, expired, or belongs to somebody else."""
+
+
+class PeerError(FedgsError, OSError):
+    """An address cannot be listened on, or nobody answers there."""
+
+
 class NetworkError(FedgsError, ValueError):
     """A link, a park or a convergence bound has impossible values: no bandwidth, an empty round, an invalid bound."""

@@ -1,15 +1,16 @@
 """``fedgs plan``: what it says, what it draws, wrong arguments."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from PIL import Image
 from tests.conftest import Here
+from tests.simulation.small import small_config
 
 from fedgs.cli import quantities
 from fedgs.errors import ConfigError
-from fedgs.models import build_model
 from fedgs.network import Park, fedgs_round, load_profile
 from fedgs.simulation.step_time import selection_seconds, step_seconds
 
@@ -99,7 +100,7 @@ def test_times_are_measured(here: Here) -> None:
     _, out, _ = here("plan", "--model", "compact", "--measure", "--step-time", "1s", "--select-time", "2s", "--json")
     park = json.loads(out)["park"]
     assert (park["step_seconds"], park["select_seconds"]) == (1, 2)
-    assert step_seconds(build_model("compact"), batch_size=2, repeats=1) > 0
+    assert step_seconds("compact", batch_size=2, repeats=1) > 0
     assert selection_seconds(6, 2, repeats=1) > 0
 
 
@@ -159,3 +160,52 @@ def test_units() -> None:
     assert quantities.bandwidth("--internal", "0.5Gbit/s") == (5e8, True)
     with pytest.raises(ConfigError, match="expected a number"):
         quantities.bits("--size", "1Mb")  # bits or bytes? never guessed
+
+
+def test_a_run_gives_its_park_and_what_the_bound_needs(tmp_path: Path, here: Here) -> None:
+    options = ("clock.step_seconds=0.5", "clock.selection_seconds=0.25", "clock.profile=wired",
+               "clock.external.up.rate=1e6")  # fmt: skip
+    assert here("run", *small_config(tmp_path, *options), "--out", "a")[0] == 0
+    code, out, err = here("plan", "--run", "a", "--json")
+    assert (code, err) == (0, "")
+    said = json.loads(out)
+    park = said["park"]
+    assert [park[key] for key in ("factories", "devices", "pick", "iterations")] == [3, 12, 3, 4]
+    assert (park["step_seconds"], park["select_seconds"]) == pytest.approx((0.5, 0.25))
+    assert (said["profile"], said["links_bits_per_second"]["external"]["up"]) == ("wired", 1e6)
+    measured = said["run"]
+    assert (measured["round"], measured["super_nodes"]) == (3, 12)  # T is 4: all of the next round
+    assert 0 < measured["divergence_actual"] <= measured["divergence"]
+    constants = said["constants"]
+    assert (constants["divergence"], constants["smoothness"]) == (measured["divergence"], measured["smoothness"])
+    assert constants["learning_rate"] == 0.1
+    # A round of the plan is a round of the run.
+    line = json.loads((tmp_path / "a/clock.jsonl").read_text().splitlines()[-1])
+    assert said["fedgs_seconds"]["total"] == pytest.approx(line["seconds"])
+    code, out, _ = here("plan", "--run", "a", "-T", "9", "--profile", "5g", "--step-time", "1s", "--smoothness", "2")
+    assert code == 0
+    assert f"run a after round 3: δ = {measured['divergence']:.4g}" in out
+    assert "private 5G" in out
+    assert "9 iterations" in out
+    assert "1 s each, given" in out
+    assert "250 ms each, of the run" in out
+
+
+def test_a_run_that_cannot_be_planned_with_is_one_line(tmp_path: Path, here: Here) -> None:
+    options = small_config(tmp_path, "training.rounds=1")
+    assert here("run", *options, "--out", "a")[0] == 0
+    assert here("run", *options, "--set", "algorithm.name=fedavg", "--out", "flat")[0] == 0
+    (tmp_path / "bare").mkdir()
+    shutil.copy(tmp_path / "a/config.json", tmp_path / "bare")
+    for arguments, words in (
+        (["--run", "nowhere"], "nowhere: is not the folder of a run"),
+        (["--run", "flat"], "--run flat: is a run of fedavg, which has no super nodes"),
+        (["--run", "bare"], "--run bare: has no checkpoint yet"),
+        (["--run", "a", "-L", "2"], "-L and --run: δ is measured in the run's own park"),
+        (["--run", "a", "--model", "paper"], "--model and --run"),
+    ):
+        code, out, err = here("plan", *arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith("fedgs: error: ")
+        assert err.count("\n") == 1
+        assert words in err

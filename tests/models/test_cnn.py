@@ -22,7 +22,7 @@ def test_the_compact_network_is_small() -> None:
     assert Layout.of(build_model("compact")).size < 60_000
 
 
-@pytest.mark.parametrize("name", ["paper", "compact"])
+@pytest.mark.parametrize("name", ["paper", "compact", "linear"])
 @pytest.mark.parametrize("shape", [(28, 28), (9, 14), (12, 12, 3)])
 def test_networks_take_any_size_of_image(name: str, shape: tuple[int, ...]) -> None:
     model = build_model(name, 7, shape)
@@ -73,3 +73,10 @@ def test_a_layout_gives_back_what_it_was_given() -> None:
     layout.bind(model, flat)
     flat += 1
     assert np.isclose(float(model.get_parameter("dense2.bias")[0].detach()), 1.0)
+
+
+def test_the_linear_model_has_no_stacked_form() -> None:
+    from fedgs.models import build_network
+
+    with pytest.raises(ConfigError, match=r"model 'linear' has no stacked form .*; use paper or compact"):
+        build_network("linear")

@@ -57,6 +57,18 @@ def test_a_round_by_hand() -> None:
     assert cost.seconds == pytest.approx(16 + 6)
     assert (cost.computation, cost.selection, cost.internal, cost.top) == pytest.approx((3, 4, 9, 6))
     assert cost.traffic == Traffic(100, 100, 40, 40)
+    # Device 3 is lost: it is waited for, and sends nothing. Device 0 then too: nobody of factory 0 is left.
+    back = np.array([[[True, True], [True, False]], [[True, True], [True, True]]])
+    cost = clock.fedgs_round(selected, model_bytes=20, selection_seconds=8.0, returned=back)
+    assert cost.seconds == pytest.approx(16 + 6)
+    assert cost.traffic == Traffic(80, 100, 40, 40)
+    back[:, 0] = False
+    cost = clock.fedgs_round(selected, model_bytes=20, selection_seconds=8.0, returned=back)
+    # Factory 0: (2 + 2 + 2) + (1 + 1 + 2) = 10; factory 1: (4 + 4 + 2) + 2 = 12. Top: one model up, two down, 2 + 2.
+    assert cost.seconds == pytest.approx(12 + 4)
+    assert cost.traffic == Traffic(20, 100, 20, 40)
+    with pytest.raises(NetworkError, match="returned must be true or false for each place"):
+        clock.fedgs_round(selected, model_bytes=20, returned=[True])
 
 
 def test_a_factory_that_sat_out_sends_nothing_up_but_gets_the_model() -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedgs.report.run_figures import draw_comparison, draw_run
+from fedgs.report.run_figures import draw_comparison, draw_run, simulated
 
 
 def lines(rounds: int, slope: float) -> list[dict[str, object]]:
@@ -35,3 +35,13 @@ def test_runs_of_different_length_are_laid_over_each_other(tmp_path: Path) -> No
     one = draw_comparison(tmp_path / "one.png", {"a": lines(6, 0.8)}, 0.5).read_bytes()
     two = draw_comparison(tmp_path / "two.png", {"a": lines(6, 0.8), "b": lines(10, 0.4)}).read_bytes()
     assert one != two
+
+
+def test_accuracy_over_simulated_time_stands_beside_that_over_rounds(tmp_path: Path) -> None:
+    metrics = lines(6, 0.8)
+    clock = [{"round": number, "elapsed": 100.0 * number} for number in range(5)]  # it lacks the last rounds
+    assert simulated(metrics, clock) == ([0.0, 200.0, 400.0], [metrics[number]["accuracy"] for number in (0, 2, 4)])
+    plain = draw_comparison(tmp_path / "plain.png", {"a": metrics, "b": metrics}, 0.5, clocks={"a": None, "b": None})
+    timed = draw_comparison(tmp_path / "timed.png", {"a": metrics, "b": metrics}, 0.5, clocks={"a": clock, "b": None})
+    with Image.open(plain) as three, Image.open(timed) as four:
+        assert four.height > three.height + 200  # a second row

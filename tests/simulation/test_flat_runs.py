@@ -32,7 +32,7 @@ def wait_for(found: Path, lines: int) -> None:
 @pytest.mark.parametrize("name", ["fedadam", "fedfusion+single"])
 def test_killed_flat_runs_end_like_uninterrupted_ones(tmp_path: Path, here: Here, name: str) -> None:
     """The server's moments, λ and the extractor before come back from the checkpoint to the bit."""
-    options = flat_config(tmp_path, name, "training.momentum=0.5", "eval.ema=0.5")
+    options = flat_config(tmp_path, name, "training.momentum=0.5", "eval.ema=0.5", "clock.step_seconds=0.01")
     assert here("run", *options, "--out", "whole", "--device", "cpu")[0] == 0
     process = start("run", *options, "--out", "killed", "--device", "cpu", cwd=tmp_path)
     wait_for(tmp_path / "killed/metrics.jsonl", 6)
@@ -179,7 +179,9 @@ def test_approaches_one_after_the_other_have_folders_of_their_own(tmp_path: Path
     assert [row[:3] for row in rows[2:4]] == [
         ["park", "fedgs", "gbp-cs"], ["park-fedfusion+conv", "fedfusion+conv", "3"],
     ]  # fmt: skip
-    assert "others: of all data of a round's devices" in out
+    assert "diverg.: of all samples of a round; with fedgs: of those of a factory" in out
+    pooled = json.loads((tmp_path / "runs/park/summary.json").read_text())["divergence_of_round"]
+    assert rows[2][-1] == f"{pooled:.4f}"
     code, out, _ = here("compare", "runs/park")
     assert "solver" in out
     assert "approach" not in out
@@ -188,6 +190,9 @@ def test_approaches_one_after_the_other_have_folders_of_their_own(tmp_path: Path
 def test_a_flat_summary_says_what_was_run(tmp_path: Path, here: Here) -> None:
     options = flat_config(tmp_path, "fedprox", "algorithm.options.mu=0.5", "training.rounds=2")
     assert here("run", *options, "--out", "a")[0] == 0
+    everybody = [*options, "--set", "algorithm.devices_per_round=12"]  # no divergence: a picture all the same
+    assert here("run", *everybody, "--out", "all")[0::2] == (0, "")
+    assert json.loads((tmp_path / "all/summary.json").read_text())["divergence"] == pytest.approx(0, abs=1e-12)
     summary = json.loads((tmp_path / "a/summary.json").read_text())
     assert (summary["approach"], summary["options"]) == ("fedprox", {"mu": 0.5})
     assert (summary["rounds"], summary["devices_per_round"], summary["local_epochs"]) == (2, 8, 2)

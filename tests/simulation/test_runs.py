@@ -29,17 +29,25 @@ def fedgs(*arguments: str, cwd: Path) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def results(folder: Path) -> tuple[bytes, bytes, dict[str, object]]:
+def results(folder: Path) -> tuple[bytes, ...]:
+    """All that follows from the seed: the clock too, where its times are given."""
     summary = json.loads((folder / "summary.json").read_text())
     summary.pop("machine")
-    return (folder / "metrics.jsonl").read_bytes(), (folder / "model.safetensors").read_bytes(), summary
+    files = ["metrics.jsonl", "model.safetensors"]
+    if summary["clock"]["measured"]:
+        summary.pop("clock")
+    else:
+        files.append("clock.jsonl")
+    return json.dumps(summary).encode(), *((folder / name).read_bytes() for name in files)
 
 
 def test_killed_runs_end_like_uninterrupted_ones(tmp_path: Path) -> None:
     """SIGKILL at random moments, also in mid-round, until the run is through: the same bytes come out."""
     options = small_config(
         tmp_path, "training.rounds=24", "training.iterations=12", "checkpoint.every=3", "training.momentum=0.5",
-        "eval.ema=0.5", "dynamics.leave=0.02", "dynamics.move=0.02", "selection.coverage.weight=0.3",
+        "eval.ema=0.5", "dynamics.leave=0.02",
+        "clock.step_seconds=0.01", "clock.selection_seconds=0.002", "clock.slowness=0.5",
+        "dynamics.move=0.02", "selection.coverage.weight=0.3",
     )  # fmt: skip
     code, out, err = fedgs("run", *options, "--out", "whole", "--device", "cpu", cwd=tmp_path)
     assert (code, err) == (0, "")
@@ -80,8 +88,8 @@ def test_a_run_leaves_its_folder_and_compares(tmp_path: Path, here: Here) -> Non
     code, out, err = here("run", *options, "--out", "runs/a")
     assert (code, err) == (0, "")
     assert "runs/a/comparison.png" in out
-    for name in ("config.json", "metrics.jsonl", "timings.jsonl", "summary.json", "devices.csv", "model.safetensors",
-                 "learning.png", "divergence.png", "selection.png", "comparison.png"):  # fmt: skip
+    for name in ("config.json", "metrics.jsonl", "timings.jsonl", "clock.jsonl", "summary.json", "devices.csv",
+                 "model.safetensors", "learning.png", "divergence.png", "selection.png", "comparison.png"):  # fmt: skip
         assert (tmp_path / "runs/a" / name).stat().st_size > 0, name
     other = json.loads((tmp_path / "runs/a-random/config.json").read_text())
     assert other["selection"]["solver"] == "random"

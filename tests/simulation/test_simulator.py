@@ -9,13 +9,13 @@ import torch
 from fedgs.config import ServerSettings, TrainingSettings
 from fedgs.errors import ConfigError, DeviceError, FedgsError, TrainingError
 from fedgs.models import build_model
+from fedgs.schedule import learning_rates
 from fedgs.simulation.checkpoint import load_newest, save_checkpoint
 from fedgs.simulation.evaluate import Evaluator
 from fedgs.simulation.images import ImageStore
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.memory import memory_errors_in_words
 from fedgs.simulation.runs import create_run, execute
-from fedgs.simulation.schedule import learning_rates
 from fedgs.simulation.simulator import Simulator, pick_device
 from fedgs.simulation.state import RunState
 from fedgs.simulation.synchronise import Synchroniser

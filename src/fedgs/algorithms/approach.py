@@ -12,6 +12,7 @@ Every other approach overrides what differs, and nothing else:
     pull        a weight μ that holds w near w_t       FedProx
     update      what the server does with uploads      CGAU, FedFusion; or only another ``rule`` (IDA, FedAdam, …)
     logits      what is tested                         FedFusion
+    traffic     what is sent, in bytes                 CGAU with a frozen backbone
 
 An approach is written for many devices at once: weights and batches have the device as their first dimension
 (:mod:`fedgs.models.layers`), a loss is one number a device. Who trains how many of them together is not its business.
@@ -25,11 +26,15 @@ import torch
 from torch import Tensor
 
 from fedgs.algorithms.fedavg import FedAvg
+from fedgs.algorithms.fednova import FedNova
 from fedgs.algorithms.options import check_positive
 from fedgs.algorithms.rule import ServerRule
 from fedgs.algorithms.state import State
 from fedgs.algorithms.upload import Upload, Weights
 from fedgs.models import Network
+
+NUMBER_BYTES = 4
+"""What a reported number takes on the wire, as every weight does."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,12 @@ class Approach:
     def logits(self, network: Network, weights: Weights, state: State, images: Tensor, owners: Tensor) -> Tensor:
         """Return the logits of test images, all (1, …)."""
         return network(weights, images, owners)
+
+    def traffic(self, weights: Weights) -> tuple[int, int]:
+        """Return the bytes a participant receives and sends in a round: the model, and each number it reports."""
+        model = sum(weight.nbytes for weight in weights.values())
+        numbers = int(self.train_acc is not None) + int(isinstance(self.rule, FedNova))  # an accuracy, and steps
+        return model, model + NUMBER_BYTES * numbers
 
     def tests(self) -> Mapping[str, "Approach"]:
         """Return other ways of testing that are logged beside the one that counts, by name."""

@@ -24,7 +24,7 @@ from fedgs.algorithms.state import State
 from fedgs.algorithms.upload import Upload, Weights
 from fedgs.errors import AlgorithmError
 from fedgs.models import Network
-from fedgs.models.cgau import CONDITION, CgauNetwork
+from fedgs.models.cgau import CLASSIFIER, CONDITION, CgauNetwork
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,13 @@ class Cgau(Approach):
             layers=self.layers, units=self.units, dropout=self.dropout, cond_bias=self.cond_bias,
             cond_init=self.cond_init, freeze_backbone=self.freeze_backbone,
         )  # fmt: skip
+
+    def traffic(self, weights: Weights) -> tuple[int, int]:
+        """A frozen backbone is sent to devices, which may be new, and never back."""
+        down, up = super().traffic(weights)
+        if self.freeze_backbone:
+            up -= sum(weight.nbytes for name, weight in weights.items() if not name.startswith(CLASSIFIER))
+        return down, up
 
     def update(self, state: State, weights: Weights, uploads: Sequence[Upload]) -> tuple[dict[str, Tensor], State]:
         """Average; columns by their owners where that is wanted."""

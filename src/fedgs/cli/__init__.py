@@ -11,7 +11,21 @@ import click
 import typer
 
 from fedgs import __version__
-from fedgs.cli import approaches, bench_selection, compare, data, plan, reproduce, run, select
+from fedgs.cli import (
+    approaches,
+    bench_selection,
+    compare,
+    data,
+    device,
+    park,
+    pki,
+    plan,
+    reproduce,
+    run,
+    select,
+    station,
+    top,
+)
 from fedgs.errors import FedgsError
 
 app = typer.Typer(
@@ -31,6 +45,11 @@ app.command("select")(select.select)
 app.command("bench-selection")(bench_selection.bench_selection)
 app.command("reproduce")(reproduce.reproduce)
 app.add_typer(data.app, name="data")
+app.command("device")(device.device)
+app.command("station")(station.station)
+app.command("top")(top.top)
+app.add_typer(pki.app, name="pki")
+app.add_typer(park.app, name="park")
 
 
 def _print_version(wanted: bool) -> None:

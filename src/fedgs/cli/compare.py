@@ -11,14 +11,15 @@ if TYPE_CHECKING:
 
 WIDE, NUMBERS, SHORTEST_NAME = 100, 52, 10
 """Columns of a wide terminal, those the table's numbers take, and the least that is left for the names of runs."""
-TWO_DIVERGENCES = "fedgs: of super nodes; others: of all data of a round's devices"
+OF_ROUNDS = "of all samples of a round; with fedgs: of those of a factory"
+"""What the divergence is where not all runs have super nodes."""
 
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
     out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("runs/comparison.png"),
 ) -> None:
-    """Lay runs over each other: one table, one picture."""
+    """Lay runs over each other: accuracy and loss, simulated time and bytes, one picture."""
     compare_folders(runs, out)
 
 
@@ -28,11 +29,12 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from fedgs.cli.compare_clock import print_clocks
     from fedgs.errors import OutputError
     from fedgs.files import make_folder
     from fedgs.report.run_figures import draw_comparison
     from fedgs.simulation.pretraining import pretraining_of
-    from fedgs.simulation.runs import read_settings
+    from fedgs.simulation.runs import read_clock, read_settings
 
     settings = [read_settings(folder) for folder in folders]
     metrics = [read_lines(folder) for folder in folders]
@@ -44,7 +46,8 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     methods = [_method(wanted, any_flat) for wanted in settings]
     console = Console()
     longest = max(console.width - NUMBERS - max(map(len, (*methods, "approach"))), SHORTEST_NAME)
-    notes = {f"diverg.: {TWO_DIVERGENCES}": None} if any_flat else {}
+    notes = {f"diverg.: {OF_ROUNDS}": None} if any_flat else {}
+    divergence = "divergence_of_round" if any_flat else "divergence"
     # In 80 columns one space between two of them has to do.
     table = Table(box=SIMPLE_HEAD, padding=(0, int(console.width >= WIDE), 0, 0), show_edge=False)
     method_title = "approach" if any_flat else "solver"
@@ -54,7 +57,7 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     for name, method, wanted, lines in zip(names, methods, settings, metrics, strict=True):
         tested = [line for line in lines if "accuracy" in line]
         if not tested:
-            table.add_row(_tail(name, longest), method, "0")
+            table.add_row(tail(name, longest), method, "0")
             continue
         target = wanted.eval.target
         reached = next((str(line["round"]) for line in tested if line["accuracy"] >= target), "×")
@@ -62,10 +65,10 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
         if before is not None:
             reached += f"+{before.training.rounds}"
             notes[f"+{before.training.rounds}: rounds of pre-training"] = None
-        divergences = [line["divergence"] for line in lines if line.get("divergence") is not None]
+        divergences = [line[divergence] for line in lines if line.get(divergence) is not None]
         last = [line["accuracy"] for line in tested[-10:]]
         table.add_row(
-            _tail(name, longest),
+            tail(name, longest),
             method,
             f"{lines[-1]['round']}"
             + ("" if lines[-1]["round"] == wanted.training.rounds else " of " + str(wanted.training.rounds)),
@@ -79,9 +82,12 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     console.print(table)
     for note in notes:
         console.print(note, highlight=False, style="dim")
+    clocks = [read_clock(folder) for folder in folders]
+    print_clocks(console, names, settings, clocks, [_reached(*run) for run in zip(settings, metrics, strict=True)])
     make_folder(picture.parent)
     try:
-        draw_comparison(picture, dict(zip(names, metrics, strict=True)), target_of_all, TWO_DIVERGENCES * any_flat)
+        runs, times = dict(zip(names, metrics, strict=True)), dict(zip(names, clocks, strict=True))
+        draw_comparison(picture, runs, target_of_all, divergence, OF_ROUNDS * any_flat, times)
     except OutputError as error:
         raise OutputError(f"{error}; choose another with --out") from None
     except ValueError as error:
@@ -107,8 +113,14 @@ def _is_round(line: Any) -> bool:
     if not isinstance(line, dict) or not isinstance(line.get("round"), int):
         return False
     needed = [line["accuracy"], line.get("loss")] if "accuracy" in line else []
-    maybe = [line[key] for key in ("divergence", "train_loss") if line.get(key) is not None]
+    wanted = ("divergence", "divergence_of_round", "train_loss")
+    maybe = [line[key] for key in wanted if line.get(key) is not None]
     return all(isinstance(value, int | float) for value in (*needed, *maybe))
+
+
+def _reached(settings: "Settings", lines: Sequence[dict[str, Any]]) -> int | None:
+    """Return the first tested round at the target."""
+    return next((line["round"] for line in lines if line.get("accuracy", 0.0) >= settings.eval.target), None)
 
 
 def _method(settings: "Settings", any_flat: bool) -> str:
@@ -118,7 +130,7 @@ def _method(settings: "Settings", any_flat: bool) -> str:
     return f"fedgs {settings.selection.solver}" if any_flat else settings.selection.solver
 
 
-def _tail(name: str, longest: int) -> str:
+def tail(name: str, longest: int) -> str:
     """Return the end of a long name, where the names of runs beside each other differ."""
     return name if len(name) <= longest else "…" + name[1 - longest :]
 

@@ -7,23 +7,36 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from fedgs.network import LinksSettings
+    from fedgs.cli.plan_run import RunFacts
+    from fedgs.network import LinksSettings, Profile
 
 PARK, LINKS, TIMES, BOUND, OUTPUT = "The park", "The links", "Times on a device and a station", "The bound", "Output"
 
 
 def plan(
-    factories: Annotated[int, typer.Option("--factories", "-M", help="M", rich_help_panel=PARK)] = 10,
-    devices: Annotated[int, typer.Option("--devices", "-K", help="K, of the whole park", rich_help_panel=PARK)] = 350,
-    pick: Annotated[int, typer.Option("--pick", "-L", help="L, per factory and iteration", rich_help_panel=PARK)] = 10,
-    iterations: Annotated[int, typer.Option("--iterations", "-T", help="T, in a round", rich_help_panel=PARK)] = 50,
+    run: Annotated[
+        Path | None, typer.Option(help="A run of fedgs: its park, links, times; δ, β measured", rich_help_panel=PARK)
+    ] = None,
+    factories: Annotated[
+        int | None, typer.Option("--factories", "-M", help="M [default: 10]", rich_help_panel=PARK)
+    ] = None,
+    devices: Annotated[
+        int | None, typer.Option("--devices", "-K", help="K, of the whole park [default: 350]", rich_help_panel=PARK)
+    ] = None,
+    pick: Annotated[
+        int | None, typer.Option("--pick", "-L", help="L, a factory and iteration [default: 10]", rich_help_panel=PARK)
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option("--iterations", "-T", help="T, in a round [default: 50]", rich_help_panel=PARK)
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="paper or compact: float32, 62 classes [default: paper]", rich_help_panel=PARK)
     ] = None,
     size: Annotated[str | None, typer.Option(help="of another model: 26.4MB, 211Mbit", rich_help_panel=PARK)] = None,
     profile: Annotated[
-        str, typer.Option(help="5g, wifi6, wired, or a TOML file; what follows replaces parts", rich_help_panel=LINKS)
-    ] = "5g",
+        str | None,
+        typer.Option(help="5g, wifi6, wired, or a TOML file; what follows replaces parts", rich_help_panel=LINKS),
+    ] = None,
     internal: Annotated[
         str | None, typer.Option(help="Devices–station, both ways: 100MHz or 500Mbit/s", rich_help_panel=LINKS)
     ] = None,
@@ -47,8 +60,8 @@ def plan(
     divergence: Annotated[
         float | None, typer.Option(help="δ at this L; with it, drift is weighed", rich_help_panel=BOUND)
     ] = None,
-    smoothness: Annotated[float, typer.Option(help="β", rich_help_panel=BOUND)] = 1.0,
-    learning_rate: Annotated[float, typer.Option(help="η", rich_help_panel=BOUND)] = 0.01,
+    smoothness: Annotated[float | None, typer.Option(help="β [default: 1]", rich_help_panel=BOUND)] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="η [default: 0.01]", rich_help_panel=BOUND)] = None,
     lipschitz: Annotated[float, typer.Option(help="ρ", rich_help_panel=BOUND)] = 1.0,
     phi: Annotated[float, typer.Option(help="φ", rich_help_panel=BOUND)] = 1.0,
     epsilon: Annotated[float, typer.Option(help="ε", rich_help_panel=BOUND)] = 1.0,
@@ -62,8 +75,9 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)] = False,
 ) -> None:
     """Say whether FedGS beats FedAvg in this park, by how much, and which T and L are best."""
+    from fedgs.cli.plan_run import read_run
     from fedgs.errors import ConfigError
-    from fedgs.network import BoundConstants, Park, load_profile
+    from fedgs.network import BoundConstants, Park
     from fedgs.network.plan import make_plan
 
     if model is not None and size is not None:
@@ -72,7 +86,18 @@ def plan(
         from fedgs.report.plan_figures import check_picture
 
         check_picture(plot)
-    links = load_profile(profile)
+    known: RunFacts | None = None
+    if run is not None:
+        _refuse_beside_run({"-M": factories, "-K": devices, "-L": pick, "--model": model, "--size": size})
+        known = read_run(run)
+        own = known.settings
+        factories, devices, pick = own.federation.factories, own.federation.devices, own.selection.pick
+        iterations = own.training.iterations if iterations is None else iterations
+        learning_rate = own.training.learning_rate if learning_rate is None else learning_rate
+        divergence = known.measured.delta if divergence is None else divergence
+        smoothness = known.measured.smoothness if smoothness is None else smoothness
+    links = _links(profile, known)
+    profile = profile or (known.settings.clock.profile if known else DEFAULT_PROFILE)
     given = _given_links(
         links,
         {
@@ -88,26 +113,71 @@ def plan(
         network = network.without_latency()
     constants: BoundConstants | None = None
     if divergence is not None:
-        constants = BoundConstants(learning_rate, smoothness, divergence, lipschitz, phi, epsilon)
-    bits, name = _model_size(model or "paper", size)
-    step, select, sources = _times(step_time, select_time, measure, model or "paper", size, factories, devices, pick)
-    park = Park(bits, factories, pick, iterations, devices, step, select)
+        constants = BoundConstants(
+            0.01 if learning_rate is None else learning_rate,
+            1.0 if smoothness is None else smoothness,
+            divergence, lipschitz, phi, epsilon,
+        )  # fmt: skip
+    bits, name = (known.model_bits, known.model) if known else _model_size(model or "paper", size)
+    factories, devices, pick = (
+        usual if value is None else value for value, usual in ((factories, 10), (devices, 350), (pick, 10))
+    )
+    network_name = known.settings.training.model if known else model or "paper"
+    step, select, sources = _times(step_time, select_time, measure, network_name, size, factories, devices, pick)
+    if known:
+        step, select = _times_of_run(known, step, select, sources)
+    park = Park(bits, factories, pick, 50 if iterations is None else iterations, devices, step, select)
     made = make_plan(park, network, constants, most_iterations=most_iterations, speedup=speedup)
     if plot is not None:
         from fedgs.report.plan_figures import draw_plan
 
         draw_plan(plot, made, links.title)
     if as_json:
-        typer.echo(json.dumps({"profile": profile, "model": name, **made.as_dict()}, indent=1))
+        measured = {"run": known.as_dict()} if known else {}
+        typer.echo(json.dumps({"profile": profile, "model": name, **measured, **made.as_dict()}, indent=1))
         return
     from fedgs.cli.plan_display import print_plan
 
     title = f"profile {profile}" + (f": {links.title}" if links.title else "")
     if given.network() != links.network():
         title += " (links changed by options)"
+    if known and run:
+        typer.echo(known.words(run))
     print_plan(made, title, name, sources, most_iterations, speedup)
     if plot is not None:
         typer.echo(f"picture: {plot}")
+
+
+DEFAULT_PROFILE = "5g"
+
+
+def _refuse_beside_run(options: dict[str, object]) -> None:
+    """A run has a park of its own, and δ is measured in that."""
+    from fedgs.errors import ConfigError
+
+    for option, value in options.items():
+        if value is not None:
+            raise ConfigError(f"{option} and --run: δ is measured in the run's own park; leave one of them out")
+
+
+def _links(profile: str | None, known: "RunFacts | None") -> "Profile":
+    """Return the links to begin with: of the profile, or of the run."""
+    from fedgs.network import Profile, load_profile
+
+    if known is None or profile is not None:
+        return load_profile(profile or DEFAULT_PROFILE)
+    clock = known.settings.clock
+    below = load_profile(clock.profile)
+    return Profile(**clock.over(below).model_dump(), title=below.title)
+
+
+def _times_of_run(known: "RunFacts", step: float, select: float, sources: dict[str, str]) -> tuple[float, float]:
+    """Return the times, those of the run where nothing else was asked for."""
+    if sources["step"] == "not counted":
+        step, sources["step"] = known.step_seconds, "of the run"
+    if sources["select"] == "not counted":
+        select, sources["select"] = known.select_seconds, "of the run"
+    return step, select
 
 
 RECEIVERS = {
@@ -193,13 +263,12 @@ def _times(
     found["select"] = seconds("--select-time", select) if select else 0.0
     sources = {"step": "given" if step else "not counted", "select": "given" if select else "not counted"}
     if measure:
-        from fedgs.models import build_model
         from fedgs.simulation.step_time import selection_seconds, step_seconds
 
         if size is not None and step is None:
             raise ConfigError("--measure needs a model by name to time a step of; give --model or --step-time")
         if step is None:
-            found["step"], sources["step"] = step_seconds(build_model(model)), "measured here"
+            found["step"], sources["step"] = step_seconds(model), "measured here"
         available = devices // factories if factories > 0 else 0
         if select is None and 0 < pick <= available:
             found["select"] = selection_seconds(available, pick)

@@ -23,7 +23,8 @@ DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu or cuda."
 def run(
     config: Annotated[Path | None, typer.Argument(help="A TOML file of settings, or the config.json of a run.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="quick (about a minute on a laptop), paper or coverage; quick without CONFIG.")
+        str | None,
+        typer.Option(help="quick (a minute and a half on a laptop), paper or coverage; quick without CONFIG."),
     ] = None,
     overrides: Annotated[
         list[str] | None,
@@ -45,6 +46,7 @@ def run(
     if config is None and preset is None:
         preset = "quick"
     settings = load_settings(config, overrides or [], preset)
+    settings.clock.links()  # reads the profile, so that nothing is begun without it
     folder = out or Path("runs") / _name_of(config, str(preset), overrides or [])
     _carry_out(_jobs(folder, settings), device, new=True)
 
@@ -250,6 +252,22 @@ def _data(settings: "Settings") -> tuple[Any, ...]:
     return settings.data, settings.federation, settings.seed
 
 
+def _simulated(summary: dict[str, Any]) -> str:
+    """Return what the run would take in a real park, in a line."""
+    from fedgs.report.units import readable_bytes, readable_duration
+
+    clock, sent = summary["clock"], summary["traffic"]
+    reached = clock["seconds_to_target"]
+    inside, top = (
+        sent.get(f"{link}_up", 0) + sent.get(f"{link}_down", 0) for link in ("device_station", "station_top")
+    )
+    return (
+        f"simulated {readable_duration(clock['seconds'])}"
+        + (f" ({summary['target']['accuracy']:.0%} after {readable_duration(reached)})" if reached is not None else "")
+        + f" on {clock['profile']}; device–station {readable_bytes(inside)}, station–top {readable_bytes(top)}"
+    )
+
+
 def _draw_missing(folder: Path, settings: "Settings") -> list[Path]:
     """Draw the pictures of a finished run if one is missing: it may have been killed just before."""
     from fedgs.report.run_figures import RUN_PICTURES
@@ -299,3 +317,4 @@ def _report(folder: Path, settings: "Settings", summary: dict[str, Any], seconds
         f"{folder}: accuracy {accuracy['final']:.2%} (best {accuracy['best']:.2%} in round {accuracy['best_round']}), "
         f"{reached}; {seconds:.0f} s; {', '.join(path.name for path in pictures)}"
     )
+    typer.echo(f"{folder}: {_simulated(summary)}")

@@ -99,6 +99,14 @@ def _device(device: int, mean: int, seed: int) -> tuple[NDArray[np.uint8], NDArr
     return render(labels, left, right, style, stream(seed, "glyphs", device, "pictures")), labels
 
 
+def read_on(device: int, seed: int, block: int, samples: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return pictures and labels of what a camera reads next: block after block, it never comes to an end."""
+    words = read(camera(device, seed), samples, stream(seed, "glyphs", device, "words", block))
+    labels, left, right = labels_and_neighbours(words)
+    style = draw_style(stream(seed, "glyphs", device, "style"))
+    return render(labels, left, right, style, stream(seed, "glyphs", device, "pictures", block)), labels
+
+
 def _build(devices: int, mean: int, seed: int, workers: int | None) -> DataSet:
     for font in {draw_style(stream(seed, "glyphs", device, "style")).font for device in range(devices)}:
         face(font)  # once, before the threads ask for it together

@@ -149,6 +149,12 @@ def image_files(folder: Path) -> list[Path]:
     )
 
 
+def read_image(path: Path, size: tuple[int, int] | None = None, grey: bool | None = None) -> NDArray[np.uint8]:
+    """Read one image, resized to (height, width) where that is given."""
+    image: NDArray[np.uint8] = _read_images([path], size, grey)[0]
+    return image
+
+
 def _check_folders(root: Path, pattern: str, kind: str, known: set[str]) -> None:
     for folder in sorted(root.glob(pattern)):
         hidden = any(part.startswith(".") for part in folder.relative_to(root).parts)

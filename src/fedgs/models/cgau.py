@@ -23,6 +23,8 @@ from fedgs.rng import stream
 
 CONDITION = "condition"
 """How the names of the V end."""
+CLASSIFIER = ("cgau", "output.")
+"""How the names of the classifier's weights begin; all others are the backbone's."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""The networks: the paper's CNN and a compact one for processors.
+"""The networks: the paper's CNN, a compact one for processors, and a linear one for devices without torch.
 
 ``paper`` (FedGS, section VII-A): Conv 5×5 to 32, max-pool, Conv 5×5 to 64, max-pool, Dense 2048, Dense F. With 28×28
 images and 62 classes 6,603,710 weights. ``compact`` has strides in place of pooling and fewer than
-60,000 weights, so that an iteration takes milliseconds on a laptop.
+60,000 weights, so that an iteration takes milliseconds on a laptop. ``linear`` is softmax regression on the pixels,
+whose step a device can make with numpy alone (:mod:`fedgs.deploy.trainers`).
 
 Weights are Xavier uniform, U(−a, a) with a = √(6 / (fan_in + fan_out)), biases zero. They are drawn from a named
 stream by numpy, hence the same on every machine and device. Networks take images of shape (batch, channels, height,
@@ -65,7 +66,25 @@ class CompactCNN(nn.Module):
         return logits
 
 
-MODELS: dict[str, type[PaperCNN] | type[CompactCNN]] = {"paper": PaperCNN, "compact": CompactCNN}
+class LinearModel(nn.Module):
+    """Softmax regression: one dense layer on the pixels."""
+
+    def __init__(self, num_classes: int = 62, image_shape: Sequence[int] = (28, 28)) -> None:
+        super().__init__()
+        height, width, channels = full_shape(image_shape)
+        self.dense = nn.Linear(height * width * channels, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits."""
+        logits: Tensor = self.dense(images.flatten(1))
+        return logits
+
+
+MODELS: dict[str, type[PaperCNN] | type[CompactCNN] | type[LinearModel]] = {
+    "paper": PaperCNN,
+    "compact": CompactCNN,
+    "linear": LinearModel,
+}
 
 
 def build_model(name: str, num_classes: int = 62, image_shape: Sequence[int] = (28, 28), seed: int = 0) -> nn.Module:
@@ -102,3 +121,8 @@ def full_shape(image_shape: Sequence[int]) -> tuple[int, int, int]:
     """Return (height, width, channels) of images that may come without a channel dimension."""
     height, width, *rest = image_shape
     return int(height), int(width), int(rest[0]) if rest else 1
+
+
+def as_input(images: Tensor) -> Tensor:
+    """Return uint8 images (batch, height, width[, channels]) as float32 from 0 to 1, channels-last in memory."""
+    return images.view(-1, *full_shape(images.shape[1:])).permute(0, 3, 1, 2).float().div_(255)

@@ -89,7 +89,7 @@ def paper_maps(
     """
     kernels1, biases1 = weights["conv1.weight"], weights["conv1.bias"]
     kernels2, biases2 = weights["conv2.weight"], weights["conv2.bias"]
-    ops = kernels_for(images)
+    ops = kernels_for(images, rounded=tf32 or dtype != torch.float32)
     if ops is stacked_ops:
         hidden = torch.relu(pool(convolution(normalised(images), kernels1, biases1, padding=2)))
         return torch.relu(pool(convolution(hidden, kernels2, biases2, padding=2)))
@@ -100,16 +100,19 @@ def paper_maps(
     return maps.permute(0, 1, 4, 2, 3)
 
 
-def kernels_for(images: Tensor) -> ModuleType:
+def kernels_for(images: Tensor, rounded: bool) -> ModuleType:
     """Return the Triton kernels where they can be used on these images, the plain pieces elsewhere."""
     height, width, channels = images.shape[-3:]
     fitting = channels == 1 and height % 4 == 0 and width % 4 == 0
-    return (triton_kernels(images.device) if fitting else None) or stacked_ops
+    return (triton_kernels(images.device, rounded) if fitting else None) or stacked_ops
 
 
-def triton_kernels(device: torch.device) -> ModuleType | None:
-    """Return the kernels of a GPU that has Triton."""
-    if device.type != "cuda":
+def triton_kernels(device: torch.device, rounded: bool = True) -> ModuleType | None:
+    """Return the kernels of a GPU that has Triton; they are for products of ``rounded`` numbers (TF32, bfloat16).
+
+    Full float32 has no tensor cores: the kernels would take minutes to compile and be slower than the library.
+    """
+    if device.type != "cuda" or not rounded:
         return None
     try:
         from fedgs.models import stacked_kernels

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedgs.errors import ConfigError
 from fedgs.models.cnn import build_model, full_shape
 from fedgs.models.layers import convolution, dense, normalised, paper_maps
 
@@ -98,5 +99,7 @@ def build_network(
     name: str, num_classes: int = 62, image_shape: Sequence[int] = (28, 28), precision: str = "tf32"
 ) -> Network:
     """Return the stacked form of a network of ``fedgs.models.MODELS``."""
+    if name not in NETWORKS:
+        raise ConfigError(f"model {name!r} has no stacked form for many devices at once; use {' or '.join(NETWORKS)}")
     dtype = torch.bfloat16 if precision == "bfloat16" and torch.cuda.is_available() else torch.float32
     return NETWORKS[name](num_classes, full_shape(image_shape), dtype, precision != "float32")

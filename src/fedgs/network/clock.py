@@ -11,11 +11,12 @@ side by side and meet at the top server, so a round waits for the slowest factor
 selected everywhere the result is T_FedGS and T_FedAvg.
 
 How a simulator calls it. Make the clock once, ``settings.clock.clock(devices, seed, measured_step)``, with a measured
-step time where the settings say so. After each round of FedGS hand over ``RoundPlan.devices`` and its ``seconds``.
-After a round of a flat approach, hand over the devices that took part, their numbers of local steps, and the bytes each
-received and sent, which differ by approach (FedFusion sends its operator too, CGAU has a classifier of its own size).
-Add the costs up with ``+``, beginning with ``RoundCost()``. Nothing of it goes back into the training. Where a measured
-time is used the result differs from run to run and belongs with the other timings, not with the reproducible metrics.
+step time where the settings say so. After each round of FedGS hand over ``RoundPlan.devices``, its ``seconds`` and who
+came back. After a round of a flat approach, hand over the devices that took part, their numbers of local steps, and the
+bytes each received and sent, which differ by approach (FedFusion sends its operator too, CGAU has a classifier of its
+own size). Add the costs up with ``+``, beginning with ``RoundCost()``. Nothing of it goes back into the training. Where
+a measured time is used the result differs from run to run and belongs with the other timings, not with the reproducible
+metrics.
 """
 
 from dataclasses import dataclass, fields
@@ -101,6 +102,7 @@ class VirtualClock:
         model_bytes: float,
         selection_seconds: ArrayLike = 0.0,
         *,
+        returned: ArrayLike | None = None,
         stations: int | None = None,
     ) -> RoundCost:
         """Return the cost of T iterations in every factory and one external synchronisation.
@@ -111,26 +113,31 @@ class VirtualClock:
             selection_seconds: of the selections of all factories in this round, measured one after the other, shared
                 out evenly, since stations select side by side; or (iterations, factories), of each selection. The
                 clock's own, where it has one, takes its place.
+            returned: (iterations, factories, places) whether each sent its model back; all of them, when not given. A
+                device that is lost in mid-iteration has received one and is waited for, and sends none.
             stations: how many send a model up; those that trained, when not given. All of them receive the new one.
         """
         devices = _whole_array("selected", selected, 3)
         iterations, factories, _ = devices.shape
         positive("model_bytes", model_bytes)
-        numbers = (devices >= 0).sum(axis=2)
+        there = devices >= 0
+        back = there if returned is None else _flags("returned", returned, devices.shape) & there
+        numbers, numbers_back = there.sum(axis=2), back.sum(axis=2)
         computing = self.step_seconds * self._slowest(devices)
         if self.selection_seconds is not None:
             selection_seconds = self.selection_seconds * iterations * factories
         selecting = _selection_times(selection_seconds, iterations, factories)
         link = self.network.internal
-        each = model_bytes * BITS / link.up.rate + model_bytes * BITS / link.down.rate
-        sending = np.where(numbers > 0, numbers * each + link.latency, 0.0)
+        each_up, each_down = model_bytes * BITS / link.up.rate, model_bytes * BITS / link.down.rate
+        sending = np.where(numbers > 0, numbers * each_down + link.down.latency, 0.0)
+        sending += np.where(numbers_back > 0, numbers_back * each_up + link.up.latency, 0.0)
         last = int(np.argmax((computing + selecting + sending).sum(axis=0)))  # the factory all others wait for
         parts = [float(part[:, last].sum()) for part in (computing, selecting, sending)]
-        sending_up = int(numbers.any(axis=0).sum()) if stations is None else whole("stations", stations, least=0)
+        sending_up = int(numbers_back.any(axis=0).sum()) if stations is None else whole("stations", stations, least=0)
         outside = self.network.external
         top = outside.up.seconds(model_bytes * BITS * sending_up) + outside.down.seconds(model_bytes * BITS * factories)
-        inside = float(numbers.sum()) * model_bytes
-        traffic = Traffic(inside, inside, sending_up * model_bytes, factories * model_bytes)
+        inside_up, inside_down = float(numbers_back.sum()) * model_bytes, float(numbers.sum()) * model_bytes
+        traffic = Traffic(inside_up, inside_down, sending_up * model_bytes, factories * model_bytes)
         computation, selection, internal = parts
         return RoundCost(sum(parts) + top, computation, selection, internal, top, traffic)
 
@@ -185,6 +192,13 @@ def _selection_times(seconds: ArrayLike, iterations: int, factories: int) -> NDA
             f"selection_seconds of shape {times.shape} do not fit {iterations} iterations and {factories} factories"
         )
     return times
+
+
+def _flags(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    array = np.asarray(value)
+    if array.dtype != np.bool_ or array.shape != shape:
+        raise NetworkError(f"{name} must be true or false for each place, {shape}, not {array.dtype} {array.shape}")
+    return array
 
 
 def _whole_array(name: str, value: ArrayLike, dimensions: int | None = None) -> NDArray[np.int64]:

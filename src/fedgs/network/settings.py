@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from fedgs.errors import NetworkError
+from fedgs.errors import ConfigError, NetworkError
 from fedgs.network.links import Channel, Link, Network
 
 if TYPE_CHECKING:
@@ -139,11 +139,24 @@ class ClockSettings(LinksSettings):
             raise PydanticCustomError("time", 'give seconds of 0 or more, or "measured"')
         return value
 
+    @field_validator("profile")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        # A file is read when the clock is made: a finished run can be looked at where its profile is no more.
+        from fedgs.network.profiles import PROFILES, profile_hint
+
+        if value not in PROFILES and not value.endswith(".toml"):
+            raise PydanticCustomError("profile", "{hint}", {"hint": f"no such profile; {profile_hint(value)}"})
+        return value
+
     def links(self) -> Network:
-        """Return the links: those given here over those of the profile."""
+        """Return the links: those given here over those of the profile; what cannot be is one line."""
         from fedgs.network.profiles import load_profile
 
-        return self.over(load_profile(self.profile)).network()
+        try:
+            return self.over(load_profile(self.profile)).network()
+        except (ConfigError, NetworkError) as error:
+            raise ConfigError(f"clock: {error}") from None
 
     def clock(self, devices: int, seed: int, measured_step: float | None = None) -> "VirtualClock":
         """Return the clock of a park with so many devices; ``measured_step`` is needed where the settings say so."""

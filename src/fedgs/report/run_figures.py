@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.files import write_bytes
+from fedgs.report.units import time_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +80,7 @@ def _draw_divergence(path: Path, name: str, metrics: Lines, flat: bool) -> Path:
         )
         axes.legend(frameon=False, fontsize=8, loc="lower right")
     axes.set(xlabel="round", ylabel="divergence  ‖P − P_real‖₂")
-    axes.set_ylim(0, 1.15 * max(values, default=1.0))
+    axes.set_ylim(0, 1.15 * max(values, default=0.0) or 1.0)  # when all devices take part there is none at all
     who = "the participants of a round" if flat else "super nodes"
     return _finish(figure, (axes,), f"{name}: how far {who} are from the whole", path)
 
@@ -99,9 +100,23 @@ def _draw_rates(path: Path, name: str, rates: NDArray[np.float64], factory_of: N
     return _finish(figure, (axes,), f"{name}: how often each device was selected", path)
 
 
-def draw_comparison(path: Path, runs: Mapping[str, Lines], target: float | None = None, note: str = "") -> Path:
-    """Draw accuracy, loss and divergence of several runs in one picture; ``note`` explains the divergence."""
-    figure, (accuracy, loss, divergence) = _figure(3)
+def draw_comparison(
+    path: Path,
+    runs: Mapping[str, Lines],
+    target: float | None = None,
+    measure: str = "divergence",
+    note: str = "",
+    clocks: Mapping[str, Lines | None] | None = None,
+) -> Path:
+    """Draw accuracy, loss and divergence of several runs in one picture, accuracy over simulated time too.
+
+    ``measure`` is the number of a round that is drawn as divergence, ``note`` what is to be said of it; ``clocks`` are
+    the lines of the runs' clocks, where they have one.
+    """
+    times = {name: simulated(runs[name], clock) for name, clock in (clocks or {}).items() if clock}
+    unit, scale = time_unit(max((seconds[-1] for seconds, _ in times.values() if seconds), default=0.0))
+    figure, panels = _figure(4 if times else 3)
+    accuracy, loss, divergence = panels[0], *panels[-2:]
     for number, (name, metrics) in enumerate(runs.items()):
         style: dict[str, Any] = {
             "color": COLOURS[number % len(COLOURS)],
@@ -112,14 +127,21 @@ def draw_comparison(path: Path, runs: Mapping[str, Lines], target: float | None 
         rounds = [line["round"] for line in tested]
         accuracy.plot(rounds, [line["accuracy"] for line in tested], label=name, **style)
         loss.plot(rounds, [line["loss"] for line in tested], **style)
-        trained = [line for line in metrics if line.get("divergence") is not None]
+        trained = [line for line in metrics if line.get(measure) is not None]
         divergence.plot(
-            [line["round"] for line in trained], [line["divergence"] for line in trained], **(style | {"linewidth": 1})
+            [line["round"] for line in trained], [line[measure] for line in trained], **(style | {"linewidth": 1})
         )
-    if target is not None:
-        accuracy.axhline(target, color="#777777", linewidth=0.8, linestyle="--")
-        accuracy.annotate(f"target {target:g}", (0, target), xytext=(2, 3), textcoords="offset points", fontsize=7.5,
-                          color="#555555")  # fmt: skip
+        if name in times:
+            seconds, accuracies = times[name]
+            panels[1].plot([second / scale for second in seconds], accuracies, **style)
+    for panel in panels[:-2]:
+        if target is None:
+            break
+        panel.axhline(target, color="#777777", linewidth=0.8, linestyle="--")
+        panel.annotate(f"target {target:g}", (0, target), xytext=(2, 3), textcoords="offset points", fontsize=7.5,
+                       color="#555555")  # fmt: skip
+    if times:
+        panels[1].set(xlabel=f"simulated time ({unit})", ylabel="test accuracy", ylim=(0, 1))
     accuracy.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
     loss.set(xlabel="round", ylabel="test cross-entropy")
     divergence.set(xlabel="round", ylabel="divergence  ‖P − P_real‖₂")
@@ -127,17 +149,25 @@ def draw_comparison(path: Path, runs: Mapping[str, Lines], target: float | None 
     divergence.set_ylim(bottom=0)
     divergence.set_title(note.replace("; ", "\n"), fontsize=8, color="#555555")
     accuracy.legend(frameon=False, fontsize=8, loc="best")
-    return _finish(figure, (accuracy, loss, divergence), "", path)
+    return _finish(figure, panels, "", path)
+
+
+def simulated(metrics: Lines, clock: Lines) -> tuple[list[float], list[float]]:
+    """Return simulated seconds and test accuracies of the rounds that were tested."""
+    elapsed = {line["round"]: float(line["elapsed"]) for line in clock}
+    tested = [line for line in metrics if "accuracy" in line and line["round"] in elapsed]
+    return [elapsed[line["round"]] for line in tested], [line["accuracy"] for line in tested]
 
 
 def _figure(panels: int) -> "tuple[Figure, Sequence[Axes]]":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    width = {1: 7.2, 2: 10.0, 3: 12.5}[panels]
-    figure = Figure(figsize=(width, 3.8), layout="constrained")
+    size = {1: (7.2, 3.8), 2: (10.0, 3.8), 3: (12.5, 3.8), 4: (10.5, 7.2)}[panels]
+    figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, list(np.atleast_1d(figure.subplots(1, panels)))
+    rows = 2 if panels == 4 else 1
+    return figure, list(np.atleast_1d(figure.subplots(rows, panels // rows)).flat)
 
 
 def _finish(figure: "Figure", axes: "Sequence[Axes]", title: str, path: Path) -> Path:

@@ -45,6 +45,7 @@ def save_checkpoint(folder: Path, state: RunState, layout: Layout, identity: str
         "plan": state.plan,
         "server": numbers,
         "metrics": list(state.metrics),
+        "clock": list(state.clock),
     }
     facts["check"] = _digest(json.dumps(facts, sort_keys=True).encode())
     temporary = folder / f".{final.name}.{os.getpid()}"
@@ -152,6 +153,7 @@ def _put_together(facts: dict[str, Any], tensors: dict[str, Tensor], layout: Lay
         momentum=tensors.get("momentum"),
         average=flat("average") if any(name.startswith("average/") for name in tensors) else None,
         metrics=tuple(facts["metrics"]),
+        clock=tuple(facts["clock"]),
     )
 
 

@@ -12,6 +12,8 @@ from fedgs.config import Settings
 from fedgs.data import Federation
 from fedgs.errors import AlgorithmError, ConfigError, TrainingError
 from fedgs.models import Network, build_network
+from fedgs.network.clock import RoundCost, VirtualClock
+from fedgs.schedule import learning_rates
 from fedgs.simulation.captured_training import CapturedTraining
 from fedgs.simulation.engine import Tick
 from fedgs.simulation.evaluate import Forward
@@ -22,8 +24,8 @@ from fedgs.simulation.method import Outcome, mean
 from fedgs.simulation.one_by_one import OneByOne
 from fedgs.simulation.participants import FlatPlan, ParticipantPlan, participants
 from fedgs.simulation.pretraining import pretrained_model
-from fedgs.simulation.schedule import learning_rates
 from fedgs.simulation.state import RunState
+from fedgs.simulation.step_time import step_seconds
 from fedgs.simulation.world import World
 
 FEWEST_TICKS = 0.02
@@ -52,7 +54,9 @@ class FlatRounds:
         )
         self._base_layout = Layout.of_weights(self._base.first_weights(settings.seed))
         self.network: Network = self.approach.network(self._base, len(federation))
-        self.layout = Layout.of_weights(self.network.first_weights(settings.seed))
+        first = self.network.first_weights(settings.seed)
+        self.layout = Layout.of_weights(first)
+        self._bytes_down, self._bytes_up = self.approach.traffic(first)
         # A device is known to the network by the place of its name in the sorted list of all names.
         self.owners = np.argsort(np.argsort(np.array(federation.device_names), kind="stable"), kind="stable")
         fast = CapturedTraining if store.device.type == "cuda" else LocalTraining
@@ -114,6 +118,17 @@ class FlatRounds:
             raise TrainingError(f"round {plan.round}: {self.server_words} cannot go on: {error}") from None
         flat = self.layout.flatten(weights, out=torch.empty_like(state.weights))
         return Outcome(flat, dict(memory), self._line(plan, losses, rate), rate)
+
+    def measure_step(self) -> float:
+        """Return the seconds of one local step of this approach on a device."""
+        return step_seconds(
+            self.settings.training.model, len(self.federation.classes), self.store.shape,
+            self.settings.training.batch_size, self.approach, len(self.federation),
+        )  # fmt: skip
+
+    def cost(self, clock: VirtualClock, plan: FlatPlan) -> RoundCost:
+        """Return what the round would take: every participant's own steps, then all of them and the top server."""
+        return clock.flat_round(plan.devices, plan.steps, bytes_down=self._bytes_down, bytes_up=self._bytes_up)
 
     def forwards(self, weights: Tensor, server: dict[str, Any]) -> dict[str, Forward]:
         """Return the approach's way to test a model, and those it has logged beside it."""

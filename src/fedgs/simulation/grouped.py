@@ -12,15 +12,17 @@ from fedgs.config import Settings
 from fedgs.data import Federation
 from fedgs.errors import AlgorithmError, ConfigError, TrainingError
 from fedgs.models import build_model
+from fedgs.network.clock import RoundCost, VirtualClock
+from fedgs.schedule import learning_rates
 from fedgs.simulation.engine import Engine, RoundResult, Tick, make_engine
 from fedgs.simulation.evaluate import Forward
 from fedgs.simulation.images import ImageStore, mixed_precision
-from fedgs.simulation.layout import Layout
+from fedgs.simulation.layout import WEIGHT_BYTES, Layout
 from fedgs.simulation.method import Outcome, mean
 from fedgs.simulation.round_plan import RoundPlan
-from fedgs.simulation.schedule import learning_rates
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.state import RunState
+from fedgs.simulation.step_time import step_seconds
 from fedgs.simulation.synchronise import Synchroniser
 from fedgs.simulation.world import World
 
@@ -75,6 +77,17 @@ class GroupedRounds:
         except AlgorithmError as error:
             raise TrainingError(f"round {plan.round}: {self.server_words} cannot go on: {error}") from None
         return Outcome(weights, memory, self._line(plan, losses, rates), float(rates[-1]), result.momentum)
+
+    def measure_step(self) -> float:
+        """Return the seconds of one local step on a device."""
+        return step_seconds(
+            self.settings.training.model, len(self.federation.classes), self.store.shape,
+            self.settings.training.batch_size,
+        )  # fmt: skip
+
+    def cost(self, clock: VirtualClock, plan: RoundPlan) -> RoundCost:
+        """Return what the round would take: T iterations in the factories, side by side, and the top server."""
+        return clock.fedgs_round(plan.devices, WEIGHT_BYTES * self.layout.size, plan.seconds, returned=plan.sizes > 0)
 
     def forwards(self, weights: Tensor, server: dict[str, Any]) -> dict[str, Forward]:
         """Return the way to test a model."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.data import Federation
-from fedgs.models import full_shape
+from fedgs.models import as_input, full_shape
 
 
 class ImageStore:
@@ -73,7 +73,7 @@ class ImageStore:
 
     def normalised(self, images: Tensor) -> Tensor:
         """Return uint8 images (batch, height, width[, channels]) as float32 from 0 to 1, channels-last."""
-        return images.view(-1, *self.shape).permute(0, 3, 1, 2).float().div_(255)
+        return as_input(images)
 
 
 @contextmanager

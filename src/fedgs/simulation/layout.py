@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from fedgs.errors import DataError
 
+WEIGHT_BYTES = 4
+"""of a weight in memory and on the wire"""
+
 
 @dataclass(frozen=True)
 class Layout:

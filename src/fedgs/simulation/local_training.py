@@ -25,14 +25,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgs.algorithms.approach import Approach, Batch, Sent
+from fedgs.algorithms.approach import Approach, Batch, Sent, cross_entropy
 from fedgs.models import Network, stacked_ops
 from fedgs.models.layers import triton_kernels
 from fedgs.simulation.images import ImageStore, one_thread_each
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.participants import FlatPlan
 
-BUCKET = 8
+BUCKET = 12
 """Devices trained together by one thread of a processor; beyond it a step leaves the caches."""
 KEYS_A_STEP = 16
 """Random numbers a step may use."""
@@ -45,7 +45,7 @@ class Trained:
     weights: dict[str, Tensor]
     """(P, …) each: their models."""
     losses: NDArray[np.float64]
-    """(S, P) loss of each step, before it; NaN where there was none."""
+    """(S, P) cross-entropy of each step, before it; NaN where there was none."""
     accuracies: NDArray[np.float64] | None
     """(P,) training accuracies, where the approach asks for them."""
 
@@ -121,7 +121,10 @@ class LocalTraining:
         self, weights: dict[str, Tensor], velocity: dict[str, Tensor] | None,
         sent: Sent, batch: Batch, rates: Tensor, active: int,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Make one step of the first ``active`` devices, each with its own rate; their losses and logits before it."""
+        """Make one step of the first ``active`` devices, each with its own rate; their losses and logits before it.
+
+        A loss that is told is the cross-entropy alone, whatever penalty the approach adds to it.
+        """
         # .data, because autograd would otherwise see other threads step down in their parts of the same tensor.
         own = {name: weight.data[:active].requires_grad_() for name, weight in weights.items()}
         losses, logits = self.approach.objective(self.network, own, sent, batch)
@@ -136,7 +139,7 @@ class LocalTraining:
                 elif gradient.stride() != weight.stride():
                     gradient = torch.empty_like(weight).copy_(gradient)
                 self._ops.step_down(weight, gradient, sent.weights[name], rates, self.approach.pull)
-        return losses.detach(), logits.detach()
+            return cross_entropy(logits, batch), logits.detach()
 
     @torch.no_grad()
     def _final_hits(

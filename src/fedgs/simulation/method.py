@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedgs.network.clock import RoundCost, VirtualClock
 from fedgs.simulation.engine import Tick
 from fedgs.simulation.evaluate import Forward
 from fedgs.simulation.layout import Layout
@@ -58,6 +59,14 @@ class Method(Protocol):
 
     def play(self, state: RunState, plan: Any, tick: Tick | None) -> Outcome:
         """Train one round."""
+        ...
+
+    def measure_step(self) -> float:
+        """Return the seconds of one local step, measured here and now."""
+        ...
+
+    def cost(self, clock: VirtualClock, plan: Any) -> RoundCost:
+        """Return what a round of this plan would take and send in a real park."""
         ...
 
     def forwards(self, weights: Tensor, server: dict[str, Any]) -> dict[str, Forward]:

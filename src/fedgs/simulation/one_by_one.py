@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedgs.algorithms.approach import Batch, Sent
+from fedgs.algorithms.approach import Batch, Sent, cross_entropy
 from fedgs.simulation.images import gpu_precision, one_thread_each
 from fedgs.simulation.local_training import KEYS_A_STEP, LocalTraining, Trained
 from fedgs.simulation.participants import FlatPlan
@@ -46,7 +46,7 @@ class OneByOne(LocalTraining):
             batch = self._batch(plan, place, step)
             loss, logits = self.approach.objective(self.network, own, sent, batch)
             gradients = torch.autograd.grad(loss.sum(), list(own.values()), allow_unused=True)
-            losses[step] = float(loss.detach())
+            losses[step] = float(cross_entropy(logits.detach(), batch))
             if step >= steps - epoch:
                 running += int((logits.argmax(-1) == batch.labels).sum())
             for (name, weight), gradient in zip(weights.items(), gradients, strict=True):

@@ -3,12 +3,13 @@
     runs/NAME/config.json         all settings, presets and overrides resolved; fedgs run takes it as a config
     runs/NAME/metrics.jsonl       a line a round; the same seed gives the same bytes (processors)
     runs/NAME/timings.jsonl       a line a round: seconds and memory, which differ from run to run
+    runs/NAME/clock.jsonl         a line a round: seconds and bytes the round would take in a real park
     runs/NAME/checkpoints/        the last two, for fedgs resume
     runs/NAME/summary.json        what the run comes to; devices.csv the same for every device
     runs/NAME/model.safetensors   the global model
     runs/NAME/pretraining/        the run before this one, of an approach that begins with a trained network
 
-A run that is killed at any moment can be resumed: the metrics file is cut back to the checkpoint's round and goes
+A run that is killed at any moment can be resumed: metrics and clock are cut back to the checkpoint's round and go
 on from there without a hole or a double line.
 """
 
@@ -37,6 +38,7 @@ from fedgs.simulation.watch import Watcher
 from fedgs.simulation.world import World
 
 CONFIG, METRICS, TIMINGS, SUMMARY = "config.json", "metrics.jsonl", "timings.jsonl", "summary.json"
+CLOCK = "clock.jsonl"
 CHECKPOINTS, MODEL, DEVICES = "checkpoints", "model.safetensors", "devices.csv"
 
 
@@ -87,6 +89,31 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         raise InputFileError(f"{path}: is missing or broken; give the folder of a run") from None
 
 
+def read_clock(folder: Path) -> list[dict[str, Any]] | None:
+    """Return the lines of a run's clock; None of a run that was made before there was one."""
+    path = folder / CLOCK
+    if not path.exists():
+        return None
+    try:
+        text = path.read_text(encoding="utf-8")
+        lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        if not lines or not all(_is_clock_line(line) for line in lines) or "step_seconds" not in lines[0]:
+            raise ValueError
+    except (OSError, ValueError):
+        raise InputFileError(f"{path}: is broken; repeat the run, or take the file away") from None
+    return lines
+
+
+def _is_clock_line(line: Any) -> bool:
+    if not isinstance(line, dict) or not isinstance(line.get("round"), int):
+        return False
+    amounts = line.get("bytes", {})
+    if not isinstance(amounts, dict):
+        return False
+    numbers = [line.get("elapsed"), *amounts.values(), *(line[key] for key in ("step_seconds",) if key in line)]
+    return all(isinstance(number, int | float) for number in numbers)
+
+
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """Return the summary of a run; None where it has not come to its end."""
     if not is_finished(folder):
@@ -106,9 +133,9 @@ def is_finished(folder: Path) -> bool:
 def run_identity(settings: Settings, federation: Federation, purpose: str = "") -> str:
     """Return what a checkpoint of this run is known by: all settings, the federation, and what it is for."""
     text = json.dumps(settings.model_dump(), sort_keys=True) + federation.fingerprint() + purpose
-    trace = settings.dynamics.trace
-    if trace and Path(trace).is_file():  # its content, not only its name, is part of the run
-        text += blake2b(Path(trace).read_bytes(), digest_size=16).hexdigest()
+    for file in (settings.dynamics.trace, settings.clock.profile):
+        if file and Path(file).is_file():  # its content, not only its name, is part of the run
+            text += blake2b(Path(file).read_bytes(), digest_size=16).hexdigest()
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -199,8 +226,8 @@ def _pretrained(
     device: torch.device,
     world: World,
     watchers: Sequence[Watcher],
-) -> torch.Tensor | None:
-    """Carry out the run before this one, where there is to be one, or go on with it; return the model it comes to."""
+) -> RunState | None:
+    """Carry out the run before this one, where there is to be one, or go on with it; return the state it comes to."""
     before = pretraining.pretraining_of(settings)
     if before is None:
         return None
@@ -215,7 +242,7 @@ def _pretrained(
         _, state = _execute(inner, before, federation, device, world, onlookers, pretraining.PURPOSE)
     except TrainingError as error:
         raise TrainingError(f"pre-training, {error}") from None
-    return state.tested
+    return state
 
 
 def _save(folder: Path, simulator: Simulator, state: RunState, identity: str) -> None:
@@ -225,21 +252,24 @@ def _save(folder: Path, simulator: Simulator, state: RunState, identity: str) ->
 
 
 class _Files:
-    """The two files that grow by a line a round."""
+    """The three files that grow by a line a round."""
 
     def __init__(self, folder: Path, state: RunState) -> None:
         earlier = [line for line in _read_timings(folder) if line["round"] <= state.round]
         write_text(folder / METRICS, _lines(state.metrics))
         write_text(folder / TIMINGS, _lines(earlier))
+        write_text(folder / CLOCK, _lines(state.clock))
         try:
             self._metrics = (folder / METRICS).open("a", encoding="utf-8")
             self._timings = (folder / TIMINGS).open("a", encoding="utf-8")
+            self._clock = (folder / CLOCK).open("a", encoding="utf-8")
         except OSError as error:
             raise OutputError(f"{folder}: cannot be written to ({error.strerror})") from None
 
     def line(self, state: RunState) -> None:
-        """Add the last round's line."""
+        """Add the last round's lines."""
         self._append(self._metrics, state.metrics[-1])
+        self._append(self._clock, state.clock[-1])
 
     def timing(self, state: RunState, simulator: Simulator) -> None:
         """Add what the last round took."""
@@ -262,9 +292,9 @@ class _Files:
             raise OutputError(f"{file.name}: cannot be written ({error.strerror})") from None
 
     def close(self) -> None:
-        """Close both."""
-        self._metrics.close()
-        self._timings.close()
+        """Close them."""
+        for file in (self._metrics, self._timings, self._clock):
+            file.close()
 
 
 def _lines(rows: Sequence[dict[str, Any]]) -> str:

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs import rng
 from fedgs.config import Settings, StreamSettings
 from fedgs.data import DeviceStreams, Drift, Federation
 from fedgs.errors import DataError
 from fedgs.selection import SelectionProblem, solve_batch
+from fedgs.selection.presample import random_order, solver_seed
 from fedgs.selection.problem import MOST_DIVERGENCE
 from fedgs.simulation.coverage import Coverage
 from fedgs.simulation.dynamics import Dynamics
@@ -129,9 +129,9 @@ class SelectionPlan:
         problems: list[SelectionProblem] = []
         seeds: list[int] = []
         asked: list[int] = []
-        first_seed = rng.key(seed, "select", iteration)
+        first_seed = solver_seed(seed, iteration)
         for factory, there in enumerate(everybody):
-            order = rng.stream(seed, "presample", iteration, factory).permutation(there)
+            order = random_order(there, seed, iteration, factory)
             take = min(pick, len(order))
             if take < pick:
                 self.dynamics.events["idle" if take == 0 else "short"] += 1

@@ -29,6 +29,7 @@ from fedgs.simulation.images import ImageStore
 from fedgs.simulation.method import Method
 from fedgs.simulation.pretraining import PURPOSE, pretraining_of
 from fedgs.simulation.run_ahead import RunAhead
+from fedgs.simulation.run_clock import RunClock
 from fedgs.simulation.state import RunState
 from fedgs.simulation.world import World
 
@@ -75,6 +76,7 @@ class Simulator:
             else GroupedRounds(settings, federation, store, self.world)
         )
         self.layout = self.method.layout
+        self._clock = RunClock(settings, federation, self.method)
         self._evaluator = Evaluator(federation, store, self.world, settings.training.precision)
 
     def __enter__(self) -> "Simulator":
@@ -83,19 +85,19 @@ class Simulator:
     def __exit__(self, *_: object) -> None:
         self.method.close()
 
-    def begin(self, pretrained: Tensor | None = None) -> RunState:
+    def begin(self, before: RunState | None = None) -> RunState:
         """Return the state before the first round, its model already tested.
 
-        ``pretrained`` are the flat weights of a plain network, for an approach that starts from one; without them
-        the pre-training is done here, in memory.
+        ``before`` is the last state of the pre-training, for an approach that has one; without it the pre-training is
+        done here, in memory.
         """
         began = time.perf_counter()
-        before = pretraining_of(self.settings)
-        if pretrained is None and before is not None:
-            with Simulator(before, self.federation, self.device, self.world, purpose=PURPOSE) as first:
+        wanted = pretraining_of(self.settings)
+        if before is None and wanted is not None:
+            with Simulator(wanted, self.federation, self.device, self.world, purpose=PURPOSE) as first:
                 for state in first.rounds(first.begin()):
-                    pretrained = state.tested
-        weights = self.method.first_weights(pretrained)
+                    before = state
+        weights = self.method.first_weights(None if before is None else before.tested)
         state = RunState(
             round=0,
             weights=weights,
@@ -107,13 +109,14 @@ class Simulator:
         line = {"round": 0, **self._tested_line(state)}
         ended = time.perf_counter()
         self.timing = Timing(total=ended - began, training=trained - began, evaluation=ended - trained)
-        return replace(state, metrics=(line,))
+        return replace(state, metrics=(line,), clock=(self._clock.first_line(before.clock if before else ()),))
 
     def rounds(self, state: RunState) -> Iterator[RunState]:
         """Yield the state after each round, up to the last one of the settings."""
         plan = self.method.plan()
         plan.load_state(state.plan)
         state = self._onto_device(state)
+        self._clock.go_on(state.clock)
         with RunAhead(plan, self.settings.training.rounds, self._ahead) as plans:
             waited = 0.0
             began = time.perf_counter()
@@ -153,7 +156,7 @@ class Simulator:
                     f"round {plan.round}: the test loss is not a finite number ({words}, learning rate "
                     f"{outcome.rate:g}); the weights have grown beyond measure, lower the rates"
                 )
-        return replace(new, metrics=(*state.metrics, line))
+        return replace(new, metrics=(*state.metrics, line), clock=(*state.clock, self._clock.line(state.clock, plan)))
 
     def evaluate(self, state: RunState) -> Evaluation:
         """Test the model of a state: the averaged one where there is one."""

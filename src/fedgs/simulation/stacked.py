@@ -47,7 +47,11 @@ class _Stacked(Stations):
     def __init__(self, store: ImageStore, layout: Layout, shape: Shape, momentum: float, precision: str) -> None:
         super().__init__(store, shape)
         device = store.device
-        self._layout, self._momentum, self._ops = layout, momentum, triton_kernels(device) or stacked_ops
+        self._layout, self._momentum, self._ops = (
+            layout,
+            momentum,
+            triton_kernels(device, precision != "float32") or stacked_ops,
+        )
         self._dtype = torch.bfloat16 if precision == "bfloat16" and device.type == "cuda" else torch.float32
         self._tf32 = precision != "float32"
         self._weights = layout.stacked(shape[1], device)

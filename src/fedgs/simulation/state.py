@@ -24,6 +24,8 @@ class RunState:
     """The averaged global model that is tested; None without an average."""
     metrics: tuple[dict[str, Any], ...] = ()
     """One line a round, from round 0 on: what metrics.jsonl holds."""
+    clock: tuple[dict[str, Any], ...] = ()
+    """One line a round, from round 0 on: what clock.jsonl holds. It decides nothing."""
 
     @property
     def tested(self) -> Tensor:

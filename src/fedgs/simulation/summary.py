@@ -25,6 +25,7 @@ from fedgs.files import write_text
 from fedgs.simulation.evaluate import Evaluation
 from fedgs.simulation.participants import participants
 from fedgs.simulation.pretraining import facts
+from fedgs.simulation.run_clock import clock_summary, traffic
 from fedgs.simulation.state import RunState
 
 LAST = 10
@@ -37,7 +38,7 @@ def summarise(
     timings: Sequence[dict[str, Any]] = (),
     before: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the summary of a run; everything but ``machine`` follows from the seed.
+    """Return the summary of a run; everything but ``machine`` and measured times of ``clock`` follows from the seed.
 
     ``before`` is the summary of the pre-training.
     """
@@ -84,6 +85,8 @@ def summarise(
         },
         "events": events,
         **({} if pretraining is None else {"pretraining": pretraining}),
+        "clock": clock_summary(settings, state.clock, reached),
+        "traffic": traffic(state.clock, state.round),
         "machine": _machine(timings, before),
     }
 

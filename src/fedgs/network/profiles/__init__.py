@@ -32,9 +32,7 @@ def load_profile(name: str) -> Profile:
         return _parsed(files("fedgs.network.profiles").joinpath(f"{name}.toml").read_text(encoding="utf-8"), name)
     path = Path(name)
     if path.suffix != ".toml":
-        near = get_close_matches(name, PROFILES, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(PROFILES)}, or give a .toml file"
-        raise ConfigError(f"no profile is called {name!r}; {hint}")
+        raise ConfigError(f"no profile is called {name!r}; {profile_hint(name)}")
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -42,6 +40,12 @@ def load_profile(name: str) -> Profile:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read as UTF-8 text ({error})") from None
     return _parsed(text, str(path))
+
+
+def profile_hint(name: str) -> str:
+    """Return what to write instead of a name that is none."""
+    near = get_close_matches(name, PROFILES, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(PROFILES)}, or give a .toml file"
 
 
 def _parsed(text: str, source: str) -> Profile:

@@ -1,0 +1,419 @@
+"""What a real park costs: a station and its devices as processes on this machine, over mTLS.
+
+    python benchmarks/deployment.py                       # everything, some minutes
+    python benchmarks/deployment.py --only sync small     # one internal synchronisation; small models
+
+sync    ten devices and the paper's model (26 MB): an internal synchronisation against a raw gRPC echo of the same bytes
+small   ten devices and a model of 100 KB: iterations a second
+many    200 devices on one station: selection, and a whole iteration
+memory  20,000 iterations: the station's memory
+faults  SIGKILL and SIGSTOP of a device in mid-iteration: seconds until the iteration goes on
+noise   noise on the class counts: what it costs in divergence
+wire    bfloat16 and float16 on the wire: bytes and accuracy of the park of ``fedgs park up``
+
+Devices in all but ``wire`` train nothing: they answer with a fixed change, so that what is measured is the park.
+"""
+
+import argparse
+import asyncio
+import itertools
+import multiprocessing
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from fedgs.deploy import pki
+from fedgs.deploy.agent import Agent
+from fedgs.deploy.carrier import call_station, call_status
+from fedgs.deploy.contract import RoundOrder, RoundResult, decode_result, encode_order
+from fedgs.deploy.identity import Identity
+from fedgs.deploy.proto import fedgs_wire_pb2 as pb
+from fedgs.deploy.sources import Batch
+from fedgs.deploy.team import Wanted, select_team
+from fedgs.deploy.tensors import Flat, Shapes
+from fedgs.deploy.tls import Bundle, client_credentials, client_options, server_credentials, server_options
+from fedgs.deploy.wire import PART, Task
+
+CLASSES, BATCH, SHAPE = 62, 32, (28, 28)
+PAPER = 6_603_710
+"""Weights of the paper's CNN."""
+SMALL = 25_600
+PARTS = ("sync", "small", "many", "memory", "faults", "noise", "wire")
+
+
+class Pictures:
+    """A source that costs nothing: the same dark pictures, with labels of a device's own distribution."""
+
+    def __init__(self, seed: int) -> None:
+        self._draws = np.random.default_rng(seed)
+        self._chances = self._draws.dirichlet(np.full(CLASSES, 0.3))
+
+    def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
+        images = np.zeros((size, *SHAPE), np.uint8)
+        while True:
+            yield Batch(images, self._draws.choice(classes, size, p=self._chances))
+
+
+class FixedChange:
+    """A trainer that answers at once; ``pause`` seconds where a device is to be caught in mid-iteration."""
+
+    def __init__(self, weights: int, pause: float = 0.0) -> None:
+        self.shapes = Shapes((("w", (weights,)),))
+        self._change = np.random.default_rng(0).standard_normal(weights).astype(np.float32) * np.float32(1e-4)
+        self._pause = pause
+
+    def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
+        time.sleep(self._pause)
+        return self._change, 1.0
+
+
+def agents(folder: str, address: str, numbers: list[int], weights: int, pause: float) -> None:
+    """A process with some devices."""
+
+    async def run() -> None:
+        trainer = FixedChange(weights, pause)
+        made = [
+            Agent(
+                Identity("park", "device", f"d{number:03d}"), address, Pictures(number),
+                Bundle(Path(folder) / "pki/device" / f"d{number:03d}"), make=lambda _: trainer,
+            )
+            for number in numbers
+        ]  # fmt: skip
+        await asyncio.gather(*(agent.run() for agent in made))
+
+    asyncio.run(run())
+
+
+class Bench:
+    """A station process, its devices, and the orders that drive it."""
+
+    def __init__(self, folder: Path, weights: int, *options: str) -> None:
+        self.folder, self.weights = folder, weights
+        pki.create_authority(folder / "pki")
+        pki.issue(folder / "pki", "station", "s", pki.LOOPBACK)
+        self.station = subprocess.Popen(
+            [sys.executable, "-m", "fedgs", "station", "--listen", "127.0.0.1:0", "--state", "s", "--gather", "60",
+             "--log-level", "error", *options],
+            cwd=folder,
+        )  # fmt: skip
+        addresses = folder / "s" / "addresses.txt"
+        wait_for(addresses.exists)
+        self.address = addresses.read_text().split()[1]
+        self.processes: list[Any] = []
+        self.socket = folder / "s" / "control.sock"
+        self._round = 0
+
+    def devices(self, groups: list[list[int]], pause: float = 0.0) -> None:
+        context = multiprocessing.get_context("spawn")
+        for numbers in groups:
+            for number in numbers:
+                pki.issue(self.folder / "pki", "device", f"d{number:03d}")
+            arguments = (str(self.folder), self.address, numbers, self.weights, pause)
+            process = context.Process(target=agents, args=arguments, daemon=True)
+            process.start()
+            self.processes.append(process)
+        wanted = sum(map(len, groups))
+        wait_for(lambda: sum(device.state != "offline" for device in self.status().devices) >= wanted)
+
+    def status(self) -> pb.StationStatus:
+        return pb.StationStatus.FromString(call_status(self.socket, 10))
+
+    def round(self, iterations: int, pick: int = 10, solver: str = "gbp-cs") -> tuple[RoundResult, float]:
+        """Carry out a round and return the seconds it took."""
+        self._round += 1
+        shapes = Shapes((("w", (self.weights,)),))
+        wanted = Wanted(pick, 2, solver, "", np.full(CLASSES, 1 / CLASSES), 0, 0)
+        order = RoundOrder(
+            "bench", self._round, Task("bench", "fixed", CLASSES, SHAPE, BATCH), wanted, 0, np.full(iterations, 0.1),
+            shapes, np.full(self.weights, 1e-2, np.float32),
+        )  # fmt: skip
+        data = encode_order(order)
+        began = time.perf_counter()
+        answer = call_station(self.socket, data)
+        return decode_result(answer), time.perf_counter() - began
+
+    def iteration(self, few: int, many: int, repeats: int, **options: Any) -> list[float]:
+        """Seconds an iteration: what ``many`` take more than ``few``, so that carrying the round does not count."""
+        self.round(few, **options)
+        found = []
+        for _ in range(repeats):
+            short, long = self.round(few, **options)[1], self.round(many, **options)[1]
+            found.append((long - short) / (many - few))
+        return found
+
+    def resident(self) -> float:
+        """Megabytes of the station."""
+        text = Path(f"/proc/{self.station.pid}/status").read_text()
+        return int(text.split("VmRSS:")[1].split()[0]) / 1024
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.join()
+        self.station.terminate()
+        self.station.wait()
+
+
+@contextmanager
+def bench(weights: int, *options: str) -> Iterator[Bench]:
+    with tempfile.TemporaryDirectory(prefix="fedgs-") as folder:
+        made = Bench(Path(folder), weights, *options)
+        try:
+            yield made
+        finally:
+            made.end()
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 120.0) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > until:
+            raise TimeoutError
+        time.sleep(0.02)
+
+
+# --- the raw echo
+
+
+def echo_client(folder: str, address: str, messages: int) -> None:
+    """Send back whatever comes: the least that any engine over gRPC must do."""
+
+    async def run() -> None:
+        credentials = client_credentials(Bundle(Path(folder) / "pki/device/d000"))
+        options = client_options(60, 1 << 30)
+        async with grpc.aio.secure_channel(address, credentials, options) as channel:
+            call = channel.stream_stream("/echo/Echo")()
+            await call.write(b"here")
+            while True:
+                # As a device does: all of the message first, then all of the answer.
+                received = [await call.read() for _ in range(messages)]
+                for message in received:
+                    await call.write(message)
+
+    asyncio.run(run())
+
+
+async def echo_times(folder: Path, clients: int, payload: bytes, part: int, repeats: int) -> list[float]:
+    """Seconds in which every client has got the payload and sent it back."""
+    parts = [payload[first : first + part] for first in range(0, len(payload), part)]
+    streams: list[Any] = []
+    found: list[float] = []
+    finished = asyncio.Event()
+
+    async def exchange(context: Any) -> None:
+        for message in parts:
+            await context.write(message)
+        for _ in parts:
+            await context.read()
+
+    async def echo(_: Any, context: Any) -> None:
+        await context.read()
+        streams.append(context)
+        await finished.wait()
+
+    server = grpc.aio.server(options=server_options(60, 1 << 30))
+    handler = {"Echo": grpc.stream_stream_rpc_method_handler(echo)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo", handler),))
+    port = server.add_secure_port("127.0.0.1:0", server_credentials(Bundle(folder / "pki/station/s")))
+    await server.start()
+    context = multiprocessing.get_context("spawn")
+    processes = [
+        context.Process(target=echo_client, args=(str(folder), f"127.0.0.1:{port}", len(parts)), daemon=True)
+        for _ in range(clients)
+    ]
+    for process in processes:
+        process.start()
+    while len(streams) < clients:
+        await asyncio.sleep(0.05)
+    for _ in range(repeats + 1):
+        began = time.perf_counter()
+        await asyncio.gather(*(exchange(stream) for stream in streams))
+        found.append(time.perf_counter() - began)
+    finished.set()
+    for process in processes:
+        process.kill()
+        process.join()
+    await server.stop(0)
+    await asyncio.sleep(0.2)  # the library's last messages
+    return found[1:]
+
+
+# --- the parts
+
+
+def sync(repeats: int) -> None:
+    payload = np.random.default_rng(0).bytes(4 * PAPER)
+    with bench(PAPER) as made:
+        made.devices([[number] for number in range(10)])
+        whole = asyncio.run(echo_times(made.folder, 10, payload, len(payload), repeats))
+        parts = asyncio.run(echo_times(made.folder, 10, payload, PART, repeats))
+        ours = made.iteration(1, 4, repeats)
+        again = asyncio.run(echo_times(made.folder, 10, payload, len(payload), repeats))
+    echo, own = statistics.median(whole + again), statistics.median(ours)
+    print(f"sync    26.4 MB to ten devices and back: echo {echo:.3f} s in one message, "
+          f"{statistics.median(parts):.3f} s in parts of 1 MiB; internal synchronisation {own:.3f} s; "
+          f"ratio {own / echo:.2f} ({own / statistics.median(parts):.2f} against the parts)")  # fmt: skip
+
+
+def small(repeats: int) -> None:
+    payload = bytes(4 * SMALL)
+    with bench(SMALL) as made:
+        made.devices([[number] for number in range(10)])
+        echo = statistics.median(asyncio.run(echo_times(made.folder, 10, payload, len(payload), 30 * repeats)))
+        own = statistics.median(made.iteration(5, 105, repeats))
+    print(f"small   100 KB to ten devices and back: {1 / own:.0f} iterations a second ({own * 1e3:.1f} ms); "
+          f"echo {echo * 1e3:.1f} ms")  # fmt: skip
+
+
+def many(repeats: int) -> None:
+    with bench(1000) as made:
+        made.devices([list(range(first, first + 50)) for first in range(0, 200, 50)])
+        for solver in ("gbp-cs", "multistart", "auto"):
+            own = statistics.median(made.iteration(5, 105, repeats, solver=solver))
+            counts = np.random.default_rng(0).multinomial(BATCH, np.full(CLASSES, 1 / CLASSES), size=200)
+            wanted = Wanted(10, 2, solver, "", np.full(CLASSES, 1 / CLASSES), 0, 0)
+            select_team(counts, wanted, 0)
+            began = time.perf_counter()
+            for iteration in range(20):
+                select_team(counts, wanted, iteration)
+            selecting = (time.perf_counter() - began) / 20
+            print(f"many    200 devices, 10 selected by {solver}: {own * 1e3:.1f} ms a whole iteration, "
+                  f"of which {selecting * 1e3:.1f} ms selection")  # fmt: skip
+
+
+def memory(iterations: int) -> None:
+    with bench(1000) as made:
+        made.devices([list(range(10))])
+        made.round(iterations // 10)
+        early, began = made.resident(), time.perf_counter()
+        for _ in range(9):
+            made.round(iterations // 10)
+        seconds = time.perf_counter() - began
+        print(f"memory  station after {iterations // 10} iterations {early:.1f} MB, after {iterations} "
+              f"{made.resident():.1f} MB; {0.9 * iterations / seconds:.0f} iterations a second")  # fmt: skip
+
+
+def faults(repeats: int) -> None:
+    for deed in (signal.SIGKILL, signal.SIGSTOP):
+        found = []
+        for _ in range(repeats):
+            with bench(1000, "--deadline", "100") as made:
+                made.devices([[number] for number in range(4)])
+                made.devices([[9]], pause=100.0)
+                began: list[float] = []
+
+                def strike(victim: int, made: Bench = made, began: list[float] = began, deed: int = deed) -> None:
+                    wait_for(lambda: [d.state for d in made.status().devices if d.state == "training"] == ["training"])
+                    began.append(time.perf_counter())
+                    os.kill(victim, deed)
+
+                thread = threading.Thread(target=strike, args=(made.processes[-1].pid,))
+                thread.start()
+                result, _ = made.round(1, pick=5)
+                found.append(time.perf_counter() - began[0])
+                thread.join()
+                assert result.events == {"gone": 1}, result.events
+                os.kill(made.processes[-1].pid, signal.SIGCONT)
+        print(f"faults  {deed.name} of a device in mid-iteration: the iteration is over after {max(found):.3f} s "
+              f"(the longest of {repeats})")  # fmt: skip
+
+
+def noise(draws: int = 300) -> None:
+    from fedgs.data import build_federation, load_glyphs
+    from fedgs.deploy.noise import noisy_counts
+
+    federation = build_federation(load_glyphs(350), 10)
+    target = federation.p_real()
+    generator = np.random.default_rng(0)
+    print("noise   σ on every class count; teams of 10 (2 at random) of 35 devices, glyphs")
+    reference = 0.0
+    for batch, sigma in itertools.product((32, 256), (0.0, 0.5, 1.0, 2.0, 4.0)):
+        found: list[float] = []
+        random: list[float] = []
+        for draw in range(draws):
+            devices = federation.devices_of(draw % 10)
+            true = np.stack(
+                [
+                    np.bincount(federation.labels[generator.choice(federation.train[device], batch)], minlength=CLASSES)
+                    for device in devices
+                ]
+            )
+            told = true if not sigma else np.stack([noisy_counts(row, sigma, draw, n) for n, row in enumerate(true)])
+            for solver, into in (("gbp-cs", found), ("random", random)):
+                team, _ = select_team(told, Wanted(10, 2, solver, "", target, 0, draw % 10), draw)
+                total = true[team].sum(axis=0)
+                into.append(float(np.linalg.norm(total / total.sum() - target)))
+        mean = statistics.mean(found)
+        reference = reference if sigma else mean
+        print(f"noise   batches of {batch:<3} σ={sigma:<3g} divergence {mean:.4f} ({mean / reference:.2f} ×); "
+              f"teams drawn at random {statistics.mean(random):.4f}")  # fmt: skip
+
+
+def wire(rounds: int) -> None:
+    from fedgs.cli.park import DEFAULTS
+    from fedgs.config import apply_overrides, load_settings
+    from fedgs.deploy.park import LocalPark, running
+    from fedgs.simulation.source import load_federation
+
+    overrides = ["federation.factories=2", "federation.devices=8", "selection.pick=2", f"training.rounds={rounds}"]
+    # More pictures than fedgs park up has, so that the accuracy can be told to half a percent.
+    settings = load_settings(overrides=[*DEFAULTS, *overrides, "data.samples_per_device=1500"])
+    federation = load_federation(settings)
+    print(f"wire    2 stations × 4 devices, {rounds} rounds; tested on {len(federation.test.flat)} pictures")
+    # The linear model is convex: what differs there is rounding. The compact one's early rounds are a lottery.
+    for model, rate in (("linear", 0.05), ("compact", 0.2)):
+        chosen = apply_overrides(settings, [f"training.model={model}", f"training.learning_rate={rate}"])
+        for kind in ("float32", "bfloat16", "float16"):
+            _one_wire(LocalPark, running, chosen, federation, kind)
+
+
+def _one_wire(make: Any, running: Any, settings: Any, federation: Any, kind: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="fedgs-") as folder:
+        park = make(Path(folder) / "park", settings, federation, kind)
+        with running(park):
+            park.top.wait()
+            found = [park.status(name) for name in park.stations]
+            lines = park.lines()
+    up = sum(status.received_bytes for status in found if status is not None) / 1e6
+    down = sum(status.sent_bytes for status in found if status is not None) / 1e6
+    accuracy = statistics.mean(line["accuracy"] for line in lines[-10:])
+    loss = statistics.mean(line["loss"] for line in lines[-10:])
+    print(f"wire    {settings.training.model:<7} {kind:<8} {down:.0f} MB down, {up:.0f} MB up; "
+          f"accuracy {accuracy:.2%}, test loss {loss:.4f} (means of the last ten rounds)")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--iterations", type=int, default=20_000, help="of the memory part")
+    parser.add_argument("--rounds", type=int, default=120, help="of the wire part")
+    options = parser.parse_args()
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; everything on this machine, over mTLS")
+    for part, run in (
+        ("sync", lambda: sync(options.repeats)),
+        ("small", lambda: small(options.repeats)),
+        ("many", lambda: many(options.repeats)),
+        ("memory", lambda: memory(options.iterations)),
+        ("faults", lambda: faults(min(options.repeats, 3))),
+        ("noise", noise),
+        ("wire", lambda: wire(options.rounds)),
+    ):
+        if part in options.only:
+            run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""``fedgs park up``: the whole park on this machine, to try it out."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fedgs.config import Settings
+    from fedgs.deploy.park import LocalPark
+
+app = typer.Typer(help="A park of real processes on this machine.", no_args_is_help=True)
+
+DEFAULTS = [
+    "data.name=glyphs",
+    "training.model=compact",
+    "training.rounds=40",
+    "training.iterations=25",
+    "training.batch_size=32",
+    "training.learning_rate=0.2",
+    "selection.presample=1",
+]
+"""Without a CONFIG: cameras that read labels, a small network, a minute or two."""
+
+
+@app.callback()
+def _park() -> None:
+    """A park of real processes on this machine."""
+
+
+@app.command("up")
+def up(
+    config: Annotated[Path | None, typer.Argument(help="A TOML file of settings, as for fedgs run.")] = None,
+    stations: Annotated[int | None, typer.Option(min=1, help="Base stations (2).")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Devices of each station (4).")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="key.path=value, for example training.rounds=5; repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the park (default: runs/park-DATE-TIME).")] = None,
+    wire: Annotated[str, typer.Option(help="Numbers between stations and devices: float32, bfloat16 or float16.")] = (
+        "float32"
+    ),
+    flower: Annotated[bool, typer.Option("--flower", help="Flower between stations and top server.")] = False,
+    no_run: Annotated[
+        bool, typer.Option("--no-run", help="With --flower: start all but the run, and wait for your flwr run.")
+    ] = False,
+) -> None:
+    """Start stations, devices and a top server with certificates of their own, and watch them; Ctrl-C ends it all."""
+    from fedgs.cli.deploy_options import needs_deploy, needs_flower
+
+    needs_deploy()
+    from fedgs.cli.park_display import watch
+    from fedgs.deploy.park import LocalPark, running
+    from fedgs.deploy.recipe import check_deployable
+    from fedgs.deploy.tensors import WIRE_TYPES
+    from fedgs.errors import ConfigError
+    from fedgs.simulation.source import load_federation
+
+    if no_run and not flower:
+        raise ConfigError("--no-run is for --flower: otherwise nobody could start the run; leave it out")
+    if wire not in WIRE_TYPES:
+        raise ConfigError(f"--wire {wire}: choose {', '.join(WIRE_TYPES)}")
+    settings = _settings(config, stations, devices, overrides or [])
+    check_deployable(settings)
+    folder = out or Path("runs") / time.strftime("park-%Y%m%d-%H%M%S")
+    if flower:
+        needs_flower()
+        from fedgs.flower.park import FlowerPark
+
+        park: LocalPark = FlowerPark(folder, settings, load_federation(settings), wire, run=not no_run)
+    else:
+        park = LocalPark(folder, settings, load_federation(settings), wire)
+    began = time.monotonic()
+    try:
+        with running(park):
+            if no_run:
+                home = (folder / "flower").resolve()
+                typer.echo(f"the park is up; in another terminal: FLWR_HOME={home} flwr run APP park --stream")
+            watch(park)
+    except KeyboardInterrupt:
+        _say(park, began, "stopped")
+        raise typer.Exit(130) from None
+    _say(park, began, "done")
+
+
+def _settings(config: Path | None, stations: int | None, devices: int | None, overrides: list[str]) -> "Settings":
+    from fedgs.config import load_settings
+
+    wanted = [] if config is not None else list(DEFAULTS)
+    if config is None or stations is not None or devices is not None:
+        stations, devices = stations or 2, devices or 4
+        wanted += [f"federation.factories={stations}", f"federation.devices={stations * devices}"]
+        if config is None:
+            wanted.append(f"selection.pick={(devices + 1) // 2}")
+    return load_settings(config, [*wanted, *overrides])
+
+
+def _say(park: "LocalPark", began: float, how: str) -> None:
+    lines = park.lines()
+    last = lines[-1] if lines else {"round": 0}
+    accuracy = f", accuracy {last['accuracy']:.1%}" if "accuracy" in last else ""
+    typer.echo(
+        f"{park.folder}: {how} after {last['round']} rounds{accuracy}, {time.monotonic() - began:.0f} s; "
+        "all processes have ended",
+        file=sys.stderr if how == "stopped" else sys.stdout,
+    )

@@ -1,0 +1,129 @@
+"""``fedgs pki``: the certificates of a park."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="A private certificate authority, and the certificates of a park.", no_args_is_help=True)
+
+Folder = Annotated[Path, typer.Option("--pki", help="Folder of the authority.")]
+Days = Annotated[float, typer.Option(min=0.001, help="How long it is valid.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the bundle (default: PKI/ROLE/NAME).")]
+Renew = Annotated[bool, typer.Option("--renew", help="Replace a certificate that is there.")]
+
+
+@app.command("init")
+def init(
+    folder: Folder = Path("pki"),
+    park: Annotated[str, typer.Option(help="Name of the park; it stands in every certificate.")] = "park",
+    days: Annotated[float, typer.Option(min=1, help="How long the authority is valid.")] = 3650,
+) -> None:
+    """Make the authority of a park. Keep ca.key to yourself."""
+    from fedgs.cli.deploy_options import needs_deploy
+
+    needs_deploy()
+    from fedgs.deploy.pki import create_authority
+
+    create_authority(folder, park, days)
+    typer.echo(f"{folder}: authority of {park!r}; keep {folder / 'ca.key'} on this machine and to yourself")
+
+
+@app.command("station")
+def station(
+    name: Annotated[str, typer.Argument(help="Name of the station.")],
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="Name or address under which it is dialled; repeatable (default: this machine's loopback)."),
+    ] = None,
+    folder: Folder = Path("pki"),
+    days: Days = 30,
+    out: Out = None,
+    renew: Renew = False,
+) -> None:
+    """Sign the certificate of a station."""
+    from fedgs.cli.deploy_options import needs_deploy
+
+    needs_deploy()
+    from fedgs.deploy.pki import LOOPBACK
+
+    _issue(folder, "station", name, host or list(LOOPBACK), days, out, renew)
+
+
+@app.command("device")
+def device(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the devices.")],
+    folder: Folder = Path("pki"),
+    days: Days = 30,
+    out: Out = None,
+    renew: Renew = False,
+) -> None:
+    """Sign the certificates of devices."""
+    from fedgs.cli.deploy_options import needs_deploy
+    from fedgs.errors import ConfigError
+
+    needs_deploy()
+    if out is not None and len(names) > 1:
+        raise ConfigError("--out holds one bundle; name one device, or leave --out out")
+    for name in names:
+        _issue(folder, "device", name, [], days, out, renew)
+
+
+@app.command("top")
+def top(
+    name: Annotated[str, typer.Argument(help="Name of the top server.")] = "top",
+    folder: Folder = Path("pki"),
+    days: Days = 30,
+    out: Out = None,
+    renew: Renew = False,
+) -> None:
+    """Sign the certificate of the top server."""
+    from fedgs.cli.deploy_options import needs_deploy
+
+    needs_deploy()
+    _issue(folder, "top", name, [], days, out, renew)
+
+
+@app.command("superlink")
+def superlink(
+    name: Annotated[str, typer.Argument(help="Name of the SuperLink.")] = "superlink",
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="Name or address under which it is dialled; repeatable (default: this machine's loopback)."),
+    ] = None,
+    folder: Folder = Path("pki"),
+    days: Days = 30,
+    out: Out = None,
+    renew: Renew = False,
+) -> None:
+    """Sign the certificate of a Flower SuperLink."""
+    from fedgs.cli.deploy_options import needs_deploy
+
+    needs_deploy()
+    from fedgs.deploy.pki import LOOPBACK
+
+    _issue(folder, "superlink", name, host or list(LOOPBACK), days, out, renew)
+
+
+@app.command("supernode")
+def supernode(
+    name: Annotated[str, typer.Argument(help="Name of the SuperNode, such as its station's.")],
+    folder: Folder = Path("pki"),
+    out: Out = None,
+    renew: Renew = False,
+) -> None:
+    """Make the key pair by which a Flower SuperLink knows a SuperNode."""
+    from fedgs.cli.deploy_options import needs_deploy
+
+    needs_deploy()
+    from fedgs.deploy.pki import issue_node_key
+
+    bundle = issue_node_key(folder, name, out=out, renew=renew)
+    typer.echo(f"{bundle}: key of SuperNode {name!r}; copy this folder there, register key.pub with the SuperLink")
+
+
+def _issue(folder: Path, role: str, name: str, hosts: list[str], days: float, out: Path | None, renew: bool) -> None:
+    from fedgs.deploy.pki import issue
+
+    bundle = issue(folder, role, name, hosts, days, out=out, renew=renew)
+    typer.echo(f"{bundle}: certificate of {role} {name!r}, valid for {days:g} days; copy this folder there")

@@ -1,0 +1,92 @@
+"""What ``fedgs plan --run`` takes from a run: its park, its links and times, and δ and β measured at its model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedgs.config import Settings
+    from fedgs.simulation.gradients import Measured
+
+ITERATIONS = 5
+"""of the next round, whose super nodes are looked at"""
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """A run as the planner sees it."""
+
+    settings: "Settings"
+    round: int
+    """of the checkpoint that was read"""
+    model_bits: float
+    model: str
+    step_seconds: float
+    select_seconds: float
+    measured: "Measured"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what was measured, for JSON."""
+        found = self.measured
+        return {
+            "round": self.round,
+            "divergence": found.delta,
+            "divergence_actual": float(found.divergence.actual.mean()),
+            "smoothness": found.smoothness,
+            "gradient": found.gradient,
+            "super_nodes": found.nodes,
+            "samples": found.samples,
+        }
+
+    def words(self, folder: Path) -> str:
+        """Return what was measured, in two lines."""
+        found = self.measured
+        return (
+            f"run {folder} after round {self.round}: δ = {found.delta:.4g}, β = {found.smoothness:.4g}\n"
+            f"(‖∇‖ = {found.gradient:.4g}; {found.nodes} super nodes against {found.samples:,} samples)"
+        )
+
+
+def read_run(folder: Path) -> RunFacts:
+    """Read a run's newest checkpoint and measure there; whatever is missing is said in a line."""
+    from fedgs.errors import CheckpointError, ConfigError
+    from fedgs.simulation.checkpoint import list_checkpoints, load_checkpoint
+    from fedgs.simulation.gradients import Gradients, measure
+    from fedgs.simulation.layout import WEIGHT_BYTES
+    from fedgs.simulation.runs import CHECKPOINTS, read_settings, run_identity
+    from fedgs.simulation.selection_plan import SelectionPlan
+    from fedgs.simulation.simulator import pick_device
+    from fedgs.simulation.source import load_federation
+
+    settings = read_settings(folder)
+    if settings.algorithm.flat:
+        raise ConfigError(
+            f"--run {folder}: is a run of {settings.algorithm.name}, which has no super nodes whose δ could be "
+            "measured; give a run of fedgs"
+        )
+    there = list_checkpoints(folder / CHECKPOINTS)
+    if not there:
+        raise CheckpointError(f"--run {folder}: has no checkpoint yet; wait for one, or give another run")
+    federation = load_federation(settings)
+    device = pick_device("auto")
+    gradients = Gradients(settings, federation, device)
+    state = load_checkpoint(there[-1], gradients.layout, run_identity(settings, federation))
+    plan = SelectionPlan(federation, settings)
+    plan.load_state(state.plan)
+    coming = plan.next_round()
+    rows = list(range(min(ITERATIONS, len(coming.devices))))
+    if not coming.totals[rows].any():
+        raise CheckpointError(f"--run {folder}: nobody trains in the next iterations; give another run")
+    training = settings.training
+    found = measure(gradients, state.weights.to(device), coming, rows, training.learning_rate, settings.seed)
+    weights, rounds = gradients.layout.size, state.clock[1:]
+    selecting = sum(line["selection"] for line in rounds) / max(1, len(rounds) * training.iterations)
+    return RunFacts(
+        settings,
+        state.round,
+        8.0 * WEIGHT_BYTES * weights,
+        f"{training.model}, {weights:,} weights",
+        state.clock[0]["step_seconds"],
+        selecting,
+        found,
+    )

@@ -1,0 +1,283 @@
+"""The agent on a device: dials out to its station, announces its next batch, makes a step when it is selected.
+
+    Hello ▸        ◂ Task        Ready ▸        ◂ Step (weights)        Update (change, loss, next Ready) ▸   …
+
+It comes back for ever: after a lost connection, a restart of the station, a certificate that was renewed; the waits
+grow up to ``longest_wait`` and are jittered, so that a whole factory does not come back in the same moment.
+
+Raw samples stay in the :class:`~fedgs.deploy.sources.Batch`; only class counts, the change of the weights, the batch
+size and the loss go to :mod:`fedgs.deploy.wire`.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgs import __version__, rng
+from fedgs.deploy.identity import Identity
+from fedgs.deploy.logs import log
+from fedgs.deploy.noise import noisy_counts
+from fedgs.deploy.settings import DeviceSettings
+from fedgs.deploy.sources import Batch, Source
+from fedgs.deploy.tls import PLAIN_ID, Bundle, client_credentials, client_options
+from fedgs.deploy.trainers import Trainer, make_trainer
+from fedgs.deploy.wire import (
+    ATTACH,
+    LARGEST_MESSAGE,
+    Assembly,
+    Bye,
+    Ready,
+    Step,
+    Task,
+    decode_down,
+    encode_hello,
+    encode_ready,
+    encode_update,
+)  # fmt: skip
+from fedgs.errors import DataError, FedgsError, WireError
+
+LOOK_AGAIN = 0.25
+"""Seconds between two looks at a source that had nothing yet."""
+PATIENCE = 0.02
+"""Seconds that a finished step waits for the next batch; one that comes later is announced by itself."""
+
+
+@dataclass
+class Work:
+    """What a device is at: the task, how it trains, and the batch it holds."""
+
+    task: Task
+    trainer: Trainer
+    batches: Iterator[Batch | None]
+    batch: Batch | None = None
+    told: NDArray[np.int64] | None = None
+    """Its announced counts: told again they are the same, or many connections would average the noise away."""
+    looking: "asyncio.Future[Batch | None] | None" = None
+    """A look at the source that is under way; it outlives a connection."""
+
+    def look(self) -> "asyncio.Future[Batch | None]":
+        """Begin to look for the next batch, in a thread, unless that is under way."""
+        if self.looking is None:
+            self.looking = asyncio.ensure_future(asyncio.to_thread(next, self.batches, None))
+        return self.looking
+
+
+class Agent:
+    """One device; ``run`` ends only when it is cancelled."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        station: str,
+        source: Source,
+        bundle: Bundle | None,
+        settings: DeviceSettings | None = None,
+        make: Callable[[Task], Trainer] = make_trainer,
+    ) -> None:
+        """``bundle`` None: plain text on the loopback. ``make`` gives the trainer of a task."""
+        self.identity, self.station, self.source, self.bundle = identity, station, source, bundle
+        self.settings, self._make = settings or DeviceSettings(), make
+        seed = self.settings.noise_seed
+        self._noise_seed = secrets.randbits(63) if seed is None else seed
+        self._work: Work | None = None
+        self._batch_id = 0
+        self.steps = 0
+        """Made so far."""
+
+    async def run(self) -> None:
+        """Keep a stream to the station, for ever."""
+        attempt = 0
+        said = ""
+        while True:
+            began, steps = asyncio.get_running_loop().time(), self.steps
+            reason = await self._attempt()
+            stayed = asyncio.get_running_loop().time() - began
+            attempt = 0 if self.steps > steps or stayed > 2 * self.settings.longest_wait else attempt + 1
+            wait = self._wait(attempt)
+            if reason != said or attempt == 0:
+                log.warning(
+                    "not connected", extra={"station": self.station, "reason": reason, "again_in": round(wait, 2)}
+                )
+                said = reason
+            await asyncio.sleep(wait)
+
+    def _wait(self, attempt: int) -> float:
+        most = min(self.settings.longest_wait, self.settings.first_wait * 2.0 ** min(attempt, 30))
+        draw = rng.stream(0, "reconnect", self.identity.uri, attempt).random()
+        return most * (0.5 + 0.5 * float(draw))
+
+    async def _attempt(self) -> str:
+        """Stay connected as long as it goes; return why it ended."""
+        try:
+            async with self._channel() as channel:
+                call = channel.stream_stream(ATTACH)(metadata=self._metadata())
+                try:
+                    return await self._talk(call)
+                finally:
+                    call.cancel()
+        except grpc.aio.AioRpcError as error:
+            return _reason(error)
+        except asyncio.CancelledError:
+            raise
+        except WireError as error:
+            return f"the station sent {error}"
+        except FedgsError as error:
+            return str(error)
+        except (asyncio.InvalidStateError, grpc.aio.UsageError):  # written to a stream that had just ended
+            return "the connection was lost"
+        except Exception as error:  # a fault of a source or of this program: say so, and come back
+            log.exception("attempt failed")
+            return f"{type(error).__name__}: {error}"
+
+    def _channel(self) -> Any:
+        options = client_options(self.settings.keepalive, LARGEST_MESSAGE)
+        if self.bundle is None:
+            return grpc.aio.insecure_channel(self.station, options)
+        return grpc.aio.secure_channel(self.station, client_credentials(self.bundle), options)
+
+    def _metadata(self) -> Sequence[tuple[str, str]]:
+        return [(PLAIN_ID, self.identity.uri)] if self.bundle is None else []
+
+    async def _talk(self, call: Any) -> str:
+        await call.write(encode_hello(f"fedgs {__version__}"))
+        announcing: asyncio.Task[None] | None = None
+        assembly: Assembly | None = None
+        step: Step | None = None
+        try:
+            while (data := await _read(call, announcing)) is not grpc.aio.EOF:
+                message = decode_down(data)
+                if isinstance(message, Bye):
+                    return message.reason
+                if isinstance(message, Task):
+                    await _stop(announcing)
+                    await self._begin(message)
+                    announcing = asyncio.ensure_future(self._announce(call))
+                    continue
+                if isinstance(message, Step):
+                    await _stop(announcing)
+                    step, assembly = message, self._open(message)
+                elif assembly is None:
+                    raise WireError("a part of nothing")
+                else:
+                    assembly.add(message.data)
+                if assembly is not None and assembly.complete and step is not None:
+                    if await self._step(call, step, assembly):
+                        announcing = asyncio.ensure_future(self._announce(call))
+                    step = assembly = None
+            return "the station ended the stream"
+        finally:
+            await _stop(announcing)
+
+    async def _begin(self, task: Task) -> None:
+        old = self._work
+        if old is not None and (old.task.classes, old.task.batch_size) == (task.classes, task.batch_size):
+            if (old.task.model, old.task.image_shape) != (task.model, task.image_shape):
+                old.trainer = await asyncio.to_thread(self._make, task)
+            old.task = task  # the stream of samples goes on
+        else:
+            trainer = await asyncio.to_thread(self._make, task)
+            self._work = Work(task, trainer, self.source.batches(task.batch_size, task.classes))
+        log.info("task", extra={"run": task.run, "model": task.model, "batch_size": task.batch_size})
+
+    def _open(self, step: Step) -> Assembly:
+        work = self._work
+        if work is None:
+            raise WireError("a step without a task")
+        if work.batch is None or step.batch_id != self._batch_id:
+            raise WireError(f"a step on batch {step.batch_id}, which was not announced")
+        return Assembly(step.weights, work.trainer.shapes, work.task.wire)
+
+    async def _announce(self, call: Any) -> None:
+        """Look for the next batch until there is one, and tell its class counts."""
+        while True:
+            ready = await self._next(None)
+            if ready is not None:
+                await call.write(encode_ready(ready))
+                return
+            await asyncio.sleep(LOOK_AGAIN)
+
+    async def _next(self, patience: float | None) -> Ready | None:
+        """Return the announcement of the next batch; None where the source has none, or none in time."""
+        work = self._work
+        assert work is not None
+        if work.batch is None:
+            looking = work.look()
+            await asyncio.wait({looking}, timeout=patience)
+            if not looking.done():
+                return None
+            work.looking = None
+            work.batch = looking.result()
+        if work.batch is None:
+            return None
+        batch, task = work.batch, work.task
+        if batch.images.shape[1:] != task.image_shape or len(batch.labels) != task.batch_size:
+            raise DataError(
+                f"the source gives {len(batch.labels)} images of shape {batch.images.shape[1:]}, the task has "
+                f"{task.batch_size} of {task.image_shape}"
+            )
+        self._batch_id += 1
+        if work.told is None:
+            counts = np.bincount(batch.labels, minlength=task.classes)
+            if len(counts) > task.classes:
+                raise DataError(f"the source gives label {batch.labels.max()}, the task has {task.classes} classes")
+            if self.settings.count_noise:
+                counts = noisy_counts(counts, self.settings.count_noise, self._noise_seed, self._batch_id)
+            work.told = counts.astype(np.int64)
+        return Ready(self._batch_id, work.told)
+
+    async def _step(self, call: Any, step: Step, assembly: Assembly) -> bool:
+        """Make the step and send it; True where the next batch is still to be announced."""
+        work = self._work
+        assert work is not None
+        assert work.batch is not None
+        batch, work.batch, work.told = work.batch, None, None
+        work.look()
+        change, loss = await asyncio.to_thread(work.trainer.step, assembly.flat(), batch, step.learning_rate)
+        following = await self._next(PATIENCE)
+        messages = encode_update(
+            step.step, step.batch_id, len(batch.labels), loss, work.trainer.shapes, change, work.task.wire, following
+        )
+        for message in messages:
+            await call.write(message)
+        self.steps += 1
+        return following is None
+
+
+async def _read(call: Any, announcing: "asyncio.Task[None] | None") -> Any:
+    """Return the next message; an announcement that fails meanwhile is a reason to end the stream."""
+    if announcing is None or announcing.done():
+        return await call.read()
+    reading = asyncio.ensure_future(call.read())
+    try:
+        await asyncio.wait({reading, announcing}, return_when=asyncio.FIRST_COMPLETED)
+        if announcing.done():
+            announcing.result()
+        return await reading
+    finally:
+        reading.cancel()
+
+
+async def _stop(task: "asyncio.Task[None] | None") -> None:
+    if task is not None and not task.done():
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _reason(error: Any) -> str:
+    text = str(error.details() or error.code())
+    for start, meaning in (
+        ("failed to connect to all addresses", "nobody answers, or the station refused the certificate"),
+        ("Endpoint closing", "the connection was lost"),
+    ):
+        if text.startswith(start):
+            last = text.rpartition("OPENSSL_internal:")[2] if "OPENSSL" in text else ""
+            return f"{meaning} ({last.lower()})" if last else meaning
+    return text

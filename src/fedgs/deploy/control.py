@@ -1,0 +1,158 @@
+"""The station's other side: ``RunRound`` and ``Status``, for the top server over mTLS and for a bridge on this machine.
+
+A bridge (a Flower client, a script) talks through the Unix socket ``control.sock`` in the station's state folder, whose
+permissions are all the authentication there is: the folder belongs to the station's user alone (0700).
+
+An order that was carried out is remembered on disk until the next one. Asked for the same again, the station gives the
+same answer without training; asked while it trains, it lets the second caller wait for the one result. A round
+goes on when its caller hangs up, so a top server that was restarted finds it done.
+"""
+
+import asyncio
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from fedgs.deploy.contract import RoundOrder, decode_order, encode_result
+from fedgs.deploy.logs import log
+from fedgs.deploy.membership import Member, Roster
+from fedgs.deploy.proto import fedgs_wire_pb2 as pb
+from fedgs.deploy.rounds import RoundTrainer
+from fedgs.deploy.station import Station
+from fedgs.deploy.tls import peer_identity
+from fedgs.deploy.wire import serialise
+from fedgs.errors import FedgsError, IdentityError, WireError
+from fedgs.files import write_bytes
+
+_DIGEST = 16
+REMEMBERED = "last-round.bin"
+
+
+class _ReplacedError(FedgsError):
+    """Another order has taken the place of this one."""
+
+
+async def _finished(task: "asyncio.Task[bytes]") -> bytes:
+    """Wait for a round; whoever stops waiting does not stop the round."""
+    await asyncio.wait({task})
+    if task.cancelled():
+        raise _ReplacedError("another order has taken the place of this one")
+    return task.result()
+
+
+class Control:
+    """Answers ``RunRound`` and ``Status``."""
+
+    def __init__(self, name: str, station: Station, folder: Path) -> None:
+        self.name, self.station = name, station
+        self.trainer = RoundTrainer(station)
+        self._file = folder / REMEMBERED
+        self._running: tuple[bytes, asyncio.Task[bytes]] | None = None
+
+    async def run_round(self, request: bytes, context: Any) -> bytes:
+        """Carry out an order, or give the result of the same order once more."""
+        await self._check_caller(context)
+        try:
+            order = decode_order(request)
+        except WireError as error:
+            self.station.refuse(f"an order that cannot be: {error}")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise AssertionError from None  # abort never returns
+        try:
+            return await self.result_of(blake2b(request, digest_size=_DIGEST).digest(), order)
+        except _ReplacedError as error:
+            await context.abort(grpc.StatusCode.ABORTED, str(error))
+        except FedgsError as error:
+            log.error("round failed", extra={"reason": str(error)})
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        raise AssertionError
+
+    async def result_of(self, digest: bytes, order: RoundOrder) -> bytes:
+        """Return the result of an order: remembered, under way, or new."""
+        if self._running is not None and self._running[0] == digest and not self._running[1].done():
+            return await _finished(self._running[1])
+        remembered = self._remembered(digest)
+        if remembered is not None:
+            log.info("round was done before", extra={"round": order.round})
+            return remembered
+        if self._running is not None and not self._running[1].done():
+            self._running[1].cancel()  # a top server that asks for something else does not want it any more
+            await asyncio.wait({self._running[1]})
+        task = asyncio.ensure_future(self._carry_out(digest, order))
+        self._running = digest, task
+        return await _finished(task)
+
+    async def _carry_out(self, digest: bytes, order: RoundOrder) -> bytes:
+        log.info("round begins", extra={"run": order.run, "round": order.round, "iterations": len(order.rates)})
+        result = await self.trainer.carry_out(order)
+        answer = encode_result(result)
+        if result.iterations:  # where nobody trained, asking again may come to more
+            await asyncio.to_thread(write_bytes, self._file, digest + answer)
+        log.info(
+            "round ends",
+            extra={
+                "round": order.round,
+                "iterations": result.iterations,
+                "loss": round(result.loss, 4),
+                "divergence": round(result.divergence, 4),
+                **result.events,
+            },
+        )
+        return answer
+
+    def _remembered(self, digest: bytes) -> bytes | None:
+        try:
+            content = self._file.read_bytes()
+        except OSError:
+            return None
+        return content[_DIGEST:] if content[:_DIGEST] == digest else None
+
+    async def status(self, request: bytes, context: Any) -> bytes:
+        """Say how things stand."""
+        await self._check_caller(context)
+        progress, roster = self.trainer.progress, self.station.roster
+        devices = [
+            pb.DeviceStatus(
+                name=member.name,
+                state=_state(member, roster),
+                turns=member.turns,
+                failures=member.all_failures,
+                last_failure=member.last_failure[:200],
+            )
+            for member in sorted(roster.members.values(), key=lambda member: member.name)
+        ]
+        status = pb.StationStatus(
+            name=self.name,
+            run=progress.run,
+            round=progress.round,
+            iteration=progress.iteration,
+            iterations=progress.iterations,
+            divergence=progress.divergence,
+            loss=progress.loss,
+            iterations_per_second=progress.pace,
+            devices=devices,
+            sent_bytes=self.station.sent,
+            received_bytes=self.station.received,
+        )
+        return serialise(status)
+
+    async def _check_caller(self, context: Any) -> None:
+        if str(context.peer()).startswith("unix:"):
+            return
+        try:
+            peer_identity(context, "top", self.station.insecure)
+        except IdentityError as error:
+            self.station.refuse(str(error))
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+
+
+def _state(member: Member, roster: Roster) -> str:
+    if member.link is None:
+        return "offline"
+    if roster.is_aside(member):
+        return "aside"
+    if member.asked is not None:
+        return "training"
+    return "waiting" if member.ready is None else "ready"

@@ -1,0 +1,152 @@
+"""Who belongs to a station: online or not, ready with which batch, how often it failed, put aside until when.
+
+Nothing here touches the network; a member's ``link`` is whatever can send messages to it and hang up.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgs.deploy.wire import Ready
+
+FORGET = 24 * 3600.0
+"""Seconds after which a device that went away is forgotten."""
+
+
+class Link(Protocol):
+    """A connection to a device."""
+
+    async def send(self, messages: Sequence[bytes]) -> None:
+        """Send messages, in order."""
+        ...
+
+    def hang_up(self, reason: str) -> None:
+        """End the connection."""
+        ...
+
+
+@dataclass
+class Member:
+    """What a station knows of one device."""
+
+    name: str
+    link: Link | None = None
+    ready: Ready | None = None
+    """The announced batch; None while it is being used or collected."""
+    batch_ids: int = -1
+    """The last batch announced on this connection: they are numbered upwards."""
+    announced: NDArray[np.int64] | None = None
+    """Class counts of all batches announced so far."""
+    failures: int = 0
+    """In a row."""
+    all_failures: int = 0
+    last_failure: str = ""
+    aside_until: float = 0.0
+    turns: int = 0
+    """Updates that went into an average."""
+    queue: float = 0.0
+    """Turns it is behind its share, with coverage; below 0: ahead."""
+    seen: float = 0.0
+    asked: Any = None
+    """The step it is at, if any (:mod:`fedgs.deploy.station`)."""
+
+
+@dataclass
+class Roster:
+    """All members of a station."""
+
+    failures: int = 3
+    """In a row, after which a member is put aside."""
+    aside: float = 60.0
+    """Seconds."""
+    clock: Callable[[], float] = time.monotonic
+    members: dict[str, Member] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set whenever somebody becomes ready."""
+
+    def join(self, name: str, link: Link) -> Member:
+        """A device has connected."""
+        member = self.members.setdefault(name, Member(name))
+        member.link, member.ready, member.batch_ids, member.asked = link, None, -1, None
+        member.seen = self.clock()
+        return member
+
+    def leave(self, name: str, link: Link) -> bool:
+        """A connection has ended; False where another one of the same device has taken its place."""
+        member = self.members.get(name)
+        if member is None or member.link is not link:
+            return False
+        member.link, member.ready, member.asked = None, None, None
+        member.seen = self.clock()
+        self._forget()
+        return True
+
+    def announce(self, member: Member, ready: Ready) -> None:
+        """A device has told the class counts of its next batch."""
+        member.ready, member.batch_ids, member.seen = ready, ready.batch_id, self.clock()
+        if member.announced is None or len(member.announced) != len(ready.counts):
+            member.announced = np.zeros(len(ready.counts), np.int64)
+        member.announced += ready.counts
+        self.changed.set()
+
+    def withdraw(self, classes: int) -> None:
+        """Forget announcements that were made for another number of classes."""
+        for member in self.members.values():
+            if member.announced is not None and len(member.announced) != classes:
+                member.announced = None
+
+    def candidates(self) -> list[Member]:
+        """Return the members that can be selected now, by name."""
+        now = self.clock()
+        found = [
+            member
+            for member in self.members.values()
+            if member.link is not None and member.ready is not None and member.aside_until <= now
+        ]
+        return sorted(found, key=lambda member: member.name)
+
+    @property
+    def online(self) -> list[Member]:
+        """The members that are connected."""
+        return [member for member in self.members.values() if member.link is not None]
+
+    def succeeded(self, member: Member) -> None:
+        """An update was good."""
+        member.failures = 0
+        member.turns += 1
+
+    def failed(self, member: Member, reason: str) -> bool:
+        """A turn came to nothing; True where the member is now put aside."""
+        member.failures += 1
+        member.all_failures += 1
+        member.last_failure = reason
+        if member.failures < self.failures:
+            return False
+        member.failures = 0
+        member.aside_until = self.clock() + self.aside
+        return True
+
+    def is_aside(self, member: Member) -> bool:
+        """Whether a member is put aside now."""
+        return member.aside_until > self.clock()
+
+    def distribution(self) -> tuple[NDArray[np.float64], int]:
+        """Return the mean class distribution of what online members announced, and how many they are.
+
+        Every device counts alike, however often it was selected: the station's share of P_real (eq. p_real), estimated
+        from nothing but the announcements.
+        """
+        known = [member.announced for member in self.online if member.announced is not None]
+        if not known:
+            return np.empty(0), 0
+        return np.mean([counts / counts.sum() for counts in known], axis=0), len(known)
+
+    def _forget(self) -> None:
+        old = self.clock() - FORGET
+        for name in [name for name, member in self.members.items() if member.link is None and member.seen < old]:
+            del self.members[name]

@@ -1,0 +1,237 @@
+"""A private certificate authority for a park, and the short-lived certificates it signs.
+
+    pki/ca.crt  pki/ca.key                       the authority; ca.key stays on the machine that signs
+    pki/device/camera-1/ca.crt cert.pem key.pem  a bundle: the whole folder goes to that device, and nothing else does
+    pki/supernode/station-1/ca.crt key key.pub   the same for a Flower SuperNode, which is known by its key alone
+
+Keys are P-256, readable by their owner only (0600). The role is in the certificate twice: as its SPIFFE URI
+(:mod:`fedgs.deploy.identity`) and as its allowed use, so that a device's certificate cannot serve as a station's.
+Nothing is overwritten unless that is asked for.
+"""
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedgs.deploy.identity import Identity, check_name, identity_of
+from fedgs.errors import IdentityError, OutputError
+from fedgs.files import make_folder
+
+CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
+CERTIFICATE, KEY = "cert.pem", "key.pem"
+NODE_KEY, NODE_PUBLIC_KEY = "key", "key.pub"
+CA_DAYS, LEAF_DAYS = 3650, 30
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_EARLIER = datetime.timedelta(minutes=5)  # clocks of devices may run a little behind
+
+
+@dataclass(frozen=True)
+class Authority:
+    """The park's certificate authority, key in hand."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+    park: str
+
+
+def create_authority(folder: Path, park: str = "park", days: float = CA_DAYS) -> Authority:
+    """Make a new authority in ``folder``; one that is there already is refused."""
+    check_name("park", park)
+    for name in (CA_CERTIFICATE, CA_KEY):
+        if (folder / name).exists():
+            raise OutputError(
+                f"{folder / name}: exists already, and every certificate of the park hangs on it; choose another folder"
+            )
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, park)])
+    certificate = (
+        _begin(subject, subject, key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    make_folder(folder)
+    _write_key(folder / CA_KEY, key)
+    _write(folder / CA_CERTIFICATE, _pem(certificate), 0o644)
+    return Authority(certificate, key, park)
+
+
+def load_authority(folder: Path) -> Authority:
+    """Read the authority of a folder."""
+    certificate = read_certificate(folder / CA_CERTIFICATE, "make an authority with: fedgs pki init")
+    try:
+        key = serialization.load_pem_private_key((folder / CA_KEY).read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        raise IdentityError(f"{folder / CA_KEY}: the authority's key cannot be read ({error})") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        raise IdentityError(f"{folder / CA_KEY}: is not the key of {CA_CERTIFICATE} beside it")
+    park = str(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+    return Authority(certificate, key, park)
+
+
+def issue(
+    folder: Path,
+    role: str,
+    name: str,
+    hosts: Sequence[str] = (),
+    days: float = LEAF_DAYS,
+    *,
+    out: Path | None = None,
+    renew: bool = False,
+) -> Path:
+    """Sign a certificate and return the folder of its bundle, ``folder/role/name`` unless ``out`` is given.
+
+    ``hosts``: under which names and addresses a station (or a Flower SuperLink) is dialled. ``days`` may be a part of a
+    day.
+    """
+    authority = load_authority(folder)
+    identity = Identity(authority.park, role, name)
+    if hosts and role == "device":
+        raise IdentityError("a device dials out and is never dialled; leave the hosts out")
+    bundle = folder / role / name if out is None else out
+    there = [path for path in (CERTIFICATE, KEY) if (bundle / path).exists()]
+    if there and not renew:
+        raise OutputError(f"{bundle / there[0]}: exists already; add --renew to replace it")
+    key = ec.generate_private_key(ec.SECP256R1())
+    uses = []
+    if role != "superlink":  # which serves Flower's SuperNodes, and dials nobody
+        uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
+    if role in ("station", "superlink"):
+        uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri)]
+    names += [_host(host) for host in hosts]
+    certificate = (
+        _begin(subject, authority.certificate.subject, key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(uses), critical=True)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
+        .sign(authority.key, hashes.SHA256())
+    )
+    make_folder(bundle)
+    # The key first: whoever finds a certificate finds the key that belongs to it, or the one before for a moment.
+    _write_key(bundle / KEY, key, replace=renew)
+    _write(bundle / CERTIFICATE, _pem(certificate), 0o644, replace=renew)
+    _write(bundle / CA_CERTIFICATE, _pem(authority.certificate), 0o644, replace=True)
+    return bundle
+
+
+def issue_node_key(folder: Path, name: str, *, out: Path | None = None, renew: bool = False) -> Path:
+    """Make the key pair by which a Flower SuperLink knows a SuperNode, in OpenSSH's format; return its folder."""
+    authority = load_authority(folder)
+    check_name("supernode", name)
+    bundle = folder / "supernode" / name if out is None else out
+    there = [path for path in (NODE_KEY, NODE_PUBLIC_KEY) if (bundle / path).exists()]
+    if there and not renew:
+        raise OutputError(f"{bundle / there[0]}: exists already; add --renew to replace it")
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    make_folder(bundle)
+    _write(bundle / NODE_KEY, private, 0o600, replace=renew)
+    _write(bundle / NODE_PUBLIC_KEY, public + f" {name}\n".encode(), 0o644, replace=renew)
+    _write(bundle / CA_CERTIFICATE, _pem(authority.certificate), 0o644, replace=True)
+    return bundle
+
+
+def read_certificate(path: Path, advice: str = "make it with: fedgs pki") -> x509.Certificate:
+    """Read one PEM certificate."""
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except FileNotFoundError:
+        raise IdentityError(f"{path}: no such certificate; {advice}") from None
+    except (OSError, ValueError) as error:
+        raise IdentityError(f"{path}: cannot be read as a certificate ({error})") from None
+
+
+def identity_in(certificate: x509.Certificate) -> Identity:
+    """Return whose certificate it is."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        raise IdentityError("the certificate has no subject alternative name; make it with: fedgs pki") from None
+    return identity_of(names.get_values_for_type(x509.UniformResourceIdentifier))
+
+
+def _begin(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: float
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    lifetime = datetime.timedelta(days=days)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLIER + min(lifetime, datetime.timedelta(0)))
+        .not_valid_after(now + lifetime)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    if not host or len(host) > 253 or any(character.isspace() or character in "/:@" for character in host):
+        raise IdentityError(f"--host {host!r} is neither a name nor an address; leave out scheme and port")
+    return x509.DNSName(host)
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _write_key(path: Path, key: ec.EllipticCurvePrivateKey, replace: bool = False) -> None:
+    content = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    _write(path, content, 0o600, replace)
+
+
+def _write(path: Path, content: bytes, mode: int, replace: bool = False) -> None:
+    """Write in one step; the file never exists with more permissions than ``mode``, nor over another one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_TRUNC, mode)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        if replace:
+            os.replace(temporary, path)
+        else:
+            os.link(temporary, path)  # fails where a file is, which a rename would not
+            temporary.unlink()
+    except FileExistsError:
+        temporary.unlink(missing_ok=True)
+        raise OutputError(f"{path}: exists already; it is left as it is") from None
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OutputError(f"{path}: cannot be written ({error.strerror})") from None

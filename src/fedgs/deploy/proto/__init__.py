@@ -1,0 +1,1 @@
+"""The schema of the wire and the stubs generated from it."""

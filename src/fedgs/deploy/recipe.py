@@ -1,0 +1,78 @@
+"""From the settings of a run to the orders of its rounds: the same settings that ``fedgs run`` simulates."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgs.config import Settings
+from fedgs.deploy.contract import RoundOrder
+from fedgs.deploy.team import Wanted
+from fedgs.deploy.tensors import Flat, Shapes
+from fedgs.deploy.wire import Task
+from fedgs.errors import ConfigError
+from fedgs.schedule import learning_rates
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is trained and how; every station gets the same, but for its number."""
+
+    settings: Settings
+    run: str
+    classes: int
+    image_shape: tuple[int, ...]
+    wire: str = "float32"
+
+    @property
+    def task(self) -> Task:
+        """What devices are told."""
+        training = self.settings.training
+        return Task(self.run, training.model, self.classes, self.image_shape, training.batch_size, self.wire)
+
+    def order(
+        self, round_number: int, factory: int, shapes: Shapes, weights: Flat, target: NDArray[np.float64] | None
+    ) -> RoundOrder:
+        """Return the order of a round (1 is the first; 0, the roll call, trains nothing).
+
+        ``target`` None: the station goes by what its own devices have announced.
+        """
+        training, selection = self.settings.training, self.settings.selection
+        wanted = Wanted(
+            selection.pick,
+            selection.presample,
+            selection.solver,
+            selection.start,
+            np.empty(0) if target is None else target,
+            self.settings.seed,
+            factory,
+            selection.coverage_weight,
+        )
+        rates = learning_rates(training, round_number) if round_number else np.empty(0)
+        first = max(round_number - 1, 0) * training.iterations
+        return RoundOrder(self.run, round_number, self.task, wanted, first, rates, shapes, weights)
+
+
+def check_deployable(settings: Settings) -> None:
+    """Refuse settings that only a simulation can follow."""
+    default = Settings()
+    for key, given, allowed in (
+        ("training.momentum", settings.training.momentum, 0.0),
+        ("algorithm", settings.algorithm, default.algorithm),
+        ("streams", settings.streams, default.streams),
+        ("dynamics", settings.dynamics, default.dynamics),
+        ("eval.ema", settings.eval.ema, 0.0),
+        ("beside", settings.beside, []),
+    ):
+        if given != allowed:
+            raise ConfigError(f"{key} is for simulations; a real park cannot follow it, take it out of the settings")
+    selection = settings.selection
+    if selection.coverage_weight and selection.coverage.share != "turns":
+        raise ConfigError(
+            f"selection.coverage.share={selection.coverage.share!r} goes by how much data a device has, which it tells "
+            "nobody; set selection.coverage.share=turns, or selection.coverage.weight=0"
+        )
+    if selection.solver == "random-by-data":
+        raise ConfigError(
+            "selection.solver='random-by-data' goes by how much data a device has, which it tells nobody; use 'random'"
+        )

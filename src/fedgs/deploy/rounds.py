@@ -1,0 +1,187 @@
+"""A round at a station (Algorithm 1, the inner loop): T times select, let train, average.
+
+    ω_t^m = ω_{t−1}^m + Σ_k (n^{m,k} / n^m) Δ^{m,k}      (eq. internal-aggr, with Δ^{m,k} = ω_t^{m,k} − ω_{t−1}^m)
+
+over the selected devices whose update arrived and was good, in the order of their names and in float64.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fedgs.deploy.contract import RoundOrder, RoundResult
+from fedgs.deploy.logs import log
+from fedgs.deploy.membership import Member
+from fedgs.deploy.station import Answer, Station
+from fedgs.deploy.team import Wanted, select_team, turns_owed
+from fedgs.deploy.tensors import Flat, norm
+from fedgs.deploy.wire import StepMessages
+
+_BLOCK = 1 << 16
+
+
+@dataclass
+class Progress:
+    """Where a station has got to; for its status."""
+
+    run: str = ""
+    round: int = 0
+    iteration: int = 0
+    """Done in this round."""
+    iterations: int = 0
+    """Of this round."""
+    divergence: float = 0.0
+    loss: float = 0.0
+    pace: float = 0.0
+    """Iterations a second, a running mean."""
+
+
+@dataclass
+class RoundTrainer:
+    """Carries out rounds with the devices of a station."""
+
+    station: Station
+    progress: Progress = field(default_factory=Progress)
+    _expected: int | None = None
+    """How many devices it is worth waiting for: as many as there have been lately."""
+
+    async def carry_out(self, order: RoundOrder) -> RoundResult:
+        """Train one round."""
+        station, progress = self.station, self.progress
+        station.events.clear()
+        progress.run, progress.round = order.run, order.round
+        progress.iteration, progress.iterations = 0, len(order.rates)
+        await station.tell(order.task)
+        weights, trained, samples = order.weights, 0, 0
+        losses, divergences = [], []
+        if not len(order.rates):
+            await self._gather(order.wanted.pick)
+        wanted = self._with_target(order.wanted)
+        for row, rate in enumerate(order.rates.tolist()):
+            members = await self._gather(order.wanted.pick)
+            if not members:
+                station.events["idle"] += len(order.rates) - row
+                log.warning("nobody is there, the round ends early", extra={"round": order.round, "iteration": row})
+                break
+            began = time.perf_counter()
+            if not len(wanted.target):
+                wanted = self._with_target(order.wanted)
+            if len(members) < wanted.pick:
+                station.events["short"] += 1
+            team, answers, divergence = await self._iterate(order, wanted, members, row, rate, weights)
+            progress.iteration = row + 1
+            if not answers:
+                station.events["lost"] += 1
+                continue
+            # A large model takes a while: in a thread, so that devices are heard meanwhile.
+            large = len(weights) > _BLOCK
+            weights = await asyncio.to_thread(averaged, weights, answers) if large else averaged(weights, answers)
+            sizes = sum(answer.num_samples for answer in answers)
+            loss = sum(answer.num_samples * answer.loss for answer in answers) / sizes
+            trained, samples = trained + 1, samples + sizes
+            losses.append(loss)
+            divergences.append(divergence)
+            self._note(order, row, team, len(answers), loss, divergence, time.perf_counter() - began)
+        station.metrics.rounds.inc()
+        announced, devices = station.roster.distribution()
+        return RoundResult(
+            order.run, order.round, order.shapes, weights, trained, samples,
+            float(np.mean(losses)) if losses else 0.0,
+            float(np.mean(divergences)) if divergences else 0.0,
+            devices, announced, {name: count for name, count in sorted(station.events.items()) if count},
+        )  # fmt: skip
+
+    async def _gather(self, pick: int) -> list[Member]:
+        """Wait for enough devices to be ready, for a while; return those that are."""
+        roster, settings = self.station.roster, self.station.settings
+        wished = settings.min_devices or pick
+        until = time.monotonic() + settings.gather
+        while True:
+            roster.changed.clear()
+            there = roster.candidates()
+            expected = wished if self._expected is None else min(wished, max(self._expected, len(there)))
+            left = until - time.monotonic()
+            if len(there) >= max(1, expected) or left <= 0:
+                # Who did not come in this time is not waited for again until it has been back.
+                self._expected = min(wished, len(there))
+                return there
+            try:
+                await asyncio.wait_for(roster.changed.wait(), left)
+            except TimeoutError:
+                continue
+
+    def _with_target(self, wanted: Wanted) -> Wanted:
+        if len(wanted.target):
+            return wanted
+        estimate, _ = self.station.roster.distribution()
+        return replace(wanted, target=estimate)
+
+    async def _iterate(
+        self, order: RoundOrder, wanted: Wanted, members: list[Member], row: int, rate: float, weights: Flat
+    ) -> tuple[list[Member], list[Answer], float]:
+        announced = [(member, member.ready) for member in members if member.ready is not None]
+        counts = np.stack([ready.counts for _, ready in announced])
+        began = time.perf_counter()
+        # In a thread of its own: devices come, go and are heard meanwhile.
+        queue = np.array([member.queue for member, _ in announced])
+        rows, divergence = await asyncio.to_thread(select_team, counts, wanted, order.first_iteration + row, queue)
+        if wanted.coverage:
+            for (member, _), behind in zip(announced, turns_owed(queue, rows, wanted.pick).tolist(), strict=True):
+                member.queue = behind
+        self.station.metrics.selecting.observe(time.perf_counter() - began)
+        messages = StepMessages(rate, order.shapes, weights, order.task.wire)
+        largest = self.station.settings.largest_move * max(1.0, norm(weights))
+        team = [announced[index] for index in rows.tolist()]
+        answers = await asyncio.gather(
+            *(self.station.ask(member, ready, messages, order.shapes, largest) for member, ready in team)
+        )
+        return [member for member, _ in team], [answer for answer in answers if answer is not None], divergence
+
+    def _note(
+        self, order: RoundOrder, row: int, team: list[Member], used: int, loss: float, divergence: float, seconds: float
+    ) -> None:
+        progress, metrics = self.progress, self.station.metrics
+        progress.loss, progress.divergence = loss, divergence
+        progress.pace = 0.9 * progress.pace + 0.1 / seconds if progress.pace else 1 / seconds
+        metrics.iterations.inc()
+        metrics.iterating.observe(seconds)
+        metrics.loss.set(loss)
+        metrics.divergence.set(divergence)
+        if log.isEnabledFor(10):
+            log.debug(
+                "iteration",
+                extra={
+                    "round": order.round,
+                    "iteration": order.first_iteration + row,
+                    "selected": [member.name for member in team],
+                    "used": used,
+                    "divergence": divergence,
+                    "loss": loss,
+                    "seconds": round(seconds, 6),
+                },
+            )
+
+
+def averaged(weights: Flat, answers: Sequence[Answer]) -> Flat:
+    """Return the weights after an internal synchronisation."""
+    total = sum(answer.num_samples for answer in answers)
+    result = np.empty_like(weights)
+    for first in range(0, len(weights), _BLOCK):  # a block at a time stays in the processor's cache
+        block = slice(first, first + _BLOCK)
+        moved = weights[block].astype(np.float64)
+        for answer in answers:
+            moved += np.multiply(answer.change[block], answer.num_samples / total, dtype=np.float64)
+        result[block] = moved
+    return result
+
+
+def events_of(results: Sequence[RoundResult]) -> dict[str, int]:
+    """Return the events of several stations together."""
+    total: Counter[str] = Counter()
+    for result in results:
+        total.update(result.events)
+    return dict(sorted(total.items()))

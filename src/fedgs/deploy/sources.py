@@ -1,0 +1,246 @@
+"""Where a device's labelled batches come from: a small interface and three that are built in.
+
+    npz:FILE                a file of images and labels, replayed epoch after epoch as the simulator does
+    folder:DIR              images dropped into class folders are the stream: DIR/class/xxx.png, used once
+    glyphs:CAMERA           an OCR camera of the embedded data set that never stops
+    package.module:name     your own: called without arguments, it gives a Source
+
+Options follow after commas: ``npz:data.npz,seed=3``, ``folder:/srv/in,size=28x28,used=delete``, ``glyphs:7,seed=1``.
+"""
+
+import importlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgs.errors import DataError, FedgsError, InputFileError
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A labelled mini-batch; it never leaves the device."""
+
+    images: NDArray[np.uint8]
+    """(samples, height, width[, channels])."""
+    labels: NDArray[np.int64]
+    """(samples,) class numbers."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Something that gives labelled batches, each of them once."""
+
+    def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
+        """Yield batches of exactly ``size`` samples with labels below ``classes``; None: nothing yet, ask again.
+
+        A batch is asked for while the one before it is being trained on; it may take as long as it likes.
+        """
+        ...
+
+
+def open_source(text: str, name: str, seed: int = 0) -> Source:
+    """Return the source that ``text`` describes, for the device called ``name``."""
+    kind, colon, rest = text.partition(":")
+    if not colon or not rest:
+        raise DataError(f"--source {text}: expected npz:FILE, folder:DIR, glyphs:CAMERA or package.module:name")
+    place, *parts = rest.split(",")
+    options = dict(_option(text, part) for part in parts)
+    if kind == "npz":
+        return _made(text, options, lambda: NpzReplay(Path(place), name, _whole(text, options, "seed", seed)))
+    if kind == "folder":
+        size = _size(text, options)
+        used = options.pop("used", "keep")
+        return _made(text, options, lambda: FolderWatcher(Path(place), size, used))
+    if kind == "glyphs":
+        camera = _whole(text, {"camera": place}, "camera", 0)
+        return _made(text, options, lambda: GlyphCamera(camera, _whole(text, options, "seed", seed)))
+    return _own(text, kind, rest)
+
+
+class NpzReplay:
+    """A data set of one device, replayed exactly as :class:`fedgs.data.DeviceStreams` does: sticky batches."""
+
+    def __init__(self, path: Path, name: str, seed: int = 0) -> None:
+        from fedgs.data.sources import load_dataset
+
+        self._data, self._name, self._seed = load_dataset(path), name, seed
+        if not len(self._data):
+            raise InputFileError(f"{path}: no sample in it")
+        if len(self._data.owner_names) > 1:
+            wanted = name if name in self._data.owner_names else None
+            if wanted is None:
+                raise InputFileError(
+                    f"{path}: holds {len(self._data.owner_names)} owners and none is called {name!r}; give the device "
+                    "the name of one of them"
+                )
+            self._rows = np.flatnonzero(self._data.owners == self._data.owner_names.index(wanted))
+        else:
+            self._rows = np.arange(len(self._data))
+
+    def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
+        """Yield batches for ever."""
+        from fedgs.data import DeviceStreams, Federation
+        from fedgs.data.indexing import IndexLists
+
+        if len(self._data.classes) != classes:
+            raise DataError(f"{self._data.name}: has {len(self._data.classes)} classes, the task has {classes}")
+        alone = Federation(
+            name=self._data.name,
+            images=self._data.images,
+            labels=self._data.labels,
+            classes=self._data.classes,
+            device_names=(self._name,),
+            factory_names=("here",),
+            factory_of=np.zeros(1, np.int32),
+            train=IndexLists.of([self._rows]),
+            test=IndexLists.of([np.empty(0, np.int64)]),
+        )
+        streams = DeviceStreams(alone, size, self._seed)
+        while True:
+            samples = streams.take([0])[0]
+            yield Batch(np.asarray(alone.images[samples]), alone.labels[samples].astype(np.int64))
+
+
+class FolderWatcher:
+    """A folder with a folder a class; every image that turns up is a sample, once, the oldest first.
+
+    ``used``: ``keep`` leaves used images where they are (a restart sees them again), ``delete`` removes them. Classes
+    are numbered in the order of their names; an image that cannot be read is left out and named in the log.
+    """
+
+    PATIENCE = 0.5
+    """Seconds between two looks; a file younger than that may still be being written."""
+
+    def __init__(self, folder: Path, size: tuple[int, int] | None = None, used: str = "keep") -> None:
+        if used not in ("keep", "delete"):
+            raise DataError(f"used={used} is not possible; choose keep or delete")
+        if not folder.is_dir():
+            raise InputFileError(f"{folder}: no such folder")
+        self.folder, self.size, self.used = folder, size, used
+
+    def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
+        """Yield a batch whenever enough new images have come."""
+        from fedgs.data.own import read_image
+        from fedgs.deploy.logs import log
+
+        numbers = self._classes(classes)
+        seen: set[Path] = set()
+        waiting: list[tuple[Path, NDArray[np.uint8]]] = []
+        while True:
+            for path in self._new(seen):
+                seen.add(path)
+                try:
+                    waiting.append((path, read_image(path, self.size)))
+                except FedgsError as error:
+                    log.warning("image left out", extra={"reason": str(error)})
+            if len(waiting) < size:
+                yield None
+                continue
+            batch, waiting = waiting[:size], waiting[size:]
+            shapes = {image.shape for _, image in batch}
+            if len(shapes) > 1:
+                raise InputFileError(f"{self.folder}: images of {len(shapes)} different sizes; add size=HEIGHTxWIDTH")
+            labels = np.array([numbers[path.parent.name] for path, _ in batch], np.int64)
+            yield Batch(np.stack([image for _, image in batch]), labels)
+            if self.used == "delete":
+                for path, _ in batch:
+                    path.unlink(missing_ok=True)
+                    seen.discard(path)
+
+    def _classes(self, classes: int) -> Mapping[str, int]:
+        names = sorted(path.name for path in self.folder.iterdir() if path.is_dir() and path.name[0] != ".")
+        if len(names) != classes:
+            raise DataError(
+                f"{self.folder}: has {len(names)} class folders, the task has {classes} classes; make a folder for "
+                "every class, empty ones too"
+            )
+        return {name: number for number, name in enumerate(names)}
+
+    def _new(self, seen: set[Path]) -> list[Path]:
+        from fedgs.data.own import image_files
+
+        settled = time.time() - self.PATIENCE
+        found = []
+        for relative in image_files(self.folder):
+            path = self.folder / relative
+            if len(relative.parts) == 2 and path not in seen:
+                try:
+                    changed = path.stat().st_mtime
+                except OSError:
+                    continue  # gone again
+                if changed <= settled:
+                    found.append((changed, path))
+        return [path for _, path in sorted(found)]
+
+
+class GlyphCamera:
+    """One camera of the embedded data set, reading on for ever; nothing it has read comes twice."""
+
+    BLOCK = 256
+    """Characters drawn at a time."""
+
+    def __init__(self, camera: int, seed: int = 0) -> None:
+        self.camera, self.seed = camera, seed
+
+    def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
+        """Yield batches for ever."""
+        from fedgs.data.characters import CHARACTERS
+        from fedgs.data.glyphs import read_on
+
+        if classes != len(CHARACTERS):
+            raise DataError(f"glyphs: has {len(CHARACTERS)} classes, the task has {classes}")
+        block = max(self.BLOCK, size)
+        number, images, labels = 0, np.empty((0, 28, 28), np.uint8), np.empty(0, np.uint8)
+        while True:
+            while len(labels) < size:
+                more_images, more_labels = read_on(self.camera, self.seed, number, block)
+                images, labels = np.concatenate([images, more_images]), np.concatenate([labels, more_labels])
+                number += 1
+            yield Batch(images[:size], labels[:size].astype(np.int64))
+            images, labels = images[size:], labels[size:]
+
+
+def _option(text: str, part: str) -> tuple[str, str]:
+    key, sign, value = part.partition("=")
+    if not sign:
+        raise DataError(f"--source {text}: {part!r} is not an option; they are written key=value")
+    return key.strip(), value.strip()
+
+
+def _whole(text: str, options: dict[str, str], key: str, default: int) -> int:
+    value = options.pop(key, str(default))
+    if not value.isdecimal():
+        raise DataError(f"--source {text}: {key}={value} is not a whole number")
+    return int(value)
+
+
+def _size(text: str, options: dict[str, str]) -> tuple[int, int] | None:
+    value = options.pop("size", "")
+    if not value:
+        return None
+    height, cross, width = value.partition("x")
+    if not cross or not height.isdecimal() or not width.isdecimal() or not int(height) * int(width):
+        raise DataError(f"--source {text}: size={value} is not possible; write HEIGHTxWIDTH, for example 28x28")
+    return int(height), int(width)
+
+
+def _made(text: str, options: dict[str, str], make: Callable[[], Source]) -> Source:
+    made = make()
+    if options:
+        raise DataError(f"--source {text}: has no option {sorted(options)[0]!r}")
+    return made
+
+
+def _own(text: str, module: str, name: str) -> Source:
+    try:
+        made = getattr(importlib.import_module(module), name)()
+    except (ImportError, AttributeError) as error:
+        raise DataError(f"--source {text}: cannot be imported ({error})") from None
+    if not isinstance(made, Source):
+        raise DataError(f"--source {text}: has no method batches(size, classes)")
+    return made

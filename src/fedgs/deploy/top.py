@@ -1,0 +1,207 @@
+"""The top server: rounds over all stations, external synchronisation, evaluation, a checkpoint after each round.
+
+    ω ← (1/M) Σ_m ω^m      (eq. external-aggr), or any server rule of ``fedgs.algorithms``
+
+A station that does not answer is asked again until enough others have answered and ``linger`` seconds more have
+passed; then the survivors are averaged. With fewer than ``min_stations`` answers the server waits. A round in
+which no station had a device to train is not counted, and is tried again.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgs.algorithms import ServerRule, Upload, server_rule
+from fedgs.config import ServerSettings
+from fedgs.deploy.carrier import Carrier
+from fedgs.deploy.contract import RoundOrder, RoundResult
+from fedgs.deploy.logs import OnceEach, log
+from fedgs.deploy.metrics import TopMetrics
+from fedgs.deploy.recipe import Recipe
+from fedgs.deploy.rounds import events_of
+from fedgs.deploy.settings import TopSettings
+from fedgs.deploy.tensors import Shapes
+from fedgs.deploy.top_state import TopState, with_line
+from fedgs.errors import AlgorithmError, ConfigError, PeerError, TrainingError, WireError
+
+Evaluate = Callable[[Mapping[str, Tensor]], tuple[float, float]]
+"""Accuracy and loss of weights on the held-out set."""
+AGAIN = 0.5
+"""Seconds before a station that did not answer is asked again; doubled up to ``LONGEST``."""
+LONGEST = 5.0
+
+
+class Top:
+    """Runs rounds over stations; ``advance`` is a function from state to state."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        carriers: Sequence[Carrier],
+        settings: TopSettings,
+        metrics: TopMetrics,
+        evaluate: Evaluate | None = None,
+        target: NDArray[np.float64] | None = None,
+        rule: ServerRule | None = None,
+    ) -> None:
+        """``target`` None: P_real is estimated from what the devices announce, anew after each round.
+
+        ``rule`` None: the one the settings name.
+        """
+        self.recipe, self.carriers, self.settings, self.metrics = recipe, carriers, settings, metrics
+        self._evaluate, self._target = evaluate, target
+        self._rule = make_rule(recipe.settings.server) if rule is None else rule
+        self._once = OnceEach(60.0)
+        self._needed = settings.min_stations or len(carriers)
+        if self._needed > len(carriers):
+            raise ConfigError(f"--min-stations {self._needed} of {len(carriers)} stations; lower it")
+
+    async def begin(self, run: str, weights: Mapping[str, Tensor]) -> TopState:
+        """Return the state before the first round: the roll call is done and the untrained model tested."""
+        state = TopState(run, 0, weights, self._rule.init(weights), self._target)
+        if self._target is None:
+            results = await self._collect(self._orders(state, 0))
+            state = replace(state, target=pooled(results))
+        return with_line(state, {"round": 0, **self._tested(state, due=True)})
+
+    async def advance(self, state: TopState) -> TopState:
+        """Return the state after one more round."""
+        number = state.round + 1
+        began = time.perf_counter()
+        while True:
+            results = await self._collect(self._orders(state, number))
+            trained = [results[factory] for factory in sorted(results) if results[factory].iterations]
+            if trained:
+                break
+            self._once.warning("no station has devices; the round is tried again", round=number)
+            await asyncio.sleep(1.0)
+        weights, memory = self._synchronised(state, trained, number)
+        target = self._target if self._target is not None else pooled(results)
+        new = replace(
+            state, round=number, weights=weights, server=memory, target=state.target if target is None else target
+        )
+        seconds = time.perf_counter() - began
+        rounds = self.recipe.settings.training.rounds
+        due = number % self.recipe.settings.eval.every == 0 or number == rounds
+        line: dict[str, Any] = {
+            "round": number,
+            **self._tested(new, due),
+            "train_loss": float(np.mean([result.loss for result in trained])),
+            "divergence": float(np.mean([result.divergence for result in trained])),
+            "stations": len(trained),
+            "devices": sum(result.devices for result in results.values()),
+            "samples": sum(result.samples for result in trained),
+            "seconds": round(seconds, 3),
+        }
+        events = events_of(list(results.values()))
+        if events:
+            line["events"] = events
+        self._show(line, len(self.carriers) - len(trained), seconds)
+        return with_line(new, line)
+
+    def _orders(self, state: TopState, number: int) -> list[RoundOrder]:
+        shapes = Shapes.of(state.weights)
+        flat = shapes.flatten({name: value.numpy() for name, value in state.weights.items()})
+        return [self.recipe.order(number, factory, shapes, flat, state.target) for factory in range(len(self.carriers))]
+
+    async def _collect(self, orders: Sequence[RoundOrder]) -> dict[int, RoundResult]:
+        """Return the answers by factory: enough of them, and those that came soon after."""
+        tasks = {
+            asyncio.ensure_future(self._ask(carrier, order)): factory
+            for factory, (carrier, order) in enumerate(zip(self.carriers, orders, strict=True))
+        }
+        waiting = set(tasks)
+        found: dict[int, RoundResult] = {}
+        try:
+            while waiting:
+                enough = len(found) >= self._needed
+                done, waiting = await asyncio.wait(
+                    waiting,
+                    timeout=self.settings.linger if enough else None,
+                    return_when=asyncio.ALL_COMPLETED if enough else asyncio.FIRST_COMPLETED,
+                )
+                found |= {tasks[task]: task.result() for task in done}
+                if enough:
+                    break
+        finally:
+            for task in tasks:
+                task.cancel()
+        for factory in sorted(set(range(len(orders))) - set(found)):
+            self.metrics.missing.inc()
+            log.warning(
+                "station missing", extra={"station": self.carriers[factory].name, "round": orders[factory].round}
+            )
+        return found
+
+    async def _ask(self, carrier: Carrier, order: RoundOrder) -> RoundResult:
+        wait = AGAIN
+        while True:
+            try:
+                return await carrier.run_round(order)
+            except (PeerError, WireError) as error:
+                self._once.warning("station does not answer", reason=str(error))
+            await asyncio.sleep(wait)
+            wait = min(LONGEST, 2 * wait)
+
+    def _synchronised(
+        self, state: TopState, trained: Sequence[RoundResult], number: int
+    ) -> tuple[dict[str, Tensor], Any]:
+        uploads = []
+        for result in trained:
+            views = result.shapes.views(result.weights)
+            uploads.append(Upload({name: torch.from_numpy(np.array(view)) for name, view in views.items()}, 1))
+        try:
+            weights, memory = self._rule.update(state.server, state.weights, uploads)
+        except AlgorithmError as error:
+            raise TrainingError(f"round {number}: the server rule cannot go on: {error}") from None
+        if not all(bool(torch.isfinite(value).all()) for value in weights.values()):
+            raise TrainingError(f"round {number}: the global model is not finite; lower the learning rates")
+        return weights, memory
+
+    def _tested(self, state: TopState, due: bool) -> dict[str, float]:
+        if self._evaluate is None or not due:
+            return {}
+        accuracy, loss = self._evaluate(state.weights)
+        self.metrics.accuracy.set(accuracy)
+        self.metrics.loss.set(loss)
+        return {"accuracy": accuracy, "loss": loss}
+
+    def _show(self, line: Mapping[str, Any], missing: int, seconds: float) -> None:
+        self.metrics.round.set(line["round"])
+        self.metrics.stations.set(line["stations"])
+        self.metrics.divergence.set(line["divergence"])
+        self.metrics.duration.observe(seconds)
+        shown = {key: round(line[key], 4) for key in ("accuracy", "train_loss", "divergence") if key in line}
+        log.info(
+            "round", extra={"round": line["round"], **shown, "stations": line["stations"], "seconds": line["seconds"]}
+        )
+
+
+def make_rule(settings: ServerSettings) -> ServerRule:
+    """Return the server rule; ``mean`` is the paper's, every station alike."""
+    if settings.rule == "mean":
+        if settings.options:
+            raise ConfigError(f"server.options={settings.options} has no meaning with server.rule='mean'; remove it")
+        return server_rule("fedavg", weighting="uniform")
+    if "intrac" in settings.rule or settings.options.get("intrac"):
+        raise ConfigError(f"server.rule={settings.rule!r} needs training accuracies, which stations do not report")
+    try:
+        return server_rule(settings.rule, **settings.options)
+    except AlgorithmError as error:
+        raise ConfigError(f"server.rule={settings.rule!r}: {error}") from None
+
+
+def pooled(results: Mapping[int, RoundResult]) -> NDArray[np.float64] | None:
+    """Return P_real from what all stations' devices have announced, every device alike; None where nobody has."""
+    known = [result for result in results.values() if result.devices and len(result.announced)]
+    if not known:
+        return None
+    total = sum(result.devices * result.announced for result in known)
+    return np.asarray(total / np.sum(total), dtype=np.float64)

@@ -1,0 +1,133 @@
+"""What the top server keeps: one checkpoint file, replaced after each round in one step, and a line a round.
+
+state/checkpoint.safetensors   weights, memory of the server rule, round, run, target; never half written
+state/metrics.jsonl            a line a round, cut back to the checkpoint when the server starts again
+state/model.safetensors        the global model after the last round
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgs.algorithms import State, join_state, split_state
+from fedgs.config import Settings
+from fedgs.errors import CheckpointError, OutputError
+from fedgs.files import write_text
+
+CHECKPOINT, METRICS, MODEL = "checkpoint.safetensors", "metrics.jsonl", "model.safetensors"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class TopState:
+    """Everything that decides how a run goes on."""
+
+    run: str
+    round: int
+    """Rounds done."""
+    weights: Mapping[str, Tensor]
+    server: State
+    target: NDArray[np.float64] | None = None
+    """P_real as known now; None: not yet."""
+    metrics: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    """One line a round, from round 0 on."""
+
+
+def settings_digest(settings: Settings, classes: int, image_shape: tuple[int, ...], stations: int) -> str:
+    """Return what a checkpoint is known by: only the same run takes it up again. More rounds are the same run."""
+    values = settings.model_dump(
+        exclude={"training": {"rounds"}, "eval": True, "checkpoint": True, "tensorboard": True}
+    )
+    text = json.dumps([values, classes, list(image_shape), stations], sort_keys=True)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def save_state(folder: Path, state: TopState, digest: str) -> None:
+    """Write the checkpoint, then the line of its round."""
+    from safetensors.torch import save
+
+    tensors, numbers = split_state(state.server)
+    named = {f"weights/{name}": value.contiguous() for name, value in state.weights.items()}
+    named |= {f"server/{name}": value.contiguous() for name, value in tensors.items()}
+    facts = {
+        "format": _FORMAT,
+        "digest": digest,
+        "run": state.run,
+        "round": state.round,
+        "names": list(state.weights),
+        "server": numbers,
+        "target": None if state.target is None else state.target.tolist(),
+        "metrics": list(state.metrics),
+    }
+    _write_durably(folder / CHECKPOINT, save(named, {"fedgs": json.dumps(facts)}))
+    write_text(folder / METRICS, "".join(json.dumps(line) + "\n" for line in state.metrics))
+
+
+def load_state(folder: Path, digest: str) -> TopState | None:
+    """Read the checkpoint; None where there is none."""
+    from safetensors import SafetensorError, safe_open
+
+    path = folder / CHECKPOINT
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, "pt") as file:
+            facts = json.loads((file.metadata() or {})["fedgs"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+        if facts["format"] != _FORMAT:
+            raise CheckpointError(f"{path}: written in format {facts['format']}, this version reads {_FORMAT}")
+        if facts["digest"] != digest:
+            raise CheckpointError(f"{path}: belongs to a run with other settings or stations; choose another --state")
+        server = {name.removeprefix("server/"): value for name, value in tensors.items() if name.startswith("server/")}
+        return TopState(
+            facts["run"],
+            facts["round"],
+            {name: tensors[f"weights/{name}"] for name in facts["names"]},  # in the model's order, not the file's
+            join_state(server, facts["server"]),
+            None if facts["target"] is None else np.array(facts["target"]),
+            tuple(facts["metrics"]),
+        )
+    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"{path}: cannot be read ({error}); move it away to begin anew") from None
+
+
+def save_model(folder: Path, state: TopState) -> Path:
+    """Write the global model."""
+    from safetensors.torch import save
+
+    path = folder / MODEL
+    _write_durably(path, save({name: value.contiguous() for name, value in state.weights.items()}))
+    return path
+
+
+def with_line(state: TopState, line: Mapping[str, Any]) -> TopState:
+    """Return the state with a line more."""
+    return replace(state, metrics=(*state.metrics, line))
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OutputError(f"{path}: cannot be written ({error.strerror})") from None

@@ -1,0 +1,111 @@
+"""SuperNodes as stations: ``RunRound`` carried by Flower.
+
+Which SuperNode is which factory, the SuperNodes say themselves when they are first seen. A SuperNode that comes back
+under another number is found again; the top server asks until somebody answers, as it does over gRPC.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from fedgs.deploy.carrier import checked_result
+from fedgs.deploy.contract import RoundOrder, RoundResult
+from fedgs.deploy.logs import OnceEach, log
+from fedgs.errors import PeerError
+from fedgs.flower.messages import FACTORY, FACTS, order_content, result_of
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks for a reply; Flower's own loop takes 3."""
+INTRODUCES_WITHIN = 60.0
+"""Seconds a new SuperNode has to say who it is; its first message makes it install the app."""
+
+
+class SuperNodes:
+    """The SuperNodes of a run: who is who, and a way to ask one and wait for its reply."""
+
+    def __init__(self, grid: Grid, factories: int) -> None:
+        self._grid, self._all = grid, factories
+        self._known: dict[int, int] = {}
+        """Node to factory, the newest acquaintance last."""
+        self._grid_free, self._introducing = asyncio.Lock(), asyncio.Lock()
+        self._once = OnceEach()
+
+    async def ask(self, message: Message) -> Message:
+        """Send a message and wait for its reply, which may be an error."""
+        (sent,) = await self._call(self._grid.push_messages, [message])
+        if not sent:
+            raise PeerError(f"SuperNode {message.metadata.dst_node_id}: the SuperLink did not take a message for it")
+        while True:
+            for reply in await self._call(self._grid.pull_messages, [sent]):
+                return reply
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def node_of(self, factory: int) -> int:
+        """Return the SuperNode of a factory."""
+        found = await self._connected(factory)
+        if found is None:
+            async with self._introducing:
+                await self._introduce()
+            found = await self._connected(factory)
+        if found is None:
+            raise PeerError(f"no SuperNode of factory {factory} is connected")
+        return found
+
+    async def _connected(self, factory: int) -> int | None:
+        online = set(await self._call(self._grid.get_node_ids))
+        self._known = {node: number for node, number in self._known.items() if node in online}
+        nodes = [node for node, number in self._known.items() if number == factory]
+        if len(nodes) > 1:
+            self._once.warning("two SuperNodes of one factory; the newer one is asked", factory=factory)
+        return nodes[-1] if nodes else None
+
+    async def _introduce(self) -> None:
+        """Ask every SuperNode that is not known yet who it is."""
+        strangers = sorted(set(await self._call(self._grid.get_node_ids)) - self._known.keys())
+        await asyncio.gather(*(self._ask_name(node) for node in strangers))
+
+    async def _ask_name(self, node: int) -> None:
+        try:
+            async with asyncio.timeout(INTRODUCES_WITHIN):
+                reply = await self.ask(Message(RecordDict(), node, MessageType.QUERY))
+        except TimeoutError:
+            self._once.warning("a SuperNode does not say who it is", node=node)
+            return
+        if reply.has_error():
+            self._once.warning("a SuperNode does not know who it is", node=node, reason=reply.error.reason)
+            return
+        facts = reply.content.get(FACTS)
+        factory = facts.get(FACTORY) if isinstance(facts, ConfigRecord) else None
+        if not isinstance(factory, int) or not 0 <= factory < self._all:
+            self._once.warning("a SuperNode of a factory that is not in the run", node=node, factory=factory)
+            return
+        log.info("SuperNode joined", extra={"node": node, "factory": factory})
+        self._known[node] = factory
+
+    async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        # The grid is one HTTP client and blocks, for ever where the SuperLink has gone. The loop wakes up meanwhile:
+        # Flower ends its processes by a signal from a thread of their own, which a sleeping loop would not notice.
+        async with self._grid_free:
+            task = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+            while not (await asyncio.wait({task}, timeout=0.5))[0]:
+                pass
+            return task.result()
+
+
+class FlowerCarrier:
+    """The way to one station, through its SuperNode."""
+
+    def __init__(self, factory: int, nodes: SuperNodes) -> None:
+        self.name, self._factory, self._nodes = f"factory-{factory}", factory, nodes
+
+    async def run_round(self, order: RoundOrder) -> RoundResult:
+        """Let the station carry out an order."""
+        node = await self._nodes.node_of(self._factory)
+        message = Message(order_content(order), node, MessageType.TRAIN, group_id=str(order.round))
+        reply = await self._nodes.ask(message)
+        if reply.has_error():
+            raise PeerError(f"station {self.name}: {reply.error.reason or f'error {reply.error.code}'}")
+        return checked_result(result_of(reply.content), order, self.name)

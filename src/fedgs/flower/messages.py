@@ -1,0 +1,100 @@
+"""One round as a Flower message, and its result as the reply.
+
+The weights travel as Flower's ``arrays``, so that strategies can work with them; everything else of the order and of
+the result travels beside them in the bytes of the protocol (:mod:`fedgs.deploy.contract`), and is checked by the same
+code.
+
+    order   arrays: ω, name by name    config: order = RoundIn without weights
+    result  arrays: ω^m                facts: result = RoundOut without weights
+            metrics: weight (1, or 0 where nobody trained), num-examples, train_loss, divergence, devices, iterations
+"""
+
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from fedgs.deploy.contract import RoundOrder, RoundResult, decode_result, encode_order
+from fedgs.deploy.proto import fedgs_wire_pb2 as pb
+from fedgs.deploy.tensors import Flat, Shapes
+from fedgs.deploy.wire import parse, serialise, whole_params
+from fedgs.errors import WireError
+
+ARRAYS, CONFIG, METRICS, FACTS = "arrays", "config", "metrics", "facts"
+ORDER, RESULT, FACTORY, WEIGHT = "order", "result", "factory", "weight"
+
+
+def order_content(order: RoundOrder) -> RecordDict:
+    """Return the content of the message that asks a SuperNode for a round."""
+    head = parse(pb.RoundIn, encode_order(order))
+    head.weights.data = b""
+    return RecordDict({ARRAYS: arrays_of(order.shapes, order.weights), CONFIG: ConfigRecord({ORDER: serialise(head)})})
+
+
+def order_bytes(content: RecordDict, factory: int) -> bytes:
+    """Return the order in a message as a station takes it; ``factory`` is the number of that station."""
+    head = parse(pb.RoundIn, _bytes(content, CONFIG, ORDER))
+    head.factory = factory
+    _fill(head.weights, content)
+    return serialise(head)
+
+
+def result_content(answer: bytes) -> RecordDict:
+    """Return the content of the reply that brings a station's answer."""
+    head = parse(pb.RoundOut, answer)
+    shapes, weights = whole_params(head.weights)
+    head.weights.data = b""
+    metrics = MetricRecord(
+        {
+            WEIGHT: 1.0 if head.iterations else 0.0,
+            "num-examples": head.samples,
+            "train_loss": head.loss,
+            "divergence": head.divergence,
+            "devices": head.devices,
+            "iterations": head.iterations,
+        }
+    )
+    return RecordDict(
+        {ARRAYS: arrays_of(shapes, weights), METRICS: metrics, FACTS: ConfigRecord({RESULT: serialise(head)})}
+    )
+
+
+def result_of(content: RecordDict) -> RoundResult:
+    """Return the result in a reply, checked as one that came over gRPC."""
+    head = parse(pb.RoundOut, _bytes(content, FACTS, RESULT))
+    _fill(head.weights, content)
+    return decode_result(serialise(head))
+
+
+def arrays_of(shapes: Shapes, weights: Flat) -> ArrayRecord:
+    """Return flat weights as Flower's record of named arrays."""
+    return ArrayRecord({name: Array(np.asarray(view)) for name, view in shapes.views(weights).items()})
+
+
+def _bytes(content: RecordDict, record: str, key: str) -> bytes:
+    found = content.get(record)
+    value = found.get(key) if isinstance(found, ConfigRecord) else None
+    if not isinstance(value, bytes):
+        raise WireError(f"a Flower message without {record}.{key}; is the other end fedgs.flower of the same version?")
+    return value
+
+
+def _fill(params: Any, content: RecordDict) -> None:
+    """Put the arrays of a message into the protocol's weights, in the order and shapes announced there."""
+    arrays = content.get(ARRAYS)
+    if not isinstance(arrays, ArrayRecord):
+        raise WireError(f"a Flower message without {ARRAYS}")
+    wanted = {tensor.name: tuple(tensor.shape) for tensor in params.tensors}
+    if wanted.keys() != arrays.keys():
+        raise WireError(f"arrays {sorted(arrays)[:4]}…, announced were {sorted(wanted)[:4]}…")
+    parts = []
+    for name, shape in wanted.items():
+        try:
+            values = arrays[name].numpy()
+        except (ValueError, TypeError, OSError, EOFError) as error:
+            raise WireError(f"array {name[:40]!r} cannot be read: {error}") from None
+        if values.shape != shape or values.dtype.kind != "f":
+            raise WireError(f"array {name[:40]!r} is {values.dtype} of shape {values.shape}, announced was {shape}")
+        with np.errstate(over="ignore"):  # infinity is found by whoever checks the weights
+            parts.append(np.ascontiguousarray(values, "<f4").tobytes())  # strategies may compute in float64
+    params.data = b"".join(parts)

@@ -1,0 +1,235 @@
+"""A whole park on one machine with Flower between stations and top server: ``fedgs park up --flower``.
+
+Beside what every park has (:mod:`fedgs.deploy.park`):
+
+    out/app/pyproject.toml   the Flower app with the settings of this run
+    out/flower/              Flower's home: its config names the SuperLink ``park``
+
+SuperLink and SuperNodes are real processes that talk TLS with the park's certificates; the SuperLink admits only the
+SuperNodes whose keys were registered. ``flwr run`` carries the run out; without one, the park waits for yours.
+"""
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from fedgs import __version__
+from fedgs.config import Settings
+from fedgs.deploy import pki
+from fedgs.deploy.parent import VARIABLE
+from fedgs.deploy.park import ENDS_WITHIN, STARTS_WITHIN, LocalPark
+from fedgs.errors import WorkerError
+from fedgs.files import make_folder, write_text
+from fedgs.flower.strategies import flower_rule
+
+HOST, CONNECTION = "127.0.0.1", "park"
+
+
+@dataclass
+class FlowerPark(LocalPark):
+    """A park whose stations are SuperNodes."""
+
+    run: bool = True
+    """False: everything is started but the run."""
+    port: int = 0
+    """Of the SuperLink."""
+    _control: ClassVar[tuple[str, ...]] = ()  # their sockets are enough
+    _ending: ClassVar[tuple[tuple[str, ...], ...]] = (("top",), ("supernode", "device"), ("superlink",), ("station",))
+
+    @property
+    def home(self) -> Path:
+        """Flower's home."""
+        return self.folder.resolve() / "flower"
+
+    @property
+    def flower_environment(self) -> dict[str, str]:
+        """What Flower's programs find in their environment: a home of their own, and no calls home."""
+        return {"FLWR_HOME": str(self.home), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+
+    def prepare(self) -> None:
+        """Write certificates, data, settings and the app."""
+        flower_rule(self.settings.server)  # so that a wrong one is found now
+        super().prepare()
+        authority = self.folder / "pki"
+        pki.issue(authority, "superlink", "superlink", pki.LOOPBACK)
+        for name in self.stations:
+            pki.issue_node_key(authority, name)
+        make_folder(self.folder / "app")
+        write_text(self.folder / "app" / "pyproject.toml", self._app())
+        make_folder(self.home)
+
+    def _start_top(self, stations: list[dict[str, str]]) -> None:
+        self.commands += [f"export {key}={shlex.quote(value)}" for key, value in self.flower_environment.items()]
+        self.port, *node_ports = free_ports(1 + len(stations))
+        authority = self.folder.resolve() / "pki" / pki.CA_CERTIFICATE
+        write_text(
+            self.home / "config.toml",
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{HOST}:{self.port}"\n'
+            f"root-certificates = {json.dumps(str(authority))}\n",
+        )
+        self.start_superlink()
+        self._register()
+        for factory, (name, node_port) in enumerate(zip(self.stations, node_ports, strict=True)):
+            keys = f"pki/supernode/{name}"
+            self._start_flower(
+                f"supernode-{factory + 1}", "supernode", "flower-supernode", "--superlink", f"{HOST}:{self.port}",
+                "--root-certificates", f"{keys}/ca.crt", "--auth-supernode-private-key", f"{keys}/key",
+                "--host", HOST, "--port", str(node_port), "--node-config", f'factory={factory} station="{name}"',
+            )  # fmt: skip
+        if self.run:
+            self.start_run()
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink and wait until it serves; its database knows the SuperNodes of one that has ended."""
+        bundle = "pki/superlink/superlink"
+        self._start_flower(
+            "superlink", "superlink", "flower-superlink", "--host", HOST, "--port", str(self.port),
+            "--ssl-ca-certfile", f"{bundle}/ca.crt", "--ssl-certfile", f"{bundle}/cert.pem",
+            "--ssl-keyfile", f"{bundle}/key.pem", "--enable-supernode-auth",
+            "--disable-runtime-dependency-installation", "--database", "flower/superlink.db",
+        )  # fmt: skip
+        self._wait_for(self.port)
+
+    def start_run(self) -> None:
+        """Hand the run to the SuperLink."""
+        self._start_flower("top", "top", "flwr", "run", "app", CONNECTION, "--stream")
+
+    def end(self) -> None:
+        """End everything, and wait for what Flower's programs have started themselves: it ends a little later."""
+        super().end()
+        until = time.monotonic() + 2 * ENDS_WITHIN  # they force their own end after 5 s
+        while (left := started_here()) and time.monotonic() < until:
+            time.sleep(0.1)
+        for process in left:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+    def check(self) -> None:
+        """Refuse to go on when something has ended too early."""
+        super().check()
+        lines = self.lines()
+        if self.run and self.done and (not lines or lines[-1]["round"] < self.settings.training.rounds):
+            log = self.folder / "logs" / "top.log"
+            said = re.findall(r"^\S+ ERROR +(.*)", log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+            raise WorkerError(f"the run has ended before its last round: {said[-1] if said else f'see {log}'}")
+
+    def _register(self) -> None:
+        """Make the SuperNodes' keys known to the SuperLink."""
+        commands = [
+            ["flwr", "supernode", "register", f"pki/supernode/{name}/{pki.NODE_PUBLIC_KEY}", CONNECTION]
+            for name in self.stations
+        ]
+        started = [
+            subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            for command in commands
+        ]
+        for command, popen in zip(commands, started, strict=True):
+            said, _ = popen.communicate()
+            if popen.returncode:
+                raise WorkerError(f"{shlex.join(command)}: {said.decode(errors='replace').strip()}")
+            self.commands.append(shlex.join(command))
+
+    def _start_flower(self, name: str, role: str, *command: str) -> None:
+        self._start_command(name, role, [sys.executable, "-m", "fedgs.deploy.parent", *command], command)
+
+    def _environment(self) -> dict[str, str]:
+        own = super()._environment()
+        programs = os.pathsep.join([str(Path(sys.executable).parent), own.get("PATH", os.defpath)])
+        return own | self.flower_environment | {"PATH": programs}
+
+    def _wait_for(self, port: int) -> None:
+        until = time.monotonic() + STARTS_WITHIN
+        while True:
+            try:
+                socket.create_connection((HOST, port), timeout=1).close()
+            except OSError:
+                self.check()
+                if time.monotonic() > until:
+                    raise WorkerError(f"the SuperLink does not serve after {STARTS_WITHIN:g} s") from None
+                time.sleep(0.1)
+            else:
+                return
+
+    def _app(self) -> str:
+        top = {
+            "stations": len(self.stations),
+            "state": "top",
+            "held-out": "data/held-out.npz",
+            "target": "data/target.json",
+            "wire": self.wire,
+        }
+        config = {f"top.{key}": value for key, value in top.items()} | dict(changed(self.settings))
+        lines = [
+            "# The Flower app of this park; see the park's commands.txt.",
+            "[project]",
+            'name = "fedgs-park"',
+            f'version = "{__version__}"',
+            'description = "FedGS over super nodes"',
+            'license = "Apache-2.0"',
+            "",
+            "[tool.flwr.app]",
+            'publisher = "fedgs"',
+            "",
+            "[tool.flwr.app.components]",
+            'serverapp = "fedgs.flower.server:app"',
+            'clientapp = "fedgs.flower.client:app"',
+            "",
+            "[tool.flwr.app.config]",
+            *(f"{key} = {json.dumps(value)}" for key, value in config.items()),
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def changed(settings: Settings) -> Iterator[tuple[str, Any]]:
+    """Yield the settings that are not at their default, as ``key.path`` and value."""
+    yield from _differing(settings.model_dump(), Settings().model_dump(), "")
+
+
+def _differing(values: Mapping[str, Any], default: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        usual = default.get(key)
+        if isinstance(value, dict):
+            yield from _differing(value, usual if isinstance(usual, dict) else {}, f"{path}{key}.")
+        elif value != usual:
+            yield f"{path}{key}", value
+
+
+def started_here() -> list[int]:
+    """Return the processes that this one has started, or that those have, however deep (Linux)."""
+    mark = f"{VARIABLE}={os.getpid()}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:  # it has ended, or is somebody else's
+            continue
+    return found
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback on which nobody listens; Flower's programs do not choose one themselves."""
+    held = [socket.create_server((HOST, 0)) for _ in range(count)]
+    try:
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()

@@ -1,0 +1,153 @@
+"""δ and β of a run, measured at its model: the gradients that :mod:`fedgs.network.divergence` asks for.
+
+Proposition 1 of FedGS compares, for the super node of factory m, three gradients at the same weights:
+
+    P_m·g_m      of its own batch
+    P_m·g_c      of all data, classes weighted as in that batch
+    P_real·g_c   of all data
+
+g_c has a row a class: the mean gradient over the train samples of that class, at most ``per_class`` of them drawn at
+random. One pass over these samples gives all rows; every super node then costs its own batch and a product with them.
+The rows take (classes × weights) float32: 1.6 GB for the paper's CNN. The batches are those the run's own selection
+takes next. β is estimated between the weights and those one step of gradient descent further, on the same samples.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fedgs.config import Settings
+from fedgs.data import Federation
+from fedgs.models import build_network
+from fedgs.network.divergence import GradientDivergence, divergence_of_gradients, smoothness_estimate
+from fedgs.rng import stream
+from fedgs.simulation.images import ImageStore, one_thread_each
+from fedgs.simulation.layout import Layout
+from fedgs.simulation.round_plan import RoundPlan
+
+BATCH = 256
+"""Samples of one pass; a gradient does not depend on it but for rounding."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the convergence bound needs to know of a run."""
+
+    divergence: GradientDivergence
+    """of every super node looked at"""
+    smoothness: float
+    """β"""
+    gradient: float
+    """‖P_real·g_c‖, the length of the gradient itself"""
+    nodes: int
+    """super nodes looked at"""
+    samples: int
+    """samples of all data looked at"""
+
+    @property
+    def delta(self) -> float:
+        """δ."""
+        return self.divergence.delta
+
+
+class Gradients:
+    """Gradients of a network's mean cross-entropy, flat; threads may take them side by side."""
+
+    def __init__(self, settings: Settings, federation: Federation, device: torch.device) -> None:
+        self.federation = federation
+        self._store = ImageStore(federation, device)
+        model = settings.training.model
+        self._network = build_network(model, len(federation.classes), self._store.shape, "float32")
+        self.layout = Layout.of_weights(self._network.first_weights(settings.seed))
+
+    def at(self, weights: Tensor, samples: NDArray[np.int64]) -> Tensor:
+        """Return the gradient (weights,) of the mean loss over samples."""
+        own = {name: weight[None].requires_grad_() for name, weight in self.layout.views(weights.detach()).items()}
+        total = torch.zeros_like(weights, dtype=torch.float64)
+        for first in range(0, len(samples), BATCH):
+            places = torch.from_numpy(self._store.places(samples[first : first + BATCH])).to(weights.device)
+            images, labels = self._store.pixels(places)
+            logits = self._network(own, images[None], torch.zeros_like(labels)[None])[0]
+            found = torch.autograd.grad(cross_entropy(logits, labels, reduction="sum"), list(own.values()))
+            named = {name: gradient[0] for name, gradient in zip(own, found, strict=True)}
+            total += self.layout.flatten(named, torch.empty_like(weights))
+        return (total / len(samples)).float()
+
+    def of_each(self, weights: Tensor, sets: Sequence[NDArray[np.int64]]) -> Iterator[Tensor]:
+        """Yield the gradient of each set of samples; on processors a thread a core takes them."""
+        if self._store.device.type == "cuda":
+            yield from (self.at(weights, samples) for samples in sets)
+            return
+        cores = os.cpu_count() or 1
+        with one_thread_each(), ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            for first in range(0, len(sets), cores):  # no more gradients in memory than there are cores
+                yield from pool.map(lambda samples: self.at(weights, samples), sets[first : first + cores])
+
+
+def measure(
+    gradients: Gradients,
+    weights: Tensor,
+    plan: RoundPlan,
+    iterations: Sequence[int],
+    learning_rate: float,
+    seed: int,
+    per_class: int | None = 200,
+) -> Measured:
+    """Return δ over the super nodes of some iterations of a plan, and β, at these weights."""
+    federation = gradients.federation
+    labels, target = federation.labels, federation.p_real()
+    by_class = _samples_by_class(federation, seed, per_class)
+    kinds, samples = list(by_class), list(by_class.values())
+    rows = torch.empty(len(kinds), len(weights), device=weights.device)
+    for row, gradient in zip(rows, gradients.of_each(weights, samples), strict=True):
+        row.copy_(gradient)
+
+    def mixed(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the gradient of all data with these shares of the classes."""
+        mixture: NDArray[np.float64] = (torch.from_numpy(shares[kinds]).to(rows) @ rows).double().cpu().numpy()
+        return mixture
+
+    central = mixed(target)
+    nodes = [
+        plan.union(iteration, factory)
+        for iteration in iterations
+        for factory in np.flatnonzero(plan.totals[iteration]).tolist()
+    ]
+    found = []
+    for union, gradient in zip(nodes, gradients.of_each(weights, nodes), strict=True):
+        shares = np.bincount(labels[union], minlength=len(target)) / len(union)
+        own = gradient.double().cpu().numpy()
+        found.append(divergence_of_gradients(own[None], mixed(shares)[None], central))
+    further = weights - learning_rate * torch.from_numpy(central).to(weights)
+    there = np.zeros(len(weights))
+    for kind, gradient in zip(kinds, gradients.of_each(further, samples), strict=True):
+        there += target[kind] * gradient.double().cpu().numpy()
+    return Measured(
+        GradientDivergence(
+            np.concatenate([one.actual for one in found]), np.concatenate([one.bounds for one in found])
+        ),
+        smoothness_estimate(central, there, weights.double().cpu().numpy(), further.double().cpu().numpy()),
+        float(np.linalg.norm(central)),
+        len(nodes),
+        sum(map(len, samples)),
+    )
+
+
+def _samples_by_class(federation: Federation, seed: int, per_class: int | None) -> dict[int, NDArray[np.int64]]:
+    """Return train samples of every class there is, at most so many of each."""
+    everything = np.asarray(federation.train.flat, dtype=np.int64)
+    kinds = federation.labels[everything]
+    found = {}
+    for kind in np.unique(kinds).tolist():
+        samples = everything[kinds == kind]
+        if per_class is not None and len(samples) > per_class:
+            samples = stream(seed, "gradients", kind).permutation(samples)[:per_class]
+        found[int(kind)] = samples
+    return found

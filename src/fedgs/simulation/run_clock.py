@@ -1,0 +1,108 @@
+"""The virtual clock of a run: what each round would take and send in a real park, line by line (``clock.jsonl``).
+
+    {"round": 0, "elapsed": 0.0, "step_seconds": 0.0012}
+    {"round": 1, "elapsed": 5.1, "seconds": 5.1, "computation": …, "selection": …, "internal": …, "top": …,
+     "bytes": {"device_station_up": …, "device_station_down": …, "station_top_up": …, "station_top_down": …}}
+
+The time model is :mod:`fedgs.network.clock`; how many bytes travel and how long a step takes is the method's business.
+Nothing goes back into the training. Bytes follow from the seed; seconds do so where the settings give the times of a
+step and of a selection, and differ from run to run where these are measured. A measured step is measured once, before
+the first round, and stays in the first line: a resumed run, on another machine too, goes on with the same clock. The
+first line also holds what a pre-training took and sent, a run of its own before this one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from fedgs.config import Settings
+from fedgs.data import Federation
+from fedgs.network.clock import VirtualClock
+
+if TYPE_CHECKING:
+    from fedgs.simulation.method import Method
+
+Lines = Sequence[dict[str, Any]]
+PARTS = ("computation", "selection", "internal", "top")
+"""What the seconds of a round are made of."""
+
+
+class RunClock:
+    """Writes the lines of the clock; the only thing it keeps is the speed of the devices."""
+
+    def __init__(self, settings: Settings, federation: Federation, method: "Method") -> None:
+        self._settings, self._devices, self._method = settings.clock, len(federation), method
+        self._seed = settings.seed
+        self._clock: VirtualClock | None = None
+        self._settings.links()  # a profile that cannot be read is found before anything is trained
+
+    def first_line(self, before: Lines = ()) -> dict[str, Any]:
+        """Return the line before the first round; here a step is measured, if it is to be.
+
+        ``before`` are the lines of the pre-training: what it took and sent is told here, and counts.
+        """
+        given = self._settings.step_seconds
+        line: dict[str, Any] = {
+            "round": 0,
+            "elapsed": 0.0,
+            "step_seconds": self._method.measure_step() if given == "measured" else float(given),
+        }
+        if before:
+            line["elapsed"] = before[-1]["elapsed"]
+            line |= {part: _sum(before, part) for part in PARTS}
+            line["bytes"] = traffic(before, before[-1]["round"])
+        return line
+
+    def go_on(self, lines: Lines) -> None:
+        """Take up the clock of these lines."""
+        self._clock = self._settings.clock(self._devices, self._seed, lines[0]["step_seconds"])
+
+    def line(self, lines: Lines, plan: Any) -> dict[str, Any]:
+        """Return the line of a round; ``lines`` are those before it."""
+        if self._clock is None:
+            self.go_on(lines)
+        assert self._clock is not None
+        cost = self._method.cost(self._clock, plan)
+        return {
+            "round": plan.round,
+            "elapsed": lines[-1]["elapsed"] + cost.seconds,
+            "seconds": cost.seconds,
+            **{part: getattr(cost, part) for part in PARTS},
+            "bytes": {link: int(amount) for link, amount in asdict(cost.traffic).items()},
+        }
+
+
+def clock_summary(settings: Settings, lines: Lines, target_round: int | None) -> dict[str, Any]:
+    """Return what a run would take in all, and until the target was reached."""
+    measured = [name for name in ("step_seconds", "selection_seconds") if getattr(settings.clock, name) == "measured"]
+    if settings.algorithm.flat and "selection_seconds" in measured:
+        measured.remove("selection_seconds")  # nobody selects
+    return {
+        "profile": settings.clock.profile,
+        "seconds": elapsed(lines, lines[-1]["round"]),
+        "seconds_to_target": elapsed(lines, target_round),
+        **{part: _sum(lines, part) for part in PARTS},
+        "step_seconds": lines[0]["step_seconds"],
+        "measured": measured,
+    }
+
+
+def _sum(lines: Lines, part: str) -> float:
+    return float(sum(line.get(part, 0.0) for line in lines))
+
+
+def elapsed(lines: Lines, round_number: int | None) -> float | None:
+    """Return the simulated seconds up to the end of a round; None of a round that never was."""
+    return next((float(line["elapsed"]) for line in lines if line["round"] == round_number), None)
+
+
+def traffic(lines: Lines, round_number: int | None) -> dict[str, int] | None:
+    """Return the bytes on each link up to the end of a round; None of a round that never was."""
+    if elapsed(lines, round_number) is None or round_number is None:
+        return None
+    total: dict[str, int] = {}
+    for line in lines:
+        if line["round"] <= round_number:
+            for link, amount in line.get("bytes", {}).items():
+                total[link] = total.get(link, 0) + amount
+    return total

@@ -1,0 +1,75 @@
+"""The table of simulated time: whole in 80 columns, honest about what its times rest on."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.test_run import is_one_line
+from tests.conftest import Here
+from tests.simulation.small import small_config
+
+GIVEN = ("clock.step_seconds=0.5", "clock.selection_seconds=0.25", "eval.target=0.01")
+FEDAVG = "beside=['algorithm.name=fedavg']"
+
+
+def table(out: str) -> list[str]:
+    """The lines of the second table and its notes."""
+    lines = out.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("simulated "))
+    return lines[first:]
+
+
+def test_fedgs_and_fedavg_beside_each_other(tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, err = here("run", *small_config(tmp_path, *GIVEN, FEDAVG), "--out", "a")
+    assert (code, err) == (0, "")
+    summary = json.loads((tmp_path / "a/summary.json").read_text())
+    assert f"a: simulated {summary['clock']['seconds']:.3g} s (1% after 0 s) on 5g; device–station " in out
+    assert summary["clock"]["measured"] == []
+    assert sum(summary["traffic"].values()) > 0
+    heads, _, _, fedgs, fedavg, note, *_ = table(out)
+    assert heads.split() == ["simulated", "time", "device–", "station–"]
+    assert fedgs.split()[0] == "a"
+    assert fedavg.split()[0] == "a-fedavg"
+    assert note == "clock: 5g, a local step takes 500 ms"
+    # Both links of FedAvg carry the same; FedGS sends less to the top server than inside.
+    cells = fedavg.split()
+    assert cells[-8:-4] == cells[-4:]
+    line = json.loads((tmp_path / "a/clock.jsonl").read_text().splitlines()[-1])
+    assert line["bytes"]["device_station_up"] == 12 * line["bytes"]["station_top_up"]
+
+    # Long names, long times, several targets: whole at 80 columns.
+    monkeypatch.setenv("COLUMNS", "80")
+    long = "a-run-with-a-name-that-no-table-has-room-for"
+    options = ("clock.step_seconds=12345.6", "clock.external.up.rate=7", "eval.target=0.999", "seed=2")
+    assert here("run", *small_config(tmp_path, *options), "--out", long)[0] == 0
+    code, out, err = here("compare", "a", "a-fedavg", long, "--out", "all.png")
+    assert (code, err) == (0, "")
+    rows = table(out)
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in "".join(rows).replace("…", "", 1)  # only the name is cut, at its front
+    assert any(row.startswith("…") and row.rstrip().endswith("×") for row in rows)
+    assert "the settings of the clocks differ" in " ".join(rows)
+
+
+def test_runs_without_a_clock_are_compared_all_the_same(tmp_path: Path, here: Here) -> None:
+    assert here("run", *small_config(tmp_path, *GIVEN, FEDAVG), "--out", "a")[0] == 0
+    (tmp_path / "a-fedavg/clock.jsonl").unlink()
+    code, out, err = here("compare", "a", "a-fedavg", "--out", "both.png")
+    assert (code, err) == (0, "")
+    assert "a-fedavg: has no clock.jsonl" in out
+    (tmp_path / "a/clock.jsonl").unlink()
+    code, out, err = here("compare", "a", "a-fedavg", "--out", "both.png")
+    assert (code, err) == (0, "")
+    assert "simulated" not in out
+
+
+@pytest.mark.parametrize("line", ["half a line", "[]", '{"round": 1}', '{"round": 1, "elapsed": "1", "bytes": {}}',
+                                  '{"round": 1, "elapsed": 1, "bytes": {"up": null}}'])  # fmt: skip
+def test_a_broken_clock_is_one_line(tmp_path: Path, here: Here, line: str) -> None:
+    assert here("run", *small_config(tmp_path, "training.rounds=1"), "--out", "a")[0] == 0
+    with (tmp_path / "a/clock.jsonl").open("a") as file:
+        file.write(line + "\n")
+    code, _, err = here("compare", "a", "--out", "both.png")
+    assert code == 2
+    assert is_one_line(err)
+    assert "a/clock.jsonl: is broken" in err

@@ -1,0 +1,181 @@
+"""Parks of real processes on the loopback for tests; whatever a test starts ends with it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedgs.data import DataSet, Federation
+from fedgs.data.npz import save_npz
+from fedgs.deploy import pki
+from fedgs.deploy.carrier import call_station, call_status
+from fedgs.deploy.contract import RoundOrder, RoundResult, decode_result, encode_order
+from fedgs.deploy.proto import fedgs_wire_pb2 as pb
+from fedgs.deploy.team import Wanted
+from fedgs.deploy.tensors import Shapes
+from fedgs.deploy.wire import Task
+from fedgs.errors import PeerError
+
+CLASSES, SHAPE, BATCH = 4, (8, 8), 5
+TASK = Task("test", "linear", CLASSES, SHAPE, BATCH)
+SHAPES = Shapes((("dense.weight", (CLASSES, 64)), ("dense.bias", (CLASSES,))))
+RUN_ROUND_TIMEOUT = 60
+UNIFORM = np.full(CLASSES, 1 / CLASSES)
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 20.0, why: str = "it") -> Any:
+    """Wait until something is true, and return it."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited {seconds} s in vain for {why}")
+
+
+class Park:
+    """Starts processes of one test, with certificates; knows their folders and logs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pki = folder / "pki"
+        self.processes: list[subprocess.Popen[bytes]] = []
+        pki.create_authority(self.pki)
+
+    def start(self, name: str, *arguments: str, module: str = "fedgs") -> "subprocess.Popen[bytes]":
+        """Start a process that logs to NAME.log."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env={name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"},
+            )
+        self.processes.append(process)
+        return process
+
+    def station(self, name: str = "s1", *options: str) -> "StationHandle":
+        """Start a station and wait until it serves."""
+        if not (self.pki / "station" / name).exists():
+            pki.issue(self.pki, "station", name, pki.LOOPBACK)
+        addresses = self.folder / name / "addresses.txt"
+        ports = ("0", "0")
+        if addresses.exists():  # a restart takes the ports it had
+            ports = tuple(line.rpartition(":")[2] for line in addresses.read_text().split("\n")[:2])  # type: ignore[assignment]
+            addresses.unlink()
+        process = self.start(
+            name, "station", "--listen", f"127.0.0.1:{ports[0]}", "--control", f"127.0.0.1:{ports[1]}",
+            "--state", name, "--log-json", "--log-level", "debug", *options,
+        )  # fmt: skip
+        wait_for(lambda: addresses.exists() or process.poll() is not None, 30, f"{name} to serve")
+        assert process.poll() is None, self.text(name)
+        found = dict(line.split(" ") for line in addresses.read_text().splitlines())
+        return StationHandle(self, name, process, found["devices"], found["top"])
+
+    def device(self, name: str, station: "StationHandle", *options: str, source: str) -> "subprocess.Popen[bytes]":
+        """Start a device."""
+        if not (self.pki / "device" / name).exists():
+            pki.issue(self.pki, "device", name)
+        return self.start(
+            name, "device", "--station", station.devices, "--id", name, "--source", source, "--longest-wait", "0.5",
+            "--log-json", *options,
+        )  # fmt: skip
+
+    def text(self, name: str) -> str:
+        """Return the log of a process."""
+        return (self.folder / f"{name}.log").read_text()
+
+    def log(self, name: str, event: str | None = None) -> list[dict[str, Any]]:
+        """Return the lines of a JSON log."""
+        lines = [json.loads(line) for line in self.text(name).splitlines() if line.startswith("{")]
+        return [line for line in lines if event is None or line["event"] == event]
+
+    def end(self) -> None:
+        """End everything that was started here."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+        for process in self.processes:
+            process.wait(timeout=10)
+
+
+class StationHandle:
+    """A running station."""
+
+    def __init__(self, park: Park, name: str, process: "subprocess.Popen[bytes]", devices: str, top: str) -> None:
+        self.park, self.name, self.process, self.devices, self.top = park, name, process, devices, top
+        self.socket = park.folder / name / "control.sock"
+
+    def status(self) -> pb.StationStatus:
+        """Ask how things stand."""
+        return pb.StationStatus.FromString(call_status(self.socket, 5))
+
+    def states(self) -> dict[str, str]:
+        """Return the state of every device."""
+        try:
+            return {device.name: device.state for device in self.status().devices}
+        except PeerError:
+            return {}
+
+    def wait_ready(self, count: int, seconds: float = 20.0) -> None:
+        """Wait until so many devices are connected."""
+        wait_for(
+            lambda: sum(state != "offline" for state in self.states().values()) >= count, seconds,
+            f"{count} devices at {self.name}: {self.states()}",
+        )  # fmt: skip
+
+    def round(self, number: int = 1, iterations: int = 3, **changes: Any) -> RoundResult:
+        """Carry out a round through the Unix socket."""
+        return decode_result(call_station(self.socket, encode_order(order(number, iterations, **changes)), 60))
+
+
+def order(number: int = 1, iterations: int = 3, rate: float = 0.1, pick: int = 3, **changes: Any) -> RoundOrder:
+    """Return an order of the small linear task."""
+    wanted = Wanted(pick, 1, "gbp-cs", "", UNIFORM, 0, 0)
+    values: dict[str, Any] = {
+        "run": "test",
+        "round": number,
+        "task": TASK,
+        "wanted": wanted,
+        "first_iteration": (number - 1) * iterations,
+        "rates": np.full(iterations, rate),
+        "shapes": SHAPES,
+        "weights": np.zeros(SHAPES.size, np.float32),
+    }
+    return RoundOrder(**(values | changes))
+
+
+@contextmanager
+def park_in(folder: Path) -> Iterator[Park]:
+    park = Park(folder)
+    try:
+        yield park
+    finally:
+        park.end()
+
+
+def write_device(federation: Federation, device: int, path: Path) -> Path:
+    """Write the train samples of one device, in their order."""
+    samples = federation.train[device]
+    alone = DataSet(
+        federation.device_names[device],
+        np.asarray(federation.images[samples]),
+        federation.labels[samples],
+        np.zeros(len(samples), np.int32),
+        (federation.device_names[device],),
+        federation.classes,
+    )
+    save_npz(alone, path)
+    return path

@@ -1,0 +1,102 @@
+"""The agent by itself: how it waits, and what it says of a source that does not fit."""
+
+import asyncio
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from fedgs.deploy.agent import Agent
+from fedgs.deploy.identity import Identity
+from fedgs.deploy.settings import DeviceSettings
+from fedgs.deploy.sources import Batch
+from fedgs.deploy.wire import Task
+from fedgs.errors import DataError
+from tests.deploy.devices import Noise
+from tests.deploy.processes import BATCH, CLASSES, SHAPE
+
+TASK = Task("r", "linear", CLASSES, SHAPE, BATCH)
+
+
+def agent(name: str = "a", source: object = None, **settings: float) -> Agent:
+    chosen = DeviceSettings.model_validate(settings)
+    return Agent(Identity("park", "device", name), "127.0.0.1:1", source or Noise(), None, chosen)  # type: ignore[arg-type]
+
+
+def test_waits_grow_up_to_the_longest_and_differ_from_device_to_device() -> None:
+    one, other = agent("a", first_wait=0.2, longest_wait=5.0), agent("b", first_wait=0.2, longest_wait=5.0)
+    for attempt, most in ((0, 0.2), (1, 0.4), (4, 3.2), (5, 5.0), (1000, 5.0)):
+        assert most / 2 <= one._wait(attempt) <= most
+        assert one._wait(attempt) != other._wait(attempt)
+        assert one._wait(attempt) == one._wait(attempt)
+
+
+def announced(source: object, task: Task = TASK, **settings: float) -> list[int]:
+    async def run() -> list[int]:
+        made = agent("a", source, **settings)
+        await made._begin(task)
+        ready = await made._next(None)
+        assert ready is not None
+        assert ready.batch_size == task.batch_size
+        return ready.counts.tolist()
+
+    return asyncio.run(run())
+
+
+def test_what_is_announced_are_the_counts_of_the_next_batch_or_noise_around_them() -> None:
+    batch = next(Noise(3).batches(BATCH, CLASSES))
+    assert batch is not None
+    true = np.bincount(batch.labels, minlength=CLASSES).tolist()
+    assert announced(Noise(3)) == true
+    assert any(announced(Noise(3), count_noise=4.0, noise_seed=seed) != true for seed in range(3))
+
+
+def test_a_batch_that_is_announced_again_has_the_same_noise() -> None:
+    async def run() -> list[list[int]]:
+        made = agent("a", Noise(3), count_noise=4.0)
+        await made._begin(TASK)
+        told = [await made._next(None) for _ in range(5)]
+        return [ready.counts.tolist() for ready in told if ready is not None]
+
+    told = asyncio.run(run())
+    assert len(told) == 5
+    assert all(counts == told[0] for counts in told)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "reason"),
+    [
+        ((BATCH, 9, 9), range(BATCH), "images of shape (9, 9), the task has 5 of (8, 8)"),
+        ((BATCH - 1, *SHAPE), range(BATCH - 1), "the source gives 4 images"),
+        ((BATCH, *SHAPE), [0, 1, 2, 3, 4], "the source gives label 4, the task has 4 classes"),
+    ],
+)
+def test_batches_that_do_not_fit_the_task_are_named(images: tuple[int, ...], labels: object, reason: str) -> None:
+    class Odd:
+        def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
+            yield Batch(np.zeros(images, np.uint8), np.array(list(labels)))  # type: ignore[call-overload]
+
+    with pytest.raises(DataError) as wrong:
+        announced(Odd())
+    assert reason in str(wrong.value)
+
+
+def test_a_new_run_goes_on_with_the_same_stream() -> None:
+    """Another run of the same shape takes the batch that is waiting; another batch size begins the stream anew."""
+
+    async def run() -> None:
+        made = agent()
+        await made._begin(TASK)
+        first = await made._next(None)
+        await made._begin(Task("other", "linear", CLASSES, SHAPE, BATCH))
+        again = await made._next(None)
+        await made._begin(Task("other", "linear", CLASSES, SHAPE, BATCH + 1))
+        larger = await made._next(None)
+        assert first is not None
+        assert again is not None
+        assert larger is not None
+        assert again.counts.tolist() == first.counts.tolist()
+        assert first.batch_id < again.batch_id < larger.batch_id
+        assert larger.batch_size == BATCH + 1
+
+    asyncio.run(run())

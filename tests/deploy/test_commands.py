@@ -1,0 +1,68 @@
+"""Whatever is wrong with a command of a park is one line and exit code 2."""
+
+from pathlib import Path
+
+import pytest
+
+from fedgs.deploy import pki
+from tests.conftest import Here
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ("station --listen 0.0.0.0:7000 --state s --insecure", "--insecure works on the loopback only"),
+        ("station --listen 127.0.0.1:0 --state s --control 10.0.0.1:1 --insecure", "on the loopback only"),
+        ("station --listen nowhere --state s --insecure", "is not an address"),
+        ("station --listen 127.0.0.1:0 --state s", "s: ca.crt cannot be read"),
+        ("station --listen 127.0.0.1:0 --state s --deadline 0 --insecure", "--deadline 0.0: input should be greater"),
+        ("station --listen 127.0.0.1:0 --state s --duplicates both --insecure", "--duplicates both: input should be"),
+        ("station --listen 127.0.0.1:0 --state s --insecure --log-level loud", "--log-level loud: choose debug"),
+        ("station --listen 127.0.0.1:0 --state s --insecure --metrics 127.0.0.1:x", "is not an address"),
+        ("device --station 10.0.0.1:1 --id d --source glyphs:1 --insecure", "on the loopback only"),
+        ("device --station 127.0.0.1:1 --id d --source glyphs:1", "d: ca.crt cannot be read"),
+        ("device --station 127.0.0.1:1 --id d --source nothing --insecure", "expected npz:FILE"),
+        ("device --station 127.0.0.1:1 --id d/e --source glyphs:1 --insecure", "device name 'd/e' is not possible"),
+        ("device --station 127.0.0.1:1 --id a --source glyphs:1 --certificates b", "of device 'b', not of 'a'"),
+        ("device --station 127.0.0.1:1 --id s --source glyphs:1 --certificates s1", "belongs to a station"),
+        ("device --station 127.0.0.1:1 --id a --source glyphs:1 --certificates b --insecure", "exclude each other"),
+        ("top --stations 127.0.0.1:1,127.0.0.1:1 --state t --insecure", "an address is there twice"),
+        ("top --stations , --state t --insecure", "name at least one HOST:PORT"),
+        ("top --stations 127.0.0.1:1 --state t --insecure --wire int8", "--wire int8: choose float32"),
+        ("top --stations 127.0.0.1:1 --state t --insecure --image 28", "--image 28: expected HEIGHTxWIDTH"),
+        ("top --stations 127.0.0.1:1 --state t --insecure --target no.json", "not a JSON list of shares"),
+        ("top --stations 127.0.0.1:1 --state t --insecure --held-out no.npz", "no.npz: no such file"),
+        ("top --stations 127.0.0.1:1 --state t --insecure --min-stations 2", "--min-stations 2 of 1 stations"),
+        ("top --stations 127.0.0.1:1 --state t --insecure --set training.momentum=0.5", "is for simulations"),
+    ],
+)
+def test_mistakes_are_one_line(here: Here, tmp_path: Path, arguments: str, reason: str) -> None:
+    pki.create_authority(tmp_path / "authority")
+    pki.issue(tmp_path / "authority", "device", "b", out=tmp_path / "b")
+    pki.issue(tmp_path / "authority", "station", "s1", out=tmp_path / "s1")
+    code, _, err = here(*arguments.split())
+    assert code == 2
+    assert reason in err, err
+    assert err.count("\n") == 1
+
+
+def test_a_state_folder_has_one_owner(here: Here, tmp_path: Path) -> None:
+    from fedgs.deploy.folder import claim
+
+    with claim(tmp_path / "s", "station"):
+        code, _, err = here("station", "--listen", "127.0.0.1:0", "--state", "s", "--insecure")
+    assert code == 2
+    assert "another station is running with this state folder" in err
+    assert (tmp_path / "s").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_port_that_is_taken(here: Here) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, _, err = here("station", "--listen", address, "--state", "s", "--insecure")
+    assert code == 2
+    assert f"--listen {address}: cannot be listened on" in err

@@ -1,0 +1,34 @@
+"""docs/deployment.md: its example runs, its options and metrics are those that exist."""
+
+import re
+from pathlib import Path
+
+import prometheus_client
+
+from fedgs.deploy.metrics import StationMetrics, TopMetrics
+from fedgs.deploy.settings import StationSettings
+
+PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
+
+
+def test_the_example_runs() -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+    exec(compile(code, "deployment.md", "exec"), {})
+
+
+def test_every_option_of_a_station_is_explained_with_its_default() -> None:
+    rows = re.findall(r"^\| (`--[^|]+) \| ([^|]+) \| [^|]+ \|$", PAGE, flags=re.MULTILINE)
+    options = [name for names, _ in rows for name in re.findall(r"`--([\w-]+)`", names)]
+    assert sorted(options) == sorted(name.replace("_", "-") for name in StationSettings.model_fields)
+    defaults = dict(zip(options, [part.strip() for _, row in rows for part in row.split(", ")], strict=True))
+    for name, field in StationSettings.model_fields.items():
+        shown = defaults[name.replace("_", "-")]
+        assert shown == ("as many as are selected" if field.default is None else f"{field.default}".removesuffix(".0"))
+
+
+def test_every_metric_is_listed() -> None:
+    for metrics in (StationMetrics(), TopMetrics()):
+        page = prometheus_client.generate_latest(metrics.registry).decode()
+        for name in re.findall(r"^# TYPE (\w+) (?:counter|gauge|histogram)", page, flags=re.MULTILINE):
+            if not name.endswith("_created"):
+                assert f"`{name}" in PAGE, name

@@ -1,0 +1,115 @@
+"""A device that sends rubbish costs its own turn and nothing else."""
+
+import asyncio
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+
+from fedgs.deploy.proto import fedgs_wire_pb2 as pb
+from fedgs.deploy.tensors import Shapes
+from fedgs.deploy.tls import client_credentials
+from fedgs.deploy.wire import ATTACH, PART, Step, serialise
+from tests.deploy.devices import Misdeed, bundle, good_answer, good_devices, misbehave, run_round
+from tests.deploy.processes import SHAPES, park_in, wait_for
+
+NAN = np.full(SHAPES.size, np.nan, np.float32)
+HUGE = np.full(SHAPES.size, 1e30, np.float32)
+OTHER = Shapes((("dense.weight", (4, 63)), ("dense.bias", (4,))))
+
+
+def endless(step: Step) -> list[bytes]:
+    """Announce the right size and send two gigabytes, a part at a time."""
+    first = pb.Up.FromString(good_answer(step)[0])
+    first.update.change.data = b""
+    return [serialise(first), *[serialise(pb.Up(part=pb.Part(data=bytes(PART))))] * 2048]
+
+
+MISDEEDS: dict[str, tuple[Misdeed, str]] = {
+    "NaN": (lambda step: good_answer(step, change=NAN), "a change that is not finite"),
+    "a loss of NaN": (lambda step: good_answer(step, loss=float("nan")), "a loss of nan"),
+    "a huge change": (lambda step: good_answer(step, change=HUGE), "a change"),
+    "a wrong shape": (
+        lambda step: good_answer(step, shapes=OTHER, change=np.zeros(OTHER.size, np.float32)),
+        "another model: it has 'dense.weight' of shape",
+    ),
+    "another number format": (lambda step: good_answer(step, wire="float16"), "weights in float16"),
+    "a stale step": (lambda step: good_answer(step, step=step.step - 1), "a step that was not asked for"),
+    "another batch": (lambda step: good_answer(step, batch_id=999), "an update from batch 999"),
+    "other samples": (lambda step: good_answer(step, num_samples=4), "from 4 samples; 5 were announced"),
+    "garbage": (lambda step: [b"\xff\xfe garbage \x00" * 9], "not a message of the protocol"),
+    "nothing": (lambda step: [b""], "says nothing"),
+    "too large a message": (lambda step: [bytes(5 * PART)], "the connection was lost"),
+    "two gigabytes": (endless, "a part of 0 bytes"),
+}
+
+
+def test_rubbish_costs_its_senders_turn_and_nothing_else(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with good_devices(park, station, "good-1", "good-2"):
+            for number, (name, (misdeed, reason)) in enumerate(MISDEEDS.items(), start=1):
+                bad = asyncio.ensure_future(misbehave(park, station, "bad", misdeed))
+                await asyncio.to_thread(station.wait_ready, 3)
+                result = await run_round(station, number, iterations=1)
+                assert result.iterations == 1, name
+                assert result.samples == 10, name  # the two good ones
+                assert sum(result.events.get(kind, 0) for kind in ("rejected", "gone")) == 1, (name, result.events)
+                assert np.isfinite(result.weights).all()
+                lost = park.log("s1", "turn lost")[-1]
+                assert lost["device"] == "bad"
+                assert reason in lost["reason"], name
+                bad.cancel()
+                await asyncio.gather(bad, return_exceptions=True)
+                await asyncio.to_thread(_wait_offline)
+
+    def _wait_offline() -> None:
+        wait_for(lambda: station.states().get("bad") == "offline", why="the bad device to be gone")
+
+    with park_in(tmp_path) as park:
+        station = park.station("s1", "--failures", "1000", "--min-devices", "3")
+        asyncio.run(run())
+
+
+def test_repeated_failures_put_a_device_aside_for_a_while(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with good_devices(park, station, "good-1", "good-2", "good-3"):
+            bad = asyncio.ensure_future(misbehave(park, station, "bad", MISDEEDS["NaN"][0], turns=99))
+            await asyncio.to_thread(station.wait_ready, 4)
+            result = await run_round(station, 1, iterations=6, pick=4)
+            assert result.events["rejected"] == 2
+            assert result.events["aside"] == 1
+            assert result.events["short"] == 4  # the good ones go on without it
+            assert station.states()["bad"] == "aside"
+            await asyncio.sleep(3.2)
+            again = await run_round(station, 2, iterations=6, pick=4)
+            assert again.events["rejected"] == 2  # it got another chance
+            bad.cancel()
+            await asyncio.gather(bad, return_exceptions=True)
+
+    with park_in(tmp_path) as park:
+        station = park.station("s1", "--failures", "2", "--aside", "3", "--gather", "0.5")
+        asyncio.run(run())
+
+
+def test_a_stream_that_does_not_begin_properly_is_refused(tmp_path: Path) -> None:
+    async def begin_with(early: bytes) -> str:
+        credentials = client_credentials(bundle(park, "device", "d1"))
+        async with grpc.aio.secure_channel(station.devices, credentials) as channel:
+            call = channel.stream_stream(ATTACH)()
+            await call.write(early)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call.read()
+            assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+            return str(refused.value.details())
+
+    with park_in(tmp_path) as park:
+        station = park.station("s1")
+        for early, reason in (
+            (b"rubbish", "not a message of the protocol"),
+            (b"", "says nothing"),
+            (serialise(pb.Up(hello=pb.Hello(version=99))), "protocol version 99"),
+            (serialise(pb.Up(part=pb.Part(data=b"x"))), "the first message is not a Hello"),
+        ):
+            assert reason in asyncio.run(begin_with(early))
+            assert sum(reason in line["reason"] for line in park.log("s1", "connection refused")) == 1

@@ -1,0 +1,173 @@
+"""The top server's policy, with stations that are plain objects."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedgs.config import Settings, load_settings
+from fedgs.deploy.contract import RoundOrder, RoundResult
+from fedgs.deploy.metrics import TopMetrics
+from fedgs.deploy.recipe import Recipe, check_deployable
+from fedgs.deploy.settings import TopSettings
+from fedgs.deploy.top import Top, make_rule, pooled
+from fedgs.deploy.top_state import load_state, save_model, save_state, settings_digest
+from fedgs.errors import CheckpointError, ConfigError, PeerError, TrainingError
+
+SETTINGS = load_settings(
+    overrides=["training.rounds=2", "training.iterations=3", "federation.devices=10", "federation.factories=1"]
+)
+WEIGHTS = {"w": torch.tensor([1.0, 2.0])}
+
+
+class Fake:
+    """A station that moves the weights by a fixed amount; ``deeds`` happen before it answers, one a call."""
+
+    def __init__(self, name: str, move: float, *deeds: Callable[[], object], iterations: int = 3) -> None:
+        self.name, self.move, self.iterations = name, move, iterations
+        self.deeds = list(deeds)
+        self.orders: list[RoundOrder] = []
+
+    async def run_round(self, order: RoundOrder) -> RoundResult:
+        self.orders.append(order)
+        if self.deeds:
+            done = self.deeds.pop(0)()
+            if asyncio.iscoroutine(done):
+                await done
+        announced = np.array([min(self.move, 1e9), 1.0]) / (min(self.move, 1e9) + 1.0)
+        return RoundResult(
+            order.run, order.round, order.shapes, order.weights + np.float32(self.move), self.iterations, 30, 0.5, 0.1,
+            3, announced, {"late": 1},
+        )  # fmt: skip
+
+
+def gone() -> None:
+    raise PeerError("nobody answers")
+
+
+async def hangs() -> None:
+    await asyncio.sleep(3600)
+
+
+def top(*stations: Fake, settings: Settings = SETTINGS, target: bool = True, **policy: object) -> Top:
+    recipe = Recipe(settings, "run", 2, (8, 8))
+    wanted = np.array([0.5, 0.5]) if target else None
+    return Top(recipe, stations, TopSettings.model_validate(policy), TopMetrics(), None, wanted)
+
+
+def advance(server: Top, rounds: int = 1) -> list[float]:
+    async def run() -> list[float]:
+        state = await server.begin("run", WEIGHTS)
+        for _ in range(rounds):
+            state = await server.advance(state)
+        assert [line["round"] for line in state.metrics] == list(range(rounds + 1))
+        return [float(value) for value in state.weights["w"]]
+
+    return asyncio.run(run())
+
+
+def test_a_round_is_the_plain_mean_of_the_stations() -> None:
+    assert advance(top(Fake("a", 1.0), Fake("b", 3.0))) == [3.0, 4.0]
+
+
+def test_a_station_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedgs.deploy.top.AGAIN", 0.01)
+    late = Fake("b", 3.0, gone, gone)
+    assert advance(top(Fake("a", 1.0), late)) == [3.0, 4.0]
+    assert len(late.orders) == 3
+
+
+def test_survivors_are_averaged_once_there_are_enough() -> None:
+    stations = Fake("a", 1.0), Fake("b", 3.0), Fake("c", 50.0, hangs)
+    server = top(*stations, min_stations=2, linger=0.05)
+    assert advance(server) == [3.0, 4.0]
+    assert server.metrics.missing._value.get() == 1
+
+
+def test_those_who_come_soon_after_are_in() -> None:
+    async def soon() -> None:
+        await asyncio.sleep(0.05)
+
+    assert advance(top(Fake("a", 1.0), Fake("b", 3.0, soon), min_stations=1, linger=10)) == [3.0, 4.0]
+
+
+def test_a_station_where_nobody_trained_is_left_out_and_a_round_of_nobody_is_not_counted() -> None:
+    idle = Fake("b", 9.0, iterations=0)
+    assert advance(top(Fake("a", 1.0), idle)) == [2.0, 3.0]
+    waking = Fake("a", 1.0, iterations=0)
+    waking.deeds = [lambda: None, lambda: setattr(waking, "iterations", 3)]
+    assert advance(top(waking)) == [2.0, 3.0]
+    assert [order.round for order in waking.orders] == [1, 1]
+
+
+def test_the_target_is_estimated_from_what_all_devices_announced() -> None:
+    """Three devices each: (1/2, 1/2) and (3/4, 1/4) give (5/8, 3/8), from the roll call on."""
+    stations = Fake("a", 1.0), Fake("b", 3.0)
+    advance(top(*stations, target=False), rounds=2)
+    assert [order.round for order in stations[0].orders] == [0, 1, 2]
+    assert [len(order.rates) for order in stations[0].orders] == [0, 3, 3]
+    assert stations[0].orders[0].wanted.target.tolist() == []
+    assert stations[1].orders[1].wanted.target.tolist() == [0.625, 0.375]
+    assert [order.first_iteration for order in stations[0].orders] == [0, 0, 3]
+    assert [order.wanted.factory for order in (stations[0].orders[0], stations[1].orders[0])] == [0, 1]
+    assert pooled({}) is None
+
+
+def test_a_server_rule_takes_the_means_place() -> None:
+    """FedAvgM: momentum 0.5 on updates of 2 each: 1 + 2 = 3, then 3 + (0.5·2 + 2) = 6."""
+    options = ["server.rule=fedavgm", "server.options.beta=0.5", "server.options.server_lr=1.0"]
+    settings = load_settings(overrides=["training.rounds=2", *options])
+    assert advance(top(Fake("a", 1.0), Fake("b", 3.0), settings=settings), 2)[0] == pytest.approx(6.0)
+
+
+def test_weights_beyond_measure_end_the_run() -> None:
+    with pytest.raises(TrainingError, match="round 1"):
+        advance(top(Fake("a", float("inf"))))
+
+
+def test_settings_only_a_simulation_can_follow_are_refused() -> None:
+    check_deployable(SETTINGS)
+    for override in ("training.momentum=0.5", "dynamics.leave=0.1", "streams.mode=fresh", "algorithm.name=fedavg"):
+        with pytest.raises(ConfigError, match="is for simulations"):
+            check_deployable(load_settings(overrides=[override]))
+    with pytest.raises(ConfigError, match=r"coverage\.share='data' goes by how much data a device has"):
+        check_deployable(load_settings(overrides=["selection.solver=auto"]))
+    with pytest.raises(ConfigError, match="use 'random'"):
+        check_deployable(load_settings(overrides=["selection.solver=random-by-data"]))
+    with pytest.raises(ConfigError, match="--min-stations 2 of 1 stations"):
+        top(Fake("a", 1.0), min_stations=2)
+    with pytest.raises(ConfigError, match="needs training accuracies"):
+        make_rule(load_settings(overrides=["server.rule=ida+intrac"]).server)
+
+
+def test_a_checkpoint_holds_everything_and_belongs_to_its_run(tmp_path: Path) -> None:
+    settings = load_settings(overrides=["server.rule=fedadam", "training.rounds=9"])
+    server = top(Fake("a", 1.0), settings=settings)
+
+    async def run() -> None:
+        named = {"z": torch.tensor([1.0, 2.0]), "a": torch.ones(2, 2)}  # not in the order of the alphabet
+        state = await server.advance(await server.begin("run", named))
+        digest = settings_digest(settings, 2, (8, 8), 1)
+        save_state(tmp_path, state, digest)
+        back = load_state(tmp_path, digest)
+        assert back is not None
+        assert list(back.weights) == ["z", "a"]
+        assert (back.run, back.round, list(back.metrics)) == ("run", 1, list(state.metrics))
+        one, other = await server.advance(state), await server.advance(back)
+        for name in named:
+            assert torch.equal(one.weights[name], other.weights[name])
+        with pytest.raises(CheckpointError, match="belongs to a run with other settings"):
+            load_state(tmp_path, settings_digest(SETTINGS, 2, (8, 8), 1))
+        save_model(tmp_path, state)
+
+    asyncio.run(run())
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [0, 1]
+    assert load_state(tmp_path / "none", "x") is None
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"torn")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        load_state(tmp_path, "x")

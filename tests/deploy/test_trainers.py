@@ -1,0 +1,41 @@
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from fedgs.deploy.sources import Batch
+from fedgs.deploy.trainers import LinearTrainer, TorchTrainer, make_trainer
+from fedgs.deploy.wire import Task
+from fedgs.errors import ConfigError
+from fedgs.models import as_input, build_model
+
+
+def test_a_linear_step_by_hand() -> None:
+    """One white pixel, two classes, weights 0: p = (1/2, 1/2), so class 0 is pulled up by η/2 and class 1 down."""
+    trainer = LinearTrainer(2, (1, 1))
+    batch = Batch(np.full((1, 1, 1), 255, np.uint8), np.array([0]))
+    change, loss = trainer.step(np.zeros(4, np.float32), batch, 0.5)
+    assert change.tolist() == [0.25, -0.25, 0.25, -0.25]
+    assert loss == pytest.approx(np.log(2))
+
+
+@pytest.mark.parametrize("model", ["linear", "compact", "paper"])
+@pytest.mark.parametrize("shape", [(8, 8), (8, 9, 3)])
+def test_a_step_moves_the_weights_down_the_gradient(model: str, shape: tuple[int, ...]) -> None:
+    draws = np.random.default_rng(1)
+    batch = Batch(draws.integers(0, 256, (6, *shape)).astype(np.uint8), draws.integers(0, 4, 6))
+    network = build_model(model, 4, shape, seed=3)
+    loss = cross_entropy(network(as_input(torch.from_numpy(batch.images))), torch.from_numpy(batch.labels))
+    gradients = torch.autograd.grad(loss, list(network.parameters()))
+    trainer = make_trainer(Task("r", model, 4, shape, 6))
+    assert isinstance(trainer, LinearTrainer if model == "linear" else TorchTrainer)
+    flat = trainer.shapes.flatten({name: value.detach().numpy() for name, value in network.named_parameters()})
+    change, found = trainer.step(flat, batch, 0.5)
+    assert found == pytest.approx(float(loss.detach()), rel=1e-5)
+    for view, gradient in zip(trainer.shapes.views(change).values(), gradients, strict=True):
+        np.testing.assert_allclose(view, -0.5 * gradient.numpy(), atol=2e-6)
+
+
+def test_an_unknown_model_is_refused() -> None:
+    with pytest.raises(ConfigError, match="trains a model 'huge', which this version"):
+        make_trainer(Task("r", "huge", 4, (8, 8), 6))

@@ -1,0 +1,94 @@
+"""The GPU's way to train participants, without its graphs on a processor, with them on a GPU, against the oracle."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedgs.algorithms import APPROACHES, Sent
+from fedgs.models import stacked_ops
+from fedgs.models.layers import paper_maps
+from fedgs.models.networks import build_network
+from fedgs.simulation.captured_training import RUNG, CapturedTraining
+from fedgs.simulation.flat import FlatRounds
+from fedgs.simulation.images import ImageStore, gpu_precision
+from fedgs.simulation.one_by_one import OneByOne
+from fedgs.simulation.world import World
+from tests.simulation.small import small_federation, small_settings
+
+FEDERATION = small_federation()
+GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
+
+
+def train(name: str, device: str, model: str, *overrides: str) -> tuple[np.ndarray, ...]:
+    """Two rounds by both trainers, from weights that are not the first ones; differences of weights and accuracies."""
+    settings = small_settings(
+        f"algorithm.name={name}", "algorithm.local_epochs=2", "algorithm.devices_per_round=10",
+        f"training.model={model}", "training.precision=float32", *overrides,
+    )  # fmt: skip
+    rounds = FlatRounds(settings, FEDERATION, ImageStore(FEDERATION, torch.device(device)), World())
+    made = (rounds.network, rounds.approach, rounds.layout, rounds.store, rounds.owners, settings.training.momentum)
+    fast, slow = CapturedTraining(*made, precision="float32"), OneByOne(*made, precision="float32")
+    weights = rounds.layout.flatten(rounds.network.first_weights(0)).to(device)
+    memory = rounds.begin(weights)
+    plan = rounds.plan()
+    differences = []
+    for _ in range(2):
+        sent = Sent({key: weight[None] for key, weight in rounds.layout.views(weights).items()}, memory)
+        following = plan.next_round()
+        # Not a multiple of a rung are ever busy: some who are done take part with nothing.
+        assert any((10 - following.active(step)) % RUNG for step in range(len(following.sizes)))
+        one, other = fast.train(sent, following, 0.02), slow.train(sent, following, 0.02)
+        differences.append(max(float((one.weights[key] - other.weights[key]).abs().max()) for key in one.weights))
+        assert np.allclose(one.losses, other.losses, rtol=1e-3, atol=1e-4, equal_nan=True)
+        if one.accuracies is not None and other.accuracies is not None:
+            assert np.allclose(one.accuracies, other.accuracies, atol=0.06)
+        weights = rounds.layout.gather(one.weights).mean(0)
+    fast.close()
+    return tuple(np.array(differences))
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize("name", APPROACHES)
+def test_captured_steps_equal_one_device_after_the_other(name: str, device: str) -> None:
+    limit = 5e-3 if name == "fedmmd" else 1e-4  # a kernel of width 10⁻⁶ blows up rounding errors
+    assert max(train(name, device, "compact" if device == "cpu" else "paper")) < limit
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("fedprox", ["training.momentum=0.5", "algorithm.options.mu=1.0"]),
+        ("ida+intrac", ["algorithm.options.train_acc=running"]),
+        ("cgau", ["algorithm.options.dropout=0.5"]),
+    ],
+)
+def test_options_that_have_a_memory_of_their_own(name: str, options: list[str], device: str) -> None:
+    assert max(train(name, device, "compact", *options)) < 1e-4
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("devices", [1, 3])
+def test_the_kernels_equal_the_plain_layers(devices: int) -> None:
+    """Feature maps and gradients of the paper's CNN, Triton's kernels against grouped convolutions."""
+    network = build_network("paper", 62)
+    first = {
+        name: (weight[None].repeat(devices, *[1] * weight.ndim) * 1.1).cuda()
+        for name, weight in network.first_weights(0).items()
+    }
+    first = {
+        name: w.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3) if w.ndim == 5 else w
+        for name, w in first.items()
+    }
+    images = torch.randint(0, 256, (devices, 5, 28, 28, 1), dtype=torch.uint8, device="cuda")
+    found = []
+    for plain in (False, True):
+        weights = {name: weight.detach().clone().requires_grad_() for name, weight in first.items()}
+        with pytest.MonkeyPatch.context() as patch, gpu_precision("float32"):
+            if plain:
+                patch.setattr("fedgs.models.layers.kernels_for", lambda images, rounded: stacked_ops)
+            maps = paper_maps(images, weights, torch.float32, tf32=True)
+            convolutions = [weights[name] for name in weights if name.startswith("conv")]
+            found.append([maps, *torch.autograd.grad(maps.square().sum(), convolutions)])
+    for kernel, layer in zip(*found, strict=True):  # the kernels round to TF32
+        assert float((kernel - layer).norm() / layer.norm()) < 3e-3
