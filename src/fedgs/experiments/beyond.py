@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 FULL = Scale(rounds=500, rate=0.01, every=5)
 SMALL = Scale(rounds=20, rate=0.15, every=2, target=0.25)
-SHARE = 5
-"""A trial has so many times fewer rounds than the final run."""
+SHARE, SMALL_SHARE = 5, 2
+"""A trial has so many times fewer rounds than the final run, at full and at small size."""
 PREFIX = "beyond-"
 
 
@@ -77,7 +77,7 @@ def trial_parts(reproduction: "Reproduction") -> list[Part]:
             f"{name}, rate {trial.title}",
             overrides_of(side, trial, _factor(reproduction)),
             seed,
-            SHARE,
+            SMALL_SHARE if reproduction.quick else SHARE,
         )
         for key, trial in TRIALS.items()
         for side, name in SIDES.items()

@@ -31,7 +31,7 @@ def paint_tuning(
     if finals or untuned:
         ends = [run["curve"]["accuracy"][-1] for run in (*finals.values(), *untuned.values())]
         right.set_ylim(max(0.0, min(ends) - 0.15), min(1.0, max(ends) + 0.03))
-        right.legend(loc="lower right")
+        right.legend(loc="best")
     else:
         right.text(0.5, 0.5, "not run yet", ha="center", va="center", transform=right.transAxes, color=FAINT)
     right.set(xlabel="round", ylabel="test accuracy", title="the chosen ones in full, first seed")

@@ -62,7 +62,7 @@ def paint_curves(figure: "Figure", runs: Mapping[str, Result], key: str, compare
             axes.axhline(target, color=FAINT, linewidth=0.8, linestyle="--", zorder=0)
         axes.set_ylim(bottom, top)
         axes.set_title("how devices are selected" if family == "selection" else f"FedGS and {family}")
-        axes.legend(loc="lower right" if key == "accuracy" else "lower left", fontsize=7)
+        axes.legend(loc="best" if not compare else "lower right" if key == "accuracy" else "lower left", fontsize=7)
     for axes in panels[-4:]:
         axes.set_xlabel("round")
     for axes in panels[::4]:

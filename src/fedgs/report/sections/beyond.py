@@ -36,8 +36,8 @@ def write(material: Material) -> list[str]:
         table(["rate", *(f"{name}: {what}" for name in SIDES.values() for what in ("late tests", "last"))],
               [_trial_line(key, trials, chosen) for key in TRIALS]),
     ]  # fmt: skip
-    firsts = _first_runs(material, f"{PREFIX}%s-tuned-", FINALS)
-    untuned = _first_runs(material, "table2-%s-", SIDES)
+    firsts = first_runs(material, f"{PREFIX}%s-tuned-seed-", FINALS)
+    untuned = first_runs(material, "table2-%s-seed-", SIDES)
     if any(trials.values()):
         blocks.append(
             material.figure("beyond", "All trials of both sides, and the chosen ones in full", (10.5, 4.0),
@@ -57,7 +57,7 @@ def write(material: Material) -> list[str]:
     ]
 
 
-def _first_runs(material: Material, pattern: str, keys: dict[str, str]) -> dict[str, Result]:
+def first_runs(material: Material, pattern: str, keys: dict[str, str]) -> dict[str, Result]:
     """Return the run of the least seed for each key that has one whole."""
     found = {}
     for key in keys:

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedgs.experiments.selection_study import DEALS, Study, title_of
 from fedgs.experiments.study_bar import OURS, PUBLISHED, WITHIN, Verdict, difference, holds
-from fedgs.report.markdown import listing, plural, points, share
+from fedgs.report.markdown import listing, plural, points, share, signed
 
 SMALL = 0.0015
 """Differences below are called none."""
@@ -136,7 +136,7 @@ def _by_data(study: Study) -> str:
 
 
 def _what_goes_with_accuracy(study: Study) -> str:
-    """Say whether accuracy goes with low divergence or with even use, over all policies and federations."""
+    """Say whether divergence or even use tells more about accuracy, over all policies and federations."""
     divergence, evenness, accuracy = [], [], []
     for cells in study.values():
         whole = {policy: (cell.fact("divergence"), cell.fact("jain_of_epochs")) for policy, cell in cells.items()}
@@ -154,13 +154,12 @@ def _what_goes_with_accuracy(study: Study) -> str:
         return ""
     with_divergence = float(np.corrcoef(divergence, accuracy)[0, 1])
     with_evenness = float(np.corrcoef(evenness, accuracy)[0, 1])
+    closer = "even use of the data" if abs(with_evenness) > abs(with_divergence) else "divergence"
     return (
-        f"Within federations, accuracy goes with even use of the data (correlation {with_evenness:+.2f} with Jain's "
-        "index of epochs) "
-        f"{'more than' if abs(with_evenness) > abs(with_divergence) else 'no more than'} with divergence "
-        f"({with_divergence:+.2f}; "
-        "a negative sign would mean: the lower, the better)."
-    ).replace("-", "−")  # fmt: skip
+        "Policies against each other within a setting: accuracy has a correlation of "
+        f"{signed(with_evenness, 2)} with Jain's index of epochs and of {signed(with_divergence, 2)} with divergence "
+        f"(where a minus means: the lower, the better). {closer.capitalize()} tells more about it."
+    )
 
 
 def _noise(study: Study) -> str:
