@@ -10,6 +10,7 @@ from tests.conftest import Here
 from tests.simulation.small import small_config
 
 from fedgs.cli import quantities
+from fedgs.cli.plan_run import one_selection
 from fedgs.errors import ConfigError
 from fedgs.network import Park, fedgs_round, load_profile
 from fedgs.simulation.step_time import selection_seconds, step_seconds
@@ -189,6 +190,12 @@ def test_a_run_gives_its_park_and_what_the_bound_needs(tmp_path: Path, here: Her
     assert "9 iterations" in out
     assert "1 s each, given" in out
     assert "250 ms each, of the run" in out
+
+
+def test_a_slow_round_does_not_move_the_time_of_a_selection() -> None:
+    lines = [{"round": 0, "elapsed": 0.0}, *({"round": n, "selection": s} for n, s in ((1, 900.0), (2, 2.0), (3, 4.0)))]
+    assert one_selection(lines, 8) == 0.5
+    assert one_selection(lines[:1], 8) == 0
 
 
 def test_a_run_that_cannot_be_planned_with_is_one_line(tmp_path: Path, here: Here) -> None:

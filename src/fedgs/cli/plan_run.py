@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedgs.config import Settings
     from fedgs.simulation.gradients import Measured
+    from fedgs.simulation.run_clock import Lines
 
 ITERATIONS = 5
 """of the next round, whose super nodes are looked at"""
@@ -47,6 +49,11 @@ class RunFacts:
         )
 
 
+def one_selection(clock: "Lines", iterations: int) -> float:
+    """Return the seconds of one selection in the middle one of a run's rounds, which no slow round moves."""
+    return float(median([line["selection"] for line in clock[1:]] or [0.0])) / iterations
+
+
 def read_run(folder: Path) -> RunFacts:
     """Read a run's newest checkpoint and measure there; whatever is missing is said in a line."""
     from fedgs.errors import CheckpointError, ConfigError
@@ -79,14 +86,13 @@ def read_run(folder: Path) -> RunFacts:
         raise CheckpointError(f"--run {folder}: nobody trains in the next iterations; give another run")
     training = settings.training
     found = measure(gradients, state.weights.to(device), coming, rows, training.learning_rate, settings.seed)
-    weights, rounds = gradients.layout.size, state.clock[1:]
-    selecting = sum(line["selection"] for line in rounds) / max(1, len(rounds) * training.iterations)
+    weights = gradients.layout.size
     return RunFacts(
         settings,
         state.round,
         8.0 * WEIGHT_BYTES * weights,
         f"{training.model}, {weights:,} weights",
         state.clock[0]["step_seconds"],
-        selecting,
+        one_selection(state.clock, training.iterations),
         found,
     )
