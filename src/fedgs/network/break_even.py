@@ -70,6 +70,10 @@ def smallest_pick(park: Park, network: Network) -> int | None:
     internal, external, direct = (
         2.0 * park.model_bits / link.rate for link in (network.internal, network.external, network.direct)
     )
+    # What a round saves is gain·L − fixed. Where the direct link is late ``fixed`` can be negative, and then a small L
+    # wins though more devices would lose.
+    if fedgs_wins(park.but(pick=1), network):
+        return 1
     gain = park.factories * direct - park.iterations * internal
     if gain <= 0:
         return None
