@@ -19,6 +19,7 @@ from fedgs.network import (
     fedavg_round,
     fedgs_round,
     fedgs_wins,
+    largest_pick,
     longest_round,
     smallest_pick,
 )
@@ -104,6 +105,7 @@ def test_nothing_is_best_where_nothing_wins() -> None:
 def test_the_smallest_pick_is_the_first_that_wins(park: Park, network: Network) -> None:
     wins = [pick for pick in range(1, park.devices_per_factory + 1) if fedgs_wins(park.but(pick=pick), network)]
     assert smallest_pick(park, network) == (wins[0] if wins else None)
+    assert largest_pick(park, network) == (wins[-1] if wins else None)
 
 
 def test_a_slow_start_of_the_direct_link_is_reason_enough_for_few_devices() -> None:

@@ -26,6 +26,8 @@ class RunFacts:
     step_seconds: float
     select_seconds: float
     measured: "Measured"
+    classes: int
+    image_shape: tuple[int, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return what was measured, for JSON."""
@@ -95,4 +97,6 @@ def read_run(folder: Path) -> RunFacts:
         state.clock[0]["step_seconds"],
         one_selection(state.clock, training.iterations),
         found,
+        len(federation.classes),
+        federation.images.shape[1:],
     )

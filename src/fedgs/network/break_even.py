@@ -91,5 +91,20 @@ def smallest_pick(park: Park, network: Network) -> int | None:
     return pick if pick <= most else None
 
 
+def largest_pick(park: Park, network: Network) -> int | None:
+    """Return the greatest L, up to the devices of a factory, at which FedGS wins; None where it never does."""
+    wins, most = smallest_pick(park, network), park.devices_per_factory
+    if wins is None or fedgs_wins(park.but(pick=most), network):
+        return None if wins is None else most
+    loses = most  # what is saved is linear in L: it wins up to somewhere, and not beyond
+    while loses - wins > 1:
+        middle = (wins + loses) // 2
+        if fedgs_wins(park.but(pick=middle), network):
+            wins = middle
+        else:
+            loses = middle
+    return wins
+
+
 def _saved_at_the_top(park: Park, network: Network) -> float:
     return direct_sync_seconds(park, network) - external_sync_seconds(park, network)

@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedgs.network.break_even import break_even_ratio, fedgs_wins, longest_round, smallest_pick
+from fedgs.network.break_even import break_even_ratio, fedgs_wins, largest_pick, longest_round, smallest_pick
 from fedgs.network.convergence import BoundConstants, worth_of_round
 from fedgs.network.links import Network
 from fedgs.network.planner import Schedule, best_schedule
@@ -31,6 +31,8 @@ class Plan:
     """largest T that wins at this L; 0: none"""
     smallest_pick: int | None
     """least L that wins at this T; None: none"""
+    largest_pick: int | None
+    """greatest L that wins at this T, at most the devices of a factory; None: none"""
     effective_iterations: float | None
     """what a round is worth; 0 or less: the bound is void; None without constants"""
     best: Schedule | None
@@ -76,6 +78,7 @@ class Plan:
             "break_even_ratio": _finite(self.break_even),
             "longest_round": self.longest_round,
             "smallest_pick": self.smallest_pick,
+            "largest_pick": self.largest_pick,
             "constants": None if self.constants is None else asdict(self.constants),
             "effective_iterations": _finite(self.effective_iterations),
             "bound_is_void": self.bound_is_void,
@@ -106,6 +109,7 @@ def make_plan(
         break_even=break_even_ratio(park, network),
         longest_round=longest_round(park, network),
         smallest_pick=smallest_pick(park, network),
+        largest_pick=largest_pick(park, network),
         effective_iterations=worth,
         best=best_schedule(park, network, constants, most_iterations=most_iterations, speedup=speedup),
         best_at_pick=best_schedule(
