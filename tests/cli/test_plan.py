@@ -14,6 +14,7 @@ from fedgs.cli import quantities
 from fedgs.cli.plan_run import one_selection
 from fedgs.errors import ConfigError
 from fedgs.network import Park, fedgs_round, load_profile
+from fedgs.simulation import step_time
 from fedgs.simulation.step_time import selection_seconds, step_seconds
 
 HAND = ("--size", "1bit", "--external", "1Hz", "--snr", "0", "--no-latency")
@@ -233,6 +234,25 @@ def test_a_run_gives_its_park_and_what_the_bound_needs(tmp_path: Path, here: Her
     assert "9 iterations" in out
     assert "1 s each, given" in out
     assert "250 ms each, of the run" in out
+
+
+def test_a_step_of_a_run_is_measured_with_its_own_batches(
+    tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[object, ...]] = []
+
+    def noted(*arguments: object) -> float:
+        seen.append(arguments)
+        return 3.0
+
+    monkeypatch.setattr(step_time, "step_seconds", noted)
+    assert here("run", *small_config(tmp_path, "training.rounds=1", "clock.step_seconds=1"), "--out", "a")[0] == 0
+    code, out, _ = here("plan", "--run", "a", "--measure", "--json")
+    assert code == 0
+    assert seen == [("compact", 4, (8, 8), 5)]
+    said = json.loads(out)
+    assert said["times"] == {"step": "measured here", "select": "measured here"}
+    assert said["park"]["step_seconds"] == 3
 
 
 def test_a_slow_round_does_not_move_the_time_of_a_selection() -> None:

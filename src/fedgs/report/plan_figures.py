@@ -71,7 +71,7 @@ def _draw_ratios(axes: "Axes", plan: Plan) -> None:
     if math.isfinite(plan.break_even):
         axes.axvspan(plan.break_even, float(ratios[-1]), color=WINS, alpha=0.12, linewidth=0, label="FedGS wins")
         axes.axvline(plan.break_even, color=WINS, linewidth=1, linestyle="--", label=f"equal at {plan.break_even:.3g}")
-    axes.plot([here], [plan.fedgs.total], "o", color=HERE, markersize=6, zorder=5, label=f"this park, {here:.3g}")
+    axes.plot([here], [plan.fedgs.total], "o", color=HERE, markersize=6, zorder=5, label=f"this park: ratio {here:.3g}")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(float(ratios[0]), float(ratios[-1]))
@@ -95,7 +95,7 @@ def _draw_lengths(axes: "Axes", plan: Plan) -> None:
             0.5, reach + 0.5, color=WINS, alpha=0.12, linewidth=0, label=f"FedGS wins, T ≤ {plan.longest_round:,}"
         )
     axes.plot([plan.park.iterations], [plan.fedgs.total], "o", color=HERE, markersize=6, zorder=5,
-              label=f"this park, T={plan.park.iterations}")  # fmt: skip
+              label=f"this park: T={plan.park.iterations}")  # fmt: skip
     axes.set_xlim(0.5, most + 0.5)
     axes.set_ylim(bottom=0)
     _whole_numbers(axes)
@@ -133,14 +133,14 @@ def _draw_objective(axes: "Axes", plan: Plan) -> None:
         axes.axvspan(0.5, reach, color=WINS, alpha=0.12, linewidth=0, label=label)
     void = int(np.isfinite(costs).sum()) + 0.5  # E(T) is concave: what is void once stays so
     if void < right:
-        axes.axvspan(void, right, facecolor="none", edgecolor="#bbbbbb", hatch="//", linewidth=0,
+        axes.axvspan(void, right, facecolor="none", edgecolor="#bbbbbb", hatch="////", linewidth=0,
                      label=f"bound void at L={plan.park.pick}")  # fmt: skip
     axes.set_xlim(0.5, right)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     _whole_numbers(axes)
     _plain_numbers(axes, "y")
     axes.set(xlabel="T, iterations in a round", ylabel="seconds per effective iteration")
-    axes.legend(frameon=False, fontsize=8, loc="upper right")
+    axes.legend(frameon=True, framealpha=0.9, edgecolor="none", fontsize=8, loc="upper right")
 
 
 def _draw_costs(axes: "Axes", costs: NDArray[np.float64], style: str, label: str) -> int:
