@@ -125,7 +125,8 @@ def _draw_objective(axes: "Axes", plan: Plan) -> None:
                   label=f"this park: T={length}, L={plan.park.pick}, {here:.3g} s")  # fmt: skip
         last = max(last, length)
     else:
-        axes.plot([], [], " ", label=f"this park: T={length:,}, bound void")
+        where = "bound void" if plan.bound_is_void else "beyond the picture"
+        axes.plot([], [], " ", label=f"this park: T={length:,}, {where}")
     right = 0.5 + max(5, last)  # beyond it the bound is void, or far above the best: nothing to see
     if plan.longest_round:
         label = f"FedGS wins at L={plan.park.pick}"
