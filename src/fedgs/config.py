@@ -220,6 +220,10 @@ class EvaluationSettings(Section):
     every: int = Field(1, ge=1, description="rounds between two evaluations; round 0 and the last are always tested")
     target: float = Field(0.82, gt=0, le=1, description="the accuracy whose first round the summary names")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of the averaged global model that is tested instead")
+    weighting: Literal["test_size", "leaf"] = Field(
+        "test_size",
+        description="how devices count: by their test samples; leaf: by train and test samples (the authors)",
+    )
 
 
 class ServerSettings(Section):
@@ -311,6 +315,18 @@ class Settings(Section):
                 "algorithm.devices_per_round", f"is more than federation.devices={most}; lower it, or leave it out"
             )
         return self
+
+    def without_fedgs(self) -> "Settings":
+        """Return these settings without what is FedGS's alone: those of a flat approach beside it."""
+        engine = self.training.engine if self.training.engine == "per-device" else "auto"
+        return self.model_copy(
+            update={
+                "server": ServerSettings(),
+                "streams": StreamSettings(),
+                "dynamics": DynamicsSettings(),
+                "training": self.training.model_copy(update={"engine": engine}),
+            }
+        )
 
 
 class ImpossibleError(ValueError):

@@ -1,7 +1,9 @@
 """Writing files so that nobody ever sees half of one: to a temporary name first, then renamed."""
 
+import math
 import os
 from pathlib import Path
+from typing import Any
 
 from fedgs.errors import OutputError
 
@@ -31,3 +33,14 @@ def write_bytes(path: Path, content: bytes) -> Path:
         temporary.unlink(missing_ok=True)
         raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
     return path
+
+
+def finite(value: Any) -> Any:
+    """Return plain data in which every number is finite: JSON has no NaN."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value

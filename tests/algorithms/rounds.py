@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedgs.algorithms import ServerRule, Upload
+from fedgs.algorithms import RULES, ServerRule, Upload
 
-EVERY_RULE = ("fedavg", "fedavgm", "fedadagrad", "fedadam", "fedyogi", "fednova", "ida", "ida+intrac", "ida+fedavg")
+EVERY_RULE = tuple(RULES)
 MEANS = ("fedavg", "ida", "ida+intrac", "ida+fedavg")
 OPTIMISERS = ("fedavgm", "fedadagrad", "fedadam", "fedyogi")
 

@@ -126,7 +126,6 @@ def test_two_processes_give_what_one_gives(tmp_path: Path, here: Here) -> None:
         (["algorithm.name=cgau", "algorithm.options.pretrain_model=no.safetensors"], "there is no file no.safetensors"),
         (["algorithm.name=cgau", "algorithm.options.pretrain_model=bars.npz"], "cannot be read as a model"),
         (["algorithm.name=cgau", "algorithm.options.pretrain_model=other.safetensors"], "belongs to another network"),
-        (["server.rule=fednova"], "use 'mean', which FedNova is then"),
     ],
 )
 def test_what_is_wrong_with_a_flat_run_is_one_line(

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from fedgs.algorithms import RULES
 from fedgs.config import ServerSettings, TrainingSettings
 from fedgs.errors import ConfigError, DeviceError, FedgsError, TrainingError
 from fedgs.models import build_model
 from fedgs.schedule import learning_rates
 from fedgs.simulation.checkpoint import load_newest, save_checkpoint
 from fedgs.simulation.evaluate import Evaluator
+from fedgs.simulation.grouped import GroupedRounds
 from fedgs.simulation.images import ImageStore
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.memory import memory_errors_in_words
@@ -19,6 +21,7 @@ from fedgs.simulation.runs import create_run, execute
 from fedgs.simulation.simulator import Simulator, pick_device
 from fedgs.simulation.state import RunState
 from fedgs.simulation.synchronise import Synchroniser
+from fedgs.simulation.world import World
 from tests.simulation.small import small_federation, small_settings
 
 FEDERATION = small_federation()
@@ -85,6 +88,49 @@ def test_external_synchronisation_is_the_uniform_mean_of_those_who_trained() -> 
     assert synchroniser.update({}, old, stations, everyone)[0].tolist() == [4.0, 2.0]
     assert synchroniser.update({}, old, stations, np.array([True, False, True]))[0].tolist() == [4.5, 1.0]
     assert synchroniser.update({}, old, stations, nobody)[0] is old
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_top_server_takes_any_rule(rule: str) -> None:
+    """Stations report what a rule asks for: their steps, and their training accuracy."""
+    with Simulator(small_settings(f"server.rule={rule}", "training.rounds=2"), FEDERATION) as simulator:
+        states = [simulator.begin()]
+        states += list(simulator.rounds(states[0]))
+    assert not torch.equal(states[-1].weights, states[0].weights)
+    if rule == "fednova":  # all stations make the same number of steps
+        with Simulator(small_settings("training.rounds=2"), FEDERATION) as simulator:
+            plain = list(simulator.rounds(simulator.begin()))[-1]
+        assert torch.allclose(states[-1].weights, plain.weights, atol=1e-6)
+
+
+def test_stations_report_the_accuracy_of_their_own_model() -> None:
+    """Two stations' models that always answer 1 and 2: right as often as these classes are in their last batches."""
+    settings = small_settings("server.rule=ida+intrac")
+    method = GroupedRounds(settings, FEDERATION, ImageStore(FEDERATION, torch.device("cpu")), World())
+    plan = method.plan().next_round()
+    stations = torch.zeros(3, method.layout.size)
+    for station, answer in ((0, 1), (1, 2), (2, 2)):
+        method.layout.views(stations[station])["dense2.bias"][answer] = 1.0
+    reports = method._reports(plan, stations)
+    for station, answer in ((0, 1), (1, 2), (2, 2)):
+        share = float((FEDERATION.labels[plan.union(3, station)] == answer).mean())
+        assert reports[station] == {"steps": 4.0, "train_acc": pytest.approx(share)}
+
+
+def test_leaf_weighs_devices_by_all_their_samples() -> None:
+    store = ImageStore(FEDERATION, torch.device("cpu"))
+
+    def always_two(samples: np.ndarray, devices: np.ndarray) -> torch.Tensor:
+        logits = torch.zeros(len(samples), 4)
+        logits[:, 2] = 1
+        return logits
+
+    found = Evaluator(FEDERATION, store, weighting="leaf").evaluate(always_two)
+    shares = np.array([(FEDERATION.test_labels(k) == 2).mean() for k in range(12)])
+    sizes = FEDERATION.train.sizes + FEDERATION.test.sizes
+    assert found.accuracy == pytest.approx((shares * sizes).sum() / sizes.sum())
+    right, wrong = np.log(np.e + 3) - 1, np.log(np.e + 3)
+    assert found.loss == pytest.approx(((shares * right + (1 - shares) * wrong) * sizes).sum() / sizes.sum(), rel=1e-5)
 
 
 def test_evaluation_by_hand() -> None:
@@ -207,7 +253,6 @@ def test_a_server_rule_that_blows_up_is_named_and_the_last_good_round_kept(tmp_p
     ("overrides", "message"),
     [
         (["server.options.server_lr=1.0"], r"has no meaning with server\.rule='mean'"),
-        (["server.rule=ida+intrac"], r"use 'ida' or 'ida\+fedavg'"),
         (["server.rule=fedadamm"], r"server\.rule='fedadamm'"),
         (["server.rule=fedadam", "server.options.speed=1"], r"server\.rule='fedadam'"),
     ],

@@ -94,7 +94,10 @@ class Approach:
         return self.rule.init(weights)
 
     def objective(self, network: Network, weights: Weights, sent: Sent, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return each device's loss (D,), and the logits it was made of."""
+        """Return each device's loss (D,), and the logits (D, B, classes) it was made of.
+
+        The loss is what a step minimises; reported is the cross-entropy of the logits, without penalties.
+        """
         logits = network(weights, batch.images, batch.owners, batch.keys)
         return cross_entropy(logits, batch), logits
 

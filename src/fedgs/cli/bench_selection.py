@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +29,7 @@ def bench_selection(
 ) -> None:
     """Compare every solver on the same instances; write tables and the paper's figures."""
     from fedgs.config import load_settings
-    from fedgs.files import make_folder, write_text
+    from fedgs.files import finite, make_folder, write_text
 
     settings = load_settings(config, [*(overrides or []), *([] if seed is None else [f"seed={seed}"])])
     federation = _federation(settings, femnist)
@@ -40,7 +39,7 @@ def bench_selection(
     from fedgs.report.selection_figures import draw_all
 
     everything = {"settings": settings.model_dump(), **comparison.as_dict()}
-    text = json.dumps(_finite(everything), indent=1)
+    text = json.dumps(finite(everything), indent=1)
     write_text(out / "samplers.json", text)
     write_text(out / "samplers.csv", _csv(comparison))
     figures = draw_all(comparison, out)
@@ -89,7 +88,7 @@ def _csv(comparison: "Comparison") -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*COLUMNS, "paper_mean", "paper_seconds"])
-    for row in comparison.as_dict()["rows"]:  # type: ignore[attr-defined]
+    for row in comparison.as_dict()["rows"]:
         theirs = row["paper"] or {}
         writer.writerow([*(row[column] for column in COLUMNS), theirs.get("mean", ""), theirs.get("seconds", "")])
     return text.getvalue()
@@ -136,14 +135,3 @@ def _print_table(comparison: "Comparison") -> None:
     if fewer:
         typer.echo(f"n: the slow solvers ({', '.join(fewer)}) ran on the first n instances only.")
     typer.echo("gap: mean of divergence/optimum − 1; paper: its mean divergence and time of a selection.")
-
-
-def _finite(value: object) -> object:
-    """JSON has no NaN: what could not be measured is null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value

@@ -1,48 +1,106 @@
 """``fedgs reproduce``: the paper's figures and tables, and what goes beyond it, by one command each."""
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from fedgs.experiments.parts import Results
+    from fedgs.experiments.reproduction import Reproduction
 
-    from fedgs.experiments.parts import Part, Progress
-
-EXPERIMENTS = {"selection-study": "does selection earn its keep: five policies on nine federations"}
+WHAT = ("initialisers", "samplers", "table2", "curves", "beyond", "selection-study", "all", "report")
+MOST_SEEDS = 100
 
 
 def reproduce(
-    what: Annotated[str, typer.Argument(help=", ".join(EXPERIMENTS) + ".", metavar="WHAT")],
+    what: Annotated[str, typer.Argument(help=", ".join(WHAT) + " (from what is there).", metavar="WHAT")],
     femnist: Annotated[
         Path | None, typer.Option(help="FEMNIST, in any of its forms; without it glyphs at a small size.")
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of every run (default: the experiment's).")] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0",
+    seeds: Annotated[str | None, typer.Option(help="Seeds, separated by commas (default: the experiment's).")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    out: Annotated[Path, typer.Option(help="Folder of results; parts that are there are not run again.")] = Path(
-        "results"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of results; parts that are there are not run again (default: results/NAME)."),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="quick: glyphs at a small size, minutes on two cores; so without --femnist.")
+    ] = None,
     stop_after: Annotated[
         float | None, typer.Option(min=0, help="Begin no part later than so many seconds from the start.")
     ] = None,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write the report at the end.")] = True,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key.path=value for every run; repeatable.")
     ] = None,
 ) -> None:
-    """Run an experiment part by part; write JSON, tables and pictures."""
+    """Reproduce the paper part by part; write JSON, pictures and a report."""
     from fedgs.errors import ConfigError
+
+    if what not in WHAT:
+        near = get_close_matches(what, WHAT, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(WHAT)}"
+        raise ConfigError(f"reproduce {what}: there is no such experiment; {hint}")
+    if preset not in (None, "quick"):
+        raise ConfigError(f"--preset {preset}: reproduce knows quick alone; for the paper's size give --femnist FILE")
+    if preset == "quick" and femnist is not None:
+        raise ConfigError("--preset quick uses the embedded glyphs; leave --femnist or --preset out")
+    numbers = None if seeds is None else _numbers(seeds)
+    folder = out or Path("results") / ("quick" if femnist is None else femnist.stem.replace("_", "-"))
+    found = what == "report"
+    if what != "report":
+        from fedgs.experiments.reproduction import Reproduction
+        from fedgs.simulation.simulator import pick_device
+
+        reproduction = Reproduction(femnist, numbers, rounds, overrides or [])
+        pick_device(device)  # what is wrong with it is told before anything is loaded
+        results, total = _run(what, reproduction, device, folder, stop_after)
+        failed = sum("failed" in result for result in results.values())
+        typer.echo(
+            f"{folder}: {len(results)} of {total} parts"
+            + (f", {failed} of them went astray" if failed else "")
+            + ("" if len(results) == total else "; the same command goes on with the others")
+        )
+        found = bool(results)
+    if report and found:
+        _report(folder)
+
+
+def _run(
+    what: str, reproduction: "Reproduction", device: str, folder: Path, stop_after: float | None
+) -> "tuple[Results, int]":
+    import time
+
+    from fedgs.cli.reproduce_display import PartsDisplay
+    from fedgs.experiments.catalogue import stages_of
     from fedgs.experiments.parts import run_parts
-    from fedgs.experiments.reproduction import Reproduction
     from fedgs.simulation.simulator import pick_device
 
-    if what not in EXPERIMENTS:
-        raise ConfigError(f"reproduce {what}: there is no such experiment; choose one of {', '.join(EXPERIMENTS)}")
-    reproduction = Reproduction(femnist, _numbers(seeds), rounds, overrides or [])
-    parts = reproduction.study_parts()
-    results = run_parts(parts, out, reproduction.federation, pick_device(device), _progress(), stop_after)
-    typer.echo(f"{out}: {len(results)} of {len(parts)} parts")
+    began = time.perf_counter()
+    results: Results = {}
+    total = 0
+    digest = None
+    for stage in stages_of(what):
+        parts = stage(reproduction, results)
+        if not parts:
+            continue
+        digest = digest or reproduction.digest()
+        left = None if stop_after is None else max(0.0, stop_after - (time.perf_counter() - began))
+        total += len(parts)
+        results |= run_parts(parts, folder, reproduction.federation, digest, pick_device(device), PartsDisplay(), left)
+    return results, total
+
+
+def _report(folder: Path) -> None:
+    from fedgs.report.reproduction import write_report
+
+    paths, unused = write_report(folder)
+    for place in unused:
+        typer.echo(f"fedgs: note: remarks.toml: {place} is not in the report, nothing is said there", err=True)
+    typer.echo(f"report: {', '.join(str(path) for path in paths)}")
 
 
 def _numbers(text: str) -> list[int]:
@@ -52,40 +110,6 @@ def _numbers(text: str) -> list[int]:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
         numbers = [-1]
-    if min(numbers) < 0 or len(set(numbers)) < len(numbers):
+    if min(numbers) < 0 or len(set(numbers)) < len(numbers) or len(numbers) > MOST_SEEDS:
         raise ConfigError(f"--seeds {text}: give different whole numbers from 0 on, separated by commas, as in 0,1,2")
     return numbers
-
-
-def _progress() -> "Progress":
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    from fedgs.experiments.parts import Progress
-
-    console = Console(stderr=True)
-    bar = Bar(
-        TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn(), BarColumn(bar_width=20),
-        TextColumn("{task.description}", markup=False), console=console, transient=True,
-        disable=not console.is_terminal,
-    )  # fmt: skip
-
-    class Shown(Progress):
-        def begin(self, parts: "Sequence[Part]", done: int) -> None:
-            self._task = bar.add_task("…", total=len(parts), completed=done)
-            bar.start()
-
-        def part(self, part: "Part") -> None:
-            self._completed = bar.tasks[self._task].completed
-            bar.update(self._task, description=part.title)
-
-        def tick(self, share: float) -> None:
-            bar.advance(self._task, share)
-
-        def end(self, part: "Part") -> None:
-            bar.update(self._task, completed=self._completed + 1)
-            if not console.is_terminal:
-                typer.echo(f"fedgs: {part.title}", err=True)
-
-    return Shown()

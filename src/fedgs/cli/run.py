@@ -95,8 +95,12 @@ def _beside(settings: "Settings") -> "Settings":
     from fedgs.config import apply_overrides
     from fedgs.errors import ConfigError
 
+    base = settings.model_copy(update={"beside": []})
+    names = [value for key, value in map(_key_and_value, settings.beside) if key == "algorithm.name"]
+    if names and names[-1] != "fedgs":
+        base = base.without_fedgs()
     try:
-        second = apply_overrides(settings.model_copy(update={"beside": []}), settings.beside)
+        second = apply_overrides(base, settings.beside)
     except ConfigError as error:
         raise ConfigError(_named_beside(str(error).replace("--set ", "beside "))) from None
     if second.beside:

@@ -1,15 +1,17 @@
-"""The parts of a reproduction: one training run each, its result one JSON file; what is there is not run again.
+"""The parts of a reproduction: one piece of work each, its result one JSON file; what is there is not done again.
 
-    parts/table2-fedavg-seed-0.json     settings, federation, versions, hardware, seconds, the curve, the summary
+    parts/table2-fedavg-seed-0.json     settings, federation, data, versions, hardware, seconds, and what came out
 
-A file counts only if it was made with the same settings and federation; else the part is run anew. Files are written
-whole or not at all, so a reproduction can be stopped at any moment and goes on with the next part.
+Most parts are a training run. A file counts only if it was made with the same settings, federation and data set; else
+the part is done anew. Files are written whole or not at all, so a reproduction can be stopped at any moment and goes on
+with the next part. A run that goes astray (a loss that is no number) is a result too: the file says why, under
+``failed``, with the curve up to there.
 """
 
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import cpu_count
 from pathlib import Path
@@ -18,9 +20,10 @@ from typing import Any
 import torch
 
 from fedgs import __version__
-from fedgs.config import Settings
+from fedgs.config import Settings, settings_from
 from fedgs.data import Federation
-from fedgs.files import make_folder, write_text
+from fedgs.errors import ConfigError, InputFileError, OutputError, TrainingError
+from fedgs.files import finite, make_folder, write_text
 from fedgs.simulation.memory import memory_errors_in_words
 from fedgs.simulation.simulator import Simulator
 from fedgs.simulation.state import RunState
@@ -29,10 +32,41 @@ from fedgs.simulation.summary import summarise
 FORMAT = 1
 FOLDER = "parts"
 
+Result = dict[str, Any]
+Results = dict[str, Result]
+"""By part name."""
+Federations = Callable[[str, int], Federation]
+"""From the key of a federation and a seed to the federation."""
+Share = Callable[[float], None]
+"""Is told that so much more of a part is done."""
+
+
+def train(settings: Settings, federation: Federation, device: torch.device, share: Share) -> Result:
+    """Run a training from beginning to end: its curve and its summary."""
+    work = max(settings.training.rounds * settings.training.iterations, 1)
+    state = None
+    failed = None
+    with (
+        memory_errors_in_words(),
+        Simulator(settings, federation, device, tick=lambda iterations: share(iterations / work)) as simulator,
+    ):
+        try:
+            state = simulator.begin()
+            for following in simulator.rounds(state):
+                state = following
+        except TrainingError as error:
+            failed = str(error)
+    if failed is not None:
+        return {"failed": failed, "curve": _curve(state), "summary": None}
+    assert state is not None
+    summary = summarise(settings, federation, state)
+    del summary["machine"]
+    return {"curve": _curve(state), "summary": summary}
+
 
 @dataclass(frozen=True)
 class Part:
-    """One run of a reproduction."""
+    """One piece of work."""
 
     name: str
     """Of its file, without the ending."""
@@ -40,10 +74,10 @@ class Part:
     """For people."""
     settings: Settings
     federation: str
-    """The key of its federation, for :class:`Federations` of the reproduction."""
+    """The key of its federation, for :class:`fedgs.experiments.reproduction.Reproduction`."""
+    work: Callable[[Settings, Federation, torch.device, Share], Result] = train
 
 
-@dataclass
 class Progress:
     """What happens, as it happens; a display overrides what it shows."""
 
@@ -53,102 +87,129 @@ class Progress:
     def part(self, part: Part) -> None:
         """A part begins."""
 
-    def tick(self, share: float) -> None:
+    def share(self, share: float) -> None:
         """So much more of the part is done."""
 
-    def end(self, part: Part) -> None:
+    def end(self, part: Part, result: Result) -> None:
         """A part is done."""
 
-
-Results = dict[str, dict[str, Any]]
-"""By part name."""
-Federations = Callable[[str, int], Federation]
-"""From the key of a federation and a seed to the federation."""
+    def close(self) -> None:
+        """Nothing more will come."""
 
 
 def run_parts(
     parts: Sequence[Part],
     out: Path,
     federations: Federations,
+    data: str,
     device: torch.device,
     progress: Progress | None = None,
     stop_after: float | None = None,
 ) -> Results:
-    """Run the parts that are not there yet, in their order, and return all results.
+    """Do the parts that are not there yet, in their order, and return all results.
 
-    ``stop_after``: no part begins later than so many seconds from now; those not begun are missing in the results.
+    ``data`` stands for the data set (a digest). ``stop_after``: no part begins later than so many seconds from now;
+    those not begun are missing in the results.
     """
     progress = progress or Progress()
+    began = time.perf_counter()
     folder = out / FOLDER
-    make_folder(folder)
+    check_folder(out, data)
     results: Results = {}
     missing = []
     for part in parts:
-        found = read_part(folder, part)
+        found = read_part(folder, part, data)
         if found is None:
             missing.append(part)
         else:
             results[part.name] = found
+    if missing:  # what cannot be dealt out is told before anything is written
+        federations(missing[0].federation, missing[0].settings.seed)
+    make_folder(folder)
     progress.begin(parts, len(results))
-    began = time.perf_counter()
-    for part in missing:
-        if stop_after is not None and time.perf_counter() - began > stop_after:
-            break
-        progress.part(part)
-        results[part.name] = _run(part, federations(part.federation, part.settings.seed), device, progress)
-        write_text(folder / f"{part.name}.json", json.dumps(results[part.name], indent=1) + "\n")
-        progress.end(part)
+    try:
+        for part in missing:
+            if stop_after is not None and time.perf_counter() - began > stop_after:
+                break
+            progress.part(part)
+            result = _do(part, federations, data, device, progress)
+            write_text(folder / f"{part.name}.json", as_text(result))
+            results[part.name] = result
+            progress.end(part, result)
+    finally:
+        progress.close()
     return {part.name: results[part.name] for part in parts if part.name in results}
 
 
-def read_part(folder: Path, part: Part) -> dict[str, Any] | None:
-    """Return a part's result if there is one for these very settings."""
-    try:
-        result = json.loads((folder / f"{part.name}.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    same = isinstance(result, dict) and result.get("format") == FORMAT
-    same = same and result.get("settings") == _plain(part.settings) and result.get("federation") == part.federation
-    return result if same else None
-
-
-def read_all(out: Path) -> Iterator[dict[str, Any]]:
-    """Yield every result of a folder, whatever it was made with."""
-    for path in sorted((out / FOLDER).glob("*.json")):
-        yield json.loads(path.read_text(encoding="utf-8"))
-
-
-def _run(part: Part, federation: Federation, device: torch.device, progress: Progress) -> dict[str, Any]:
-    settings = part.settings
-    work = max(settings.training.rounds * settings.training.iterations, 1)
+def _do(part: Part, federations: Federations, data: str, device: torch.device, progress: Progress) -> Result:
+    federation = federations(part.federation, part.settings.seed)
     began = time.perf_counter()
-    with (
-        memory_errors_in_words(),
-        Simulator(settings, federation, device, tick=lambda iterations: progress.tick(iterations / work)) as simulator,
-    ):
-        state = simulator.begin()
-        for following in simulator.rounds(state):
-            state = following
-    summary = summarise(settings, federation, state)
-    del summary["machine"]
+    came_out = part.work(part.settings, federation, device, progress.share)
     return {
         "format": FORMAT,
         "part": part.name,
         "title": part.title,
         "federation": part.federation,
         "fingerprint": federation.fingerprint(),
-        "settings": _plain(settings),
+        "data": data,
+        "devices": len(federation),
+        "factories": federation.factories,
+        "train_samples": int(federation.train.sizes.sum()),
+        "test_samples": int(federation.test.sizes.sum()),
+        "settings": json.loads(part.settings.model_dump_json()),
         "fedgs": __version__,
         "hardware": hardware(device),
         "seconds": round(time.perf_counter() - began, 1),
-        "curve": _curve(state),
-        "summary": summary,
+        **came_out,
     }
 
 
-def _curve(state: RunState) -> dict[str, list[Any]]:
+def read_part(folder: Path, part: Part, data: str) -> Result | None:
+    """Return a part's result if there is one for these very settings, federation and data."""
+    path = folder / f"{part.name}.json"
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not _is_result(result) or result["federation"] != part.federation or result.get("data", data) != data:
+        return None
+    try:  # settings that came into being since then have their defaults
+        same = settings_from(result["settings"]) == part.settings
+    except ConfigError:
+        return None
+    return result if same else None
+
+
+def check_folder(out: Path, data: str) -> None:
+    """Refuse a folder with results of another data set: a report must not mix them."""
+    for result in read_all(out).values():
+        if result.get("data", data) != data:
+            raise OutputError(
+                f"{out}: holds results of another data set ({result['part']}); choose another folder with --out"
+            )
+
+
+def read_all(out: Path) -> Results:
+    """Return every result of a folder by its name, whatever it was made with."""
+    results: Results = {}
+    for path in sorted((out / FOLDER).glob("*.json")):
+        try:
+            result = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputFileError(f"{path}: cannot be read ({error}); remove it, and the part is run again") from None
+        if not _is_result(result):
+            raise InputFileError(f"{path}: is not the result of a part; take it out of this folder")
+        results[path.stem] = result
+    return results
+
+
+def _is_result(result: Any) -> bool:
+    return isinstance(result, dict) and result.get("format") == FORMAT and "settings" in result
+
+
+def _curve(state: RunState | None) -> dict[str, list[Any]]:
     """Return what was measured in the rounds that were tested."""
-    tested = [line for line in state.metrics if "accuracy" in line]
+    tested = [line for line in state.metrics if "accuracy" in line] if state is not None else []
     keys = ("round", "accuracy", "loss", "train_loss", "divergence", "divergence_of_round", "missing_classes")
     return {key: [_short(line.get(key)) for line in tested] for key in keys}
 
@@ -157,12 +218,25 @@ def _short(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def _plain(settings: Settings) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(settings.model_dump_json())
-    return plain
+def as_text(result: Result) -> str:
+    """Return a result as JSON, one line an entry; what could not be measured (NaN) is null."""
+    lines = []
+    for key, value in finite(result).items():
+        if isinstance(value, dict):
+            inner = ",\n".join(f"  {json.dumps(name)}: {json.dumps(item)}" for name, item in value.items())
+            lines.append(f" {json.dumps(key)}: {{\n{inner}\n }}")
+        else:
+            lines.append(f" {json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
     """Return what the numbers were computed on."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-    return {"device": name, "cores": cpu_count(), "torch": torch.__version__, "python": platform.python_version()}
+    return {
+        "device": name,
+        "kind": device.type,
+        "cores": cpu_count(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }

@@ -1,55 +1,85 @@
-"""What ``fedgs reproduce`` runs: the settings of each experiment, at full size or a small one, and their parts.
+"""What all experiments of ``fedgs reproduce`` share: the data set, the size, the settings they begin with.
 
 Full size is the paper's: FEMNIST, 350 devices in ten factories, its network and hyper-parameters. The small size
-(``quick``) runs the same commands on the embedded glyphs with the compact network, on two cores within minutes; its
+(``quick``) runs the same experiments on the embedded glyphs with the compact network, on two cores within minutes; its
 numbers say nothing about the paper, only that everything works.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from fedgs.config import Settings, load_settings
 from fedgs.data import DataSet, Federation, build_federation
+from fedgs.errors import ConfigError
 from fedgs.experiments import selection_study
-from fedgs.experiments.parts import Part
 
-SMALL = ["data.name=glyphs", "data.samples_per_device=80", "federation.devices=60", "federation.factories=4",
-         "selection.pick=5", "training.model=compact", "training.batch_size=16", "training.iterations=10",
-         "algorithm.local_epochs=2"]  # fmt: skip
+SMALL = ("data.name=glyphs", "data.samples_per_device=80", "federation.devices=60", "federation.factories=4",
+         "selection.pick=5", "training.model=compact", "training.batch_size=8", "training.iterations=20",
+         "algorithm.learning_rate=0.05")  # fmt: skip
+PAPER = "paper"
+"""The key of the paper's federation."""
+LABELS = "labels"
+"""… of the one whose next mini-batches the samplers select from: it needs no images."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What differs between full size and small size."""
+
+    rounds: int
+    rate: float
+    """Of learning."""
+    every: int
+    """Rounds between two tests."""
+    target: float = 0.82
 
 
 @dataclass
 class Reproduction:
-    """The data set and size of a reproduction, and the parts of its experiments."""
+    """The data set and size of a reproduction."""
 
     femnist: Path | None
     """FEMNIST in any of its forms; None: glyphs at a small size."""
-    seeds: Sequence[int] = (0, 1)
+    seeds: Sequence[int] | None = None
+    """None: each experiment's own."""
     rounds: int | None = None
     """Of every run; None: each experiment's own number."""
     overrides: Sequence[str] = ()
+    """Of the settings of every run; what makes a row or a cell what it is lies above them."""
     _dataset: DataSet | None = field(default=None, init=False)
     _dealt: tuple[tuple[str, int], Federation] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        for override in self.overrides:
+            key = override.partition("=")[0].strip()
+            instead = {"seed": "--seeds", "data.name": "--femnist", "training.rounds": "--rounds"}.get(key)
+            if instead is not None:
+                raise ConfigError(f"--set {override}: in a reproduction {instead} says that; use it instead")
 
     @property
     def quick(self) -> bool:
         """Whether this is the small size."""
         return self.femnist is None
 
-    def settings(self, *overrides: str, rounds: int, quick_rounds: int, rate: float, quick_rate: float) -> Settings:
-        """Return settings of an experiment at the size of this reproduction."""
-        number = self.rounds if self.rounds is not None else (quick_rounds if self.quick else rounds)
-        common = [*SMALL, f"training.learning_rate={quick_rate}"] if self.quick else [f"training.learning_rate={rate}"]
-        return load_settings(overrides=[*common, f"training.rounds={number}", *overrides, *self.overrides])
+    def settings(self, full: Scale, quick: Scale, *overrides: str) -> Settings:
+        """Return the settings of an experiment at the size of this reproduction."""
+        scale = quick if self.quick else full
+        base = [
+            *(SMALL if self.quick else ()),
+            f"training.rounds={self.rounds or scale.rounds}",
+            f"training.learning_rate={scale.rate}",
+            f"eval.every={scale.every}",
+            f"eval.target={scale.target}",
+        ]
+        return load_settings(overrides=[*base, *self.overrides, *overrides])
 
-    def study_parts(self) -> list[Part]:
-        """Return the cells of the selection study."""
-        base = self.settings(
-            "eval.every=2", "selection.cap=true", rounds=80, quick_rounds=12, rate=0.05, quick_rate=0.2
-        )
-        return selection_study.make_parts(base, self.seeds, tuple(self.dataset.attributes))
+    def seeds_or(self, full: Sequence[int], quick: Sequence[int] = (0,)) -> Sequence[int]:
+        """Return the seeds asked for, else an experiment's own."""
+        return self.seeds if self.seeds is not None else (quick if self.quick else full)
 
     @property
     def dataset(self) -> DataSet:
@@ -62,22 +92,38 @@ class Reproduction:
             else:
                 from fedgs.data.glyphs import load_glyphs
 
-                size = self.settings(rounds=1, quick_rounds=1, rate=0.1, quick_rate=0.1)
+                size = self._size()
                 self._dataset = load_glyphs(size.federation.devices, size.data.samples_per_device, 0)
         return self._dataset
 
+    def digest(self) -> str:
+        """Return 32 hexadecimal digits that stand for the data set: images, labels and owners."""
+        digest = blake2b("\x1f".join((*self.dataset.owner_names, *self.dataset.classes)).encode(), digest_size=16)
+        digest.update(self.dataset.labels.tobytes() + self.dataset.owners.astype("<i4").tobytes())
+        digest.update(np.ascontiguousarray(self.dataset.images).data)
+        return digest.hexdigest()
+
     def federation(self, key: str, seed: int) -> Federation:
-        """Return a federation by its key: ``paper``, or one of the selection study's; the last one is kept."""
+        """Return a federation by its key: the paper's, or one of the selection study's; the last one is kept."""
         if self._dealt is None or self._dealt[0] != (key, seed):
             self._dealt = None
-            size = self.settings(rounds=1, quick_rounds=1, rate=0.1, quick_rate=0.1)
-            devices, factories = size.federation.devices, size.federation.factories
-            if key == "paper":
-                least: Any = 0 if self.quick else size.data.min_samples
-                made = build_federation(
-                    self.dataset, factories, seed=seed, devices=devices, min_samples=least, split="draw"
-                )
-            else:
-                made = selection_study.deal_out(self.dataset, key, seed, devices, factories)
-            self._dealt = (key, seed), made
+            self._dealt = (key, seed), self._deal_out(key, seed)
         return self._dealt[1]
+
+    def _deal_out(self, key: str, seed: int) -> Federation:
+        size = self._size()
+        devices, factories = size.federation.devices, size.federation.factories
+        if key == LABELS and self.quick:  # the paper's size all the same, for labels cost nothing
+            from fedgs.data.femnist_like import femnist_like_labels
+
+            return build_federation(femnist_like_labels(350, seed), 10, seed=seed)
+        if key in (PAPER, LABELS):
+            least = 0 if self.quick else size.data.min_samples
+            return build_federation(
+                self.dataset, factories, seed=seed, devices=devices, min_samples=least, split="draw"
+            )
+        return selection_study.deal_out(self.dataset, key, seed, devices, factories)
+
+    def _size(self) -> Settings:
+        any_scale = Scale(1, 0.1, 1)
+        return self.settings(any_scale, any_scale)

@@ -3,23 +3,37 @@ dist-optim-curve) and of GBP-CS's initialisers (figure dist-optim-init-curve), o
 
 Every solver is warmed up on the first instance, so that compiling is not timed. The gap of a solver is its divergence
 over that of the proven optimum of the same instance, minus one.
+
+``fedgs bench-selection`` runs it alone; in a reproduction it is one part, and the initialisers are another.
 """
 
+import math
 import platform
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from math import comb
 from os import cpu_count
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from fedgs import __version__, rng
 from fedgs.compiled import COMPILED
+from fedgs.config import Settings, load_settings
+from fedgs.data import Federation
 from fedgs.errors import MissingDependencyError, SolverError
 from fedgs.experiments import paper
+from fedgs.experiments.instances import draw_instances
 from fedgs.selection import SOLVERS, SelectionProblem, SelectionResult, solve
 from fedgs.selection.solve import warm_up
 
+if TYPE_CHECKING:
+    from fedgs.experiments.parts import Part, Result, Share
+    from fedgs.experiments.reproduction import Reproduction
+
+INSTANCES, FEW_INSTANCES = 100, 20
+"""Of a reproduction at full and at small size; the paper shows ten, one a factory."""
 SLOW = {"bayesian": 2, "brute": 10, "genetic": 30}
 """The solvers that take long, and on how many instances they run at most."""
 BRUTE_CHOICES = 1_000_000_000
@@ -65,7 +79,7 @@ class Comparison:
     software: str
     hardware: str
 
-    def as_dict(self) -> dict[str, object]:
+    def as_dict(self) -> dict[str, Any]:
         """Return everything as plain data, the paper's numbers beside it."""
         plain = asdict(self)
         for row in plain["rows"]:
@@ -73,20 +87,35 @@ class Comparison:
         plain["paper_initialisers"] = paper.facts()["initialiser_curves"]
         return plain
 
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> "Comparison":
+        """Return the comparison that ``as_dict`` made this of; what could not be measured may be None there."""
+        rows = []
+        for row in plain["rows"]:
+            known = {field.name: row[field.name] for field in fields(Row)}
+            measured: dict[str, Any] = {key: math.nan if value is None else value for key, value in known.items()}
+            rows.append(Row(**measured | {"divergences": tuple(row["divergences"])}))
+        own = {field.name: plain[field.name] for field in fields(cls)}
+        return cls(**{**own, "rows": tuple(rows)})
+
 
 def compare_samplers(
     problems: Sequence[SelectionProblem],
     source: str,
     seed: int = 0,
     solvers: Sequence[str] = tuple(SOLVERS),
+    starts: Sequence[str] = STARTS,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Comparison:
-    """Run every solver on the same instances. ``progress(what, done, total)`` is told how far it is."""
+    """Run every solver, and GBP-CS from every start, on the same instances.
+
+    ``progress(what, done, total)`` is told how far it is.
+    """
     sizes = {name: min(len(problems), SLOW.get(name, len(problems))) for name in solvers}
     if "brute" in sizes:
         choices = comb(len(problems[0].counts), problems[0].pick)
         sizes["brute"] = max(1, min(sizes["brute"], BRUTE_CHOICES // choices))
-    total = sum(sizes.values()) + len(problems) * (1 + len(STARTS))
+    total = sum(sizes.values()) + len(problems) * (1 + len(starts))
     done = 0
 
     def step(what: str) -> None:
@@ -117,7 +146,7 @@ def compare_samplers(
             step(name)
         rows.append(_row(name, results, np.array(optima[: sizes[name]]), len(problems)))
     curves = {}
-    for start in STARTS:
+    for start in starts:
         runs = []
         for index, problem in enumerate(problems):
             runs.append(
@@ -135,6 +164,37 @@ def compare_samplers(
         software=f"fedgs {__version__}, numpy {np.__version__}, " + ("numba kernels" if COMPILED else "plain numpy"),
         hardware=f"{platform.machine()}, {cpu_count()} cores, Python {platform.python_version()}",
     )
+
+
+def make_parts(reproduction: "Reproduction") -> "list[Part]":
+    """Return the one part of the comparison of samplers, for the first seed."""
+    return [comparison_part(reproduction, "samplers", "samplers on the same instances", tuple(SOLVERS), ())]
+
+
+def comparison_part(
+    reproduction: "Reproduction", name: str, title: str, solvers: Sequence[str], starts: Sequence[str]
+) -> "Part":
+    """Return the part that compares these on a factory's next mini-batches at the paper's size."""
+    from fedgs.experiments.parts import Part
+    from fedgs.experiments.reproduction import LABELS
+
+    seed = reproduction.seeds_or((0,))[0]
+    count = FEW_INSTANCES if reproduction.quick else INSTANCES
+
+    def work(settings: Settings, federation: Federation, device: torch.device, share: "Share") -> "Result":
+        problems = draw_instances(federation, settings, count)
+        source = (
+            f"{count} instances of {federation.name}, {len(problems[0].counts)} candidates, pick {problems[0].pick}"
+        )
+
+        def progress(what: str, done: int, total: int) -> None:
+            share(1 / total)
+
+        return {"comparison": compare_samplers(problems, source, settings.seed, solvers, starts, progress).as_dict()}
+
+    own = [o for o in reproduction.overrides if o.partition(".")[0] in ("selection", "training")]
+    settings = load_settings(overrides=[*own, f"seed={seed}"])
+    return Part(f"{name}-seed-{seed}", f"{title}, seed {seed}", settings, LABELS, work)
 
 
 def _seed(seed: int, index: int) -> int:

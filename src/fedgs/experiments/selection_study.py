@@ -12,19 +12,24 @@ each other, everything else being equal (T = 50, learning rate 0.05, the paper's
 
 Federations re-deal the same images: by writers as they are, factories by form partition, Dirichlet α for each class
 over devices with factories alike or with their own class mix, and two classes a device. Cells come in the order of
-what decides most, one seed of all before the second.
+what decides most, one seed of all before the second. Tests are made every second round; what counts is the mean of
+those in the last quarter of the rounds (ten, where rounds are not long), the last one stands beside it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedgs.config import Settings
 from fedgs.data import DataSet, Federation, build_federation, classes_per_device, dirichlet, dirichlet_factories
 from fedgs.errors import ConfigError
-from fedgs.experiments.parts import Part, Results
+from fedgs.experiments.measures import at_round, final, last_quarter, mean_of
+from fedgs.experiments.parts import Part, Result, Results
+
+if TYPE_CHECKING:
+    from fedgs.experiments.reproduction import Reproduction
 
 POLICIES: dict[str, dict[str, Any]] = {
     "random": {"solver": "random"},
@@ -35,8 +40,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 FEWEST = 20
 """Devices with fewer samples are left out; Dirichlet's law makes such where α is small."""
-LONG = 200
-"""Iterations of a round in the one setting with long rounds."""
+PREFIX = "study-"
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,10 @@ DEALS: dict[str, Deal] = {
     "alpha-0.3": Deal("α = 0.3, factories alike", 0.3),
 }
 LONG_DEAL = "alpha-0.1-differ"
-"""The federation that is also run with long rounds."""
+"""The federation that is also run with rounds four times as long."""
+MILD_TO_SKEWED = ("natural", "by-form", "alpha-0.3", "alpha-0.3-differ", "alpha-0.1", "alpha-0.1-differ", "alpha-0.02",
+                  "alpha-0.02-differ", "two-classes")  # fmt: skip
+"""The order of tables and pictures."""
 
 
 def deal_out(dataset: DataSet, key: str, seed: int, devices: int = 350, factories: int = 10) -> Federation:
@@ -90,19 +97,23 @@ def deal_out(dataset: DataSet, key: str, seed: int, devices: int = 350, factorie
     )
 
 
-def make_parts(
-    base: Settings, seeds: Sequence[int], attributes: Sequence[str] = (), policies: Sequence[str] = tuple(POLICIES)
-) -> list[Part]:
+def make_parts(reproduction: "Reproduction") -> list[Part]:
     """Return the cells of the study; federations by an attribute the data set has not are left out."""
-    cells = []
-    for seed in seeds:
+    from fedgs.experiments.reproduction import Scale
+
+    full, quick = Scale(rounds=80, rate=0.05, every=2), Scale(rounds=12, rate=0.2, every=2, target=0.1)
+    base = reproduction.settings(full, quick, "selection.cap=true")
+    long_rounds = 4 * base.training.iterations
+    attributes = tuple(reproduction.dataset.attributes)
+    found = []
+    for seed in reproduction.seeds_or((0, 1, 2)):
         for key, deal in DEALS.items():
             if deal.attribute is not None and deal.attribute not in attributes:
                 continue
-            cells += [_part(base, seed, key, policy, base.training.iterations) for policy in policies]
+            found += [_part(base, seed, key, policy, base.training.iterations) for policy in POLICIES]
             if key == LONG_DEAL:
-                cells += [_part(base, seed, key, policy, LONG) for policy in policies]
-    return cells
+                found += [_part(base, seed, key, policy, long_rounds) for policy in POLICIES]
+    return found
 
 
 def _part(base: Settings, seed: int, deal: str, policy: str, iterations: int) -> Part:
@@ -113,61 +124,84 @@ def _part(base: Settings, seed: int, deal: str, policy: str, iterations: int) ->
     values |= {"seed": seed, "selection": selection, "beside": []}
     values["training"] |= {"iterations": iterations, "rounds": rounds}
     values["eval"] |= {"every": max(1, base.eval.every * base.training.iterations // iterations)}
-    suffix = "" if iterations == base.training.iterations else f"-T{iterations}"
+    key = deal if iterations == base.training.iterations else f"{deal}-T{iterations}"
     return Part(
-        f"study-{deal}{suffix}-{policy}-seed-{seed}",
-        f"{DEALS[deal].title}{f', T = {iterations}' if suffix else ''}: {policy}, seed {seed}",
-        Settings(**values),
-        deal,
+        f"{PREFIX}{key}-{policy}-seed-{seed}", f"{title_of(key)}: {policy}, seed {seed}", Settings(**values), deal
     )
+
+
+def title_of(key: str) -> str:
+    """Return the words for a federation of the study, with the length of its rounds where that is unusual."""
+    deal, long_rounds, iterations = key.partition("-T")
+    return DEALS[deal].title + (f", T = {iterations}" if long_rounds else "")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One federation and policy over all seeds."""
+    """One federation and policy over all its seeds; tuples go seed by seed."""
 
-    deal: str
-    iterations: int
     policy: str
-    seeds: int
-    accuracy: tuple[float, ...]
-    """Final, seed by seed."""
-    facts: dict[str, float]
-    """Means over seeds: divergence, divergence_of_round, missing_classes, jain_of_epochs, longest_wait, …"""
+    seeds: tuple[int, ...]
+    late: tuple[float, ...]
+    """Mean accuracy of the tests in the last quarter of the rounds: the number that counts."""
+    final: tuple[float, ...]
+    runs: tuple[Result, ...]
 
     @property
     def mean(self) -> float:
-        """The mean final accuracy."""
-        return float(np.mean(self.accuracy))
+        """The mean over seeds of the number that counts."""
+        return float(np.mean(self.late))
+
+    def fact(self, key: str) -> float | None:
+        """Return the mean over seeds of a fact of the summary, such as divergence or longest_wait."""
+        return mean_of([run["summary"].get(key, run["summary"]["selection"].get(key)) for run in self.runs])
+
+    def at(self, number: int) -> float | None:
+        """Return the mean accuracy in a round; None where it was not tested."""
+        found = [at_round(run, number) for run in self.runs]
+        return None if None in found else mean_of(found)
 
 
-def cells(results: Results) -> Iterator[Cell]:
-    """Yield the cells of which there are results, in the order of the study."""
-    groups: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
+Study = dict[str, dict[str, Cell]]
+"""By federation (with "-T200" behind it where rounds are long) and policy, in the order of the study."""
+
+
+def read_study(results: Results) -> tuple[Study, list[str]]:
+    """Return the cells of which there are results, and what went astray, in words."""
+    groups: dict[tuple[str, str], list[Result]] = {}
+    astray = []
     for name, result in results.items():
-        if name.startswith("study-"):
-            iterations = result["settings"]["training"]["iterations"]
-            policy = name.removeprefix(f"study-{result['federation']}").rpartition("-seed-")[0]
-            policy = policy.removeprefix(f"-T{iterations}").removeprefix("-")
-            groups.setdefault((result["federation"], iterations, policy), []).append(result)
-    for (deal, iterations, policy), found in groups.items():
-        yield Cell(deal, iterations, policy, len(found), _finals(found), _facts(found))
+        key, policy = _key_of(name)
+        if result.get("failed"):
+            astray.append(f"{result['title']}: {result['failed']}")
+        elif key:
+            groups.setdefault((key, policy), []).append(result)
+    study: Study = {}
+    for key in sorted({key for key, _ in groups}, key=_place):
+        study[key] = {policy: _cell(policy, groups[key, policy]) for policy in POLICIES if (key, policy) in groups}
+    return study, astray
 
 
-def _finals(found: Sequence[dict[str, Any]]) -> tuple[float, ...]:
-    return tuple(result["summary"]["accuracy"]["final"] for result in found)
+def _key_of(name: str) -> tuple[str, str]:
+    """Return federation and policy of a part's name; ("", "") if it is none of the study."""
+    if not name.startswith(PREFIX):
+        return "", ""
+    cell = name.removeprefix(PREFIX).rpartition("-seed-")[0]
+    policy = max((policy for policy in POLICIES if cell.endswith(f"-{policy}")), key=len, default="")
+    key = cell.removesuffix(f"-{policy}")
+    return (key, policy) if policy and key.partition("-T")[0] in DEALS else ("", "")
 
 
-def _facts(found: Sequence[dict[str, Any]]) -> dict[str, float]:
-    selection = [result["summary"]["selection"] for result in found]
-    facts = {
-        key: float(np.mean([use[key] for use in selection])) for key in selection[0] if _all_numbers(selection, key)
-    }
-    for key in ("divergence", "divergence_of_round", "missing_classes"):
-        values = [value for result in found for value in result["curve"][key] if value is not None]
-        facts[key] = float(np.mean(values)) if values else float("nan")
-    return facts
+def _place(key: str) -> tuple[int, str]:
+    return MILD_TO_SKEWED.index(key.partition("-T")[0]), key
 
 
-def _all_numbers(rows: Sequence[dict[str, Any]], key: str) -> bool:
-    return all(isinstance(row.get(key), int | float) for row in rows)
+def _cell(policy: str, found: Sequence[Result]) -> Cell:
+    runs = tuple(sorted(found, key=lambda run: int(run["settings"]["seed"])))
+    return Cell(
+        policy,
+        tuple(run["settings"]["seed"] for run in runs),
+        tuple(last_quarter(run) for run in runs),
+        tuple(final(run) for run in runs),
+        runs,
+    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fedgs.experiments import paper
 from fedgs.experiments.samplers import Comparison
 from fedgs.files import write_bytes
+from fedgs.report.canvas import INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
 OURS, PAPER = "#1f6f8b", "#d1495b"
 COLOURS = {
     "random": "#9aa0a6",
+    "random-by-data": "#c9793b",
     "monte-carlo": "#e3a857",
     "bayesian": "#b07aa1",
     "genetic": "#76b7b2",
-    "brute": "#59504d",
+    "brute": "#8f7f76",
     "gbp-cs": "#d1495b",
     "swap": "#8cb369",
     "multistart": "#3d9970",
@@ -59,14 +61,16 @@ def draw_divergence(axes: "Axes", comparison: Comparison) -> None:
     """Draw the divergence of every sampler: a box of ours, the paper's mean and range beside it."""
     rows = sorted((row for row in comparison.rows if row.instances), key=lambda row: -row.mean)
     for place, row in enumerate(rows):
-        box: dict[str, Any] = {"facecolor": COLOURS.get(row.solver, OURS), "alpha": 0.75, "edgecolor": "#333333"}
+        box: dict[str, Any] = {"facecolor": COLOURS.get(row.solver, OURS), "alpha": 0.75, "edgecolor": INK}
         axes.boxplot(
             [row.divergences],
             positions=[place - 0.13],
             widths=0.42,
             patch_artist=True,
             boxprops=box,
-            medianprops={"color": "#222222"},
+            medianprops={"color": INK},
+            whiskerprops={"color": INK},
+            capprops={"color": INK},
             flierprops={"marker": ".", "markersize": 3, "markeredgecolor": "#777777"},
             manage_ticks=False,
         )
@@ -88,7 +92,11 @@ def draw_divergence(axes: "Axes", comparison: Comparison) -> None:
 
 
 def _label(solver: str, instances: int, of: int) -> str:
-    name = solver.replace("monte-carlo", "monte-\ncarlo").replace("multistart", "multi-\nstart")
+    name = (
+        solver.replace("monte-carlo", "monte-\ncarlo")
+        .replace("-by-data", "-\nby-data")
+        .replace("multistart", "multi-\nstart")
+    )
     return name if instances == of else f"{name}\n({instances} of {of})"
 
 
@@ -135,7 +143,7 @@ def draw_curves(axes: "Axes", comparison: Comparison) -> None:
             axes.plot(
                 theirs["seconds"], theirs["mean"], "D", color=COLOURS[name], markerfacecolor="white", markersize=6
             )
-    axes.plot([], [], "D", color="#444444", markerfacecolor="white", label="paper (mean of ten)")
+    axes.plot([], [], "D", color=INK, markerfacecolor="white", label="paper (mean of ten)")
     axes.set_xscale("log")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("seconds (logarithmic)")
@@ -155,7 +163,7 @@ def draw_initialisers(axes: "Axes", comparison: Comparison) -> None:
                   markerfacecolor="white", label=f"{start}, paper")  # fmt: skip
     exact = next((row for row in comparison.rows if row.solver == "exact" and row.instances), None)
     if exact:
-        axes.axhline(exact.mean, color="#333333", linewidth=0.9, linestyle=":", label="optimum, here")
+        axes.axhline(exact.mean, color=INK, linewidth=0.9, linestyle=":", label="optimum, here")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("step of GBP-CS (the zero start begins with nobody picked)")
     axes.set_ylabel("divergence")

@@ -51,9 +51,11 @@ class Evaluator:
         world: World | None = None,
         precision: str = "tf32",
         threads: int | None = None,
+        weighting: str = "test_size",
     ) -> None:
         self.federation, self.store, self.precision = federation, store, precision
         self.world = world or World()
+        self._weighting = weighting
         self._threads = threads or os.cpu_count() or 1
         self._device_of = federation.test.rows
 
@@ -97,9 +99,17 @@ class Evaluator:
         in_factory = np.bincount(federation.factory_of, sizes, minlength=federation.factories)
         factory_hits = np.bincount(federation.factory_of, hits, minlength=federation.factories)
         accuracies = hits / sizes
+        accuracy, loss = float(hits.sum() / sizes.sum()), float(losses.mean())
+        if self._weighting == "leaf":  # as LEAF's scripts do: a device counts by all its samples, not by those tested
+            counts = sizes + federation.train.sizes
+            own_losses = np.bincount(self._device_of, losses, minlength=len(federation)) / sizes
+            accuracy, loss = (
+                float(np.average(accuracies, weights=counts)),
+                float(np.average(own_losses, weights=counts)),
+            )
         return Evaluation(
-            accuracy=float(hits.sum() / sizes.sum()),
-            loss=float(losses.mean()),
+            accuracy=accuracy,
+            loss=loss,
             factories=tuple((factory_hits / in_factory).tolist()),
             percentiles=tuple(np.percentile(accuracies, PERCENTILES).tolist()),
             devices=accuracies,

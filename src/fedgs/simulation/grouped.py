@@ -73,7 +73,9 @@ class GroupedRounds:
         losses = self._all_losses(result)
         self._check(plan, losses, rates, result)
         try:
-            weights, memory = self._synchroniser.update(state.server, state.weights, result.stations, plan.trained)
+            weights, memory = self._synchroniser.update(
+                state.server, state.weights, result.stations, plan.trained, self._reports(plan, result.stations)
+            )
         except AlgorithmError as error:
             raise TrainingError(f"round {plan.round}: {self.server_words} cannot go on: {error}") from None
         return Outcome(weights, memory, self._line(plan, losses, rates), float(rates[-1]), result.momentum)
@@ -104,6 +106,21 @@ class GroupedRounds:
     def close(self) -> None:
         """Give the engine's threads and memory back."""
         self.engine.close()
+
+    def _reports(self, plan: RoundPlan, stations: Tensor) -> list[dict[str, float]]:
+        """Return what each factory's station tells the server beside its model."""
+        steps = (plan.totals > 0).sum(axis=0)
+        reports = [{"steps": float(number)} for number in steps]
+        if self._synchroniser.needs_accuracy:
+            mine = torch.zeros(len(self._factories), 1)
+            for row, factory in enumerate(self._factories.tolist()):
+                if steps[factory]:
+                    samples = plan.union(int(np.flatnonzero(plan.totals[:, factory])[-1]), factory)
+                    logits = self.forwards(stations[row], {})[""](samples, samples)
+                    mine[row] = (logits.argmax(1) == self.store.labels_of(samples)).float().mean().cpu()
+            accuracies = self.world.gather_rows(mine.to(self.store.device), len(steps))[:, 0].tolist()
+            reports = [{**report, "train_acc": own} for report, own in zip(reports, accuracies, strict=True)]
+        return reports
 
     def _own_momentum(self, momentum: Tensor | None) -> Tensor | None:
         """Return this process's part of the velocities of a checkpoint, which has all of them."""

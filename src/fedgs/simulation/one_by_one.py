@@ -57,7 +57,7 @@ class OneByOne(LocalTraining):
                     )
         for step in range(epoch if self.approach.train_acc == "final" else 0):
             batch = self._batch(plan, place, step)
-            _, logits = self.approach.objective(self.network, weights, sent, batch)
+            logits = self.approach.logits(self.network, weights, sent.memory, batch.images, batch.owners)
             final += int((logits.argmax(-1) == batch.labels).sum())
         hits = final if self.approach.train_acc == "final" else running
         return weights, losses, hits / int(plan.num_samples[place])

@@ -77,7 +77,9 @@ class Simulator:
         )
         self.layout = self.method.layout
         self._clock = RunClock(settings, federation, self.method)
-        self._evaluator = Evaluator(federation, store, self.world, settings.training.precision)
+        self._evaluator = Evaluator(
+            federation, store, self.world, settings.training.precision, weighting=settings.eval.weighting
+        )
 
     def __enter__(self) -> "Simulator":
         return self

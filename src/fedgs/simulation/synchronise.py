@@ -4,9 +4,11 @@ The paper (eq. external-aggr) takes the plain mean of all M stations, ω ← (1/
 factory. A factory that made no step in the round sits it out: the mean is over the others. With several processes
 each adds up its own stations, and one all-reduce gives the sum.
 
-Any server rule of ``fedgs.algorithms`` can take the mean's place; every station counts as one sample.
+Any server rule of ``fedgs.algorithms`` can take the mean's place; every station counts as one sample. A station
+reports the steps it made (FedNova) and, for INTRAC, the accuracy of its model on the samples of its last iteration.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.algorithms import ServerRule, Upload, server_rule
+from fedgs.algorithms.ida import Ida
 from fedgs.config import ServerSettings
 from fedgs.errors import AlgorithmError, ConfigError
 from fedgs.simulation.layout import Layout
@@ -33,20 +36,15 @@ class Synchroniser:
                     f"server.options={settings.options} has no meaning with server.rule='mean'; remove it"
                 )
             return
-        if settings.rule == "fednova":
-            raise ConfigError(
-                "server.rule='fednova' needs every upload's number of steps, which is the same in all factories; "
-                "use 'mean', which FedNova is then"
-            )
-        if "intrac" in settings.rule or settings.options.get("intrac"):
-            raise ConfigError(
-                f"server.rule={settings.rule!r} needs the devices' training accuracy, which stations do not report; "
-                "use 'ida' or 'ida+fedavg'"
-            )
         try:
             self._rule = server_rule(settings.rule, **settings.options)
         except AlgorithmError as error:
             raise ConfigError(f"server.rule={settings.rule!r}: {error}") from None
+
+    @property
+    def needs_accuracy(self) -> bool:
+        """Whether stations must report their training accuracy (INTRAC)."""
+        return isinstance(self._rule, Ida) and self._rule.intrac
 
     def begin(self, weights: Tensor) -> dict[str, Any]:
         """Return what the rule remembers before the first round."""
@@ -55,18 +53,27 @@ class Synchroniser:
         return dict(self._rule.init(self.layout.views(weights)))
 
     def update(
-        self, memory: dict[str, Any], weights: Tensor, stations: Tensor, trained: NDArray[np.bool_]
+        self,
+        memory: dict[str, Any],
+        weights: Tensor,
+        stations: Tensor,
+        trained: NDArray[np.bool_],
+        reports: Sequence[Mapping[str, float]] = (),
     ) -> tuple[Tensor, dict[str, Any]]:
         """Return the next global weights and what to remember.
 
-        ``stations`` are this process's, ``trained`` tells for all factories whether they made a step.
+        ``stations`` are this process's; ``trained`` tells for all factories whether they made a step, ``reports`` what
+        they measured: ``steps`` and, where the rule needs it, ``train_acc``.
         """
         if not trained.any():
             return weights, memory
         if self._rule is None:
             return self._mean(stations, trained), memory
         everyone = self.world.gather_rows(stations, len(trained))
-        uploads = [Upload(self.layout.views(everyone[factory]), 1, {}) for factory in np.flatnonzero(trained).tolist()]
+        uploads = [
+            Upload(self.layout.views(everyone[factory]), 1, reports[factory] if reports else {})
+            for factory in np.flatnonzero(trained).tolist()
+        ]
         new, memory = self._rule.update(memory, self.layout.views(weights), uploads)
         return self.layout.flatten(new, out=torch.empty_like(weights)), memory
 

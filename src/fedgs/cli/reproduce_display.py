@@ -1,0 +1,80 @@
+"""The progress of a reproduction: one line on stderr while it is a terminal, nothing otherwise.
+
+     42% 0:12:10 left 0:16:37 10/23 Table II: FedAvg, seed 0
+
+Percentage and times go by parts and what is done of the one at work; the line fits 80 columns.
+"""
+
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, ProgressColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.table import Column
+
+from fedgs.experiments.parts import Part, Progress, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WIDE, BAR = 110, 24
+
+
+class PartsDisplay(Progress):
+    """A line on stderr while it is a terminal."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        wide = self._console.width >= WIDE
+        columns: list[ProgressColumn] = [
+            TaskProgressColumn(table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+            *([BarColumn(bar_width=BAR)] if wide else []),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+        ]
+        taken = len("100% 0:00:00 ") + (BAR + 1 if wide else 0)
+        self._room = max(self._console.width - taken, 10)
+        self._bar = Bar(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
+
+    def begin(self, parts: "Sequence[Part]", done: int) -> None:
+        """Show the line."""
+        self._total, self._done, self._began, self._first = len(parts), done, time.perf_counter(), done
+        self._task = self._bar.add_task("…", total=max(len(parts), 1), completed=done)
+        self._bar.start()
+
+    def part(self, part: Part) -> None:
+        """Name the part that begins."""
+        self._title = part.title
+        self._show(0.0)
+
+    def share(self, share: float) -> None:
+        """Move on."""
+        completed = self._bar.tasks[self._task].completed + share
+        self._show(min(completed - self._done, 1.0))
+
+    def _show(self, share: float) -> None:
+        completed = self._done + share
+        passed = time.perf_counter() - self._began
+        gained = completed - self._first
+        left = f"left {_clock(passed / gained * (self._total - completed))} " if gained > 0.02 else ""
+        text = f"{left}{self._done + 1}/{self._total} {self._title}"
+        cut = text if len(text) <= self._room else text[: self._room - 1] + "…"
+        self._bar.update(self._task, completed=completed, description=cut)
+
+    def end(self, part: Part, result: Result) -> None:
+        """Count it."""
+        self._done += 1
+        self._bar.update(self._task, completed=self._done)
+        if result.get("failed") and self._console.is_terminal:
+            line = f"fedgs: note: {part.title} went astray: {result['failed']}"
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Take the line away."""
+        self._bar.stop()
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

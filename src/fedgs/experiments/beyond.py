@@ -1,0 +1,160 @@
+"""Beyond the paper: FedGS and FedAvg both tuned, as fairly as we know how.
+
+The paper's FedAvg runs at learning rate 0.01, which is low for it, and so is FedGS's. Here both try the same
+configurations, as many for one as for the other: four learning rates, momentum in the SGD of devices (FedAvg) or
+stations (FedGS), and two other server rules. Each is tried once, with the first seed and a fifth of the rounds; chosen
+is the one with the highest mean accuracy over the tests of the last quarter of these rounds, by the same rule for
+both. The chosen one then runs in full with every seed, only the first of which had a say. A third row is the chosen
+FedGS with coverage-aware selection in the place of GBP-CS, nothing tuned for it.
+
+What this leaves out, for both alike: schedules of the rate, other numbers of local epochs or iterations, and a
+validation set of its own: the choice looks at the test data.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fedgs.experiments import table2
+from fedgs.experiments.measures import last_quarter
+from fedgs.experiments.parts import Part, Result, Results
+from fedgs.experiments.reproduction import PAPER, Scale
+
+if TYPE_CHECKING:
+    from fedgs.experiments.reproduction import Reproduction
+
+FULL = Scale(rounds=500, rate=0.01, every=5)
+SMALL = Scale(rounds=20, rate=0.15, every=2, target=0.25)
+SHARE = 5
+"""A trial has so many times fewer rounds than the final run."""
+PREFIX = "beyond-"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One configuration that both sides try."""
+
+    title: str
+    rate: float
+    """Of learning, in full size."""
+    momentum: float = 0.0
+    rule: str | None = None
+    """Of the server, if not the mean."""
+
+
+TRIALS: dict[str, Trial] = {
+    "rate-0.01": Trial("0.01 (the paper's)", 0.01),
+    "rate-0.03": Trial("0.03", 0.03),
+    "rate-0.1": Trial("0.1", 0.1),
+    "rate-0.3": Trial("0.3", 0.3),
+    "momentum-0.01": Trial("0.01, momentum 0.9", 0.01, 0.9),
+    "momentum-0.03": Trial("0.03, momentum 0.9", 0.03, 0.9),
+    "fedavgm": Trial("0.03, server FedAvgM", 0.03, rule="fedavgm"),
+    "fedadam": Trial("0.03, server FedAdam", 0.03, rule="fedadam"),
+}
+SIDES = {"fedgs": "FedGS", "fedavg": "FedAvg"}
+FINALS = {"fedgs": "FedGS tuned", "fedavg": "FedAvg tuned", "coverage": "FedGS tuned, coverage-aware"}
+
+
+def overrides_of(side: str, trial: Trial, factor: float = 1.0) -> list[str]:
+    """Return the settings of one trial; ``factor`` scales the rates to the small size."""
+    rate = f"training.learning_rate={trial.rate * factor:g}"
+    common = [rate, f"training.momentum={trial.momentum}"]
+    if side == "fedavg":
+        name = trial.rule or "fedavg"
+        own = "algorithm.options.client_lr" if trial.rule else "algorithm.learning_rate"
+        return [*common, f"algorithm.name={name}", f"{own}={trial.rate * factor:g}"]
+    return [*common, *([f"server.rule={trial.rule}"] if trial.rule else [])]
+
+
+def trial_parts(reproduction: "Reproduction") -> list[Part]:
+    """Return the trials of both sides, beside each other."""
+    seed = reproduction.seeds_or((0, 1))[0]
+    return [
+        _part(
+            reproduction,
+            f"{side}-{key}",
+            f"{name}, rate {trial.title}",
+            overrides_of(side, trial, _factor(reproduction)),
+            seed,
+            SHARE,
+        )
+        for key, trial in TRIALS.items()
+        for side, name in SIDES.items()
+    ]
+
+
+def final_parts(reproduction: "Reproduction", results: Results) -> list[Part]:
+    """Return the runs of what was chosen; none before all trials are there."""
+    seeds = reproduction.seeds_or((0, 1))
+    chosen = {side: choose(side, results, seeds[0]) for side in SIDES}
+    parts = []
+    for seed in seeds:
+        for final, title in FINALS.items():
+            side = "fedavg" if final == "fedavg" else "fedgs"
+            key = chosen[side]
+            if key is None or None in chosen.values():
+                continue
+            overrides = overrides_of(side, TRIALS[key], _factor(reproduction))
+            if final == "coverage":
+                overrides.append("selection.solver=auto")
+            parts.append(_part(reproduction, f"{final}-tuned", f"{title}, seed {seed}", overrides, seed, 1))
+    return parts
+
+
+def _factor(reproduction: "Reproduction") -> float:
+    return SMALL.rate / FULL.rate / 3 if reproduction.quick else 1.0
+
+
+def _part(reproduction: "Reproduction", name: str, title: str, overrides: Sequence[str], seed: int, share: int) -> Part:
+    rounds = reproduction.rounds or (SMALL if reproduction.quick else FULL).rounds
+    shorter = replace(reproduction, rounds=max(1, rounds // share))
+    settings = shorter.settings(FULL, SMALL, *overrides, f"seed={seed}")
+    return Part(f"{PREFIX}{name}-seed-{seed}", f"beyond: {title}", settings, PAPER)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One trial and what it came to."""
+
+    key: str
+    score: float | None
+    """Mean accuracy over the tests of the last quarter of its rounds; None: it went astray."""
+    final: float | None
+    failed: str = ""
+
+
+def tried(side: str, results: Results, seed: int | None = None) -> dict[str, Tried]:
+    """Return the trials of a side that have been made; ``seed`` None: whichever it was made with."""
+    found: dict[str, Tried] = {}
+    for key in TRIALS:
+        names = [name for name in results if name.rpartition("-seed-")[0] == f"{PREFIX}{side}-{key}"]
+        names = [name for name in names if seed is None or name.endswith(f"-seed-{seed}")]
+        if names:
+            found[key] = _tried(key, results[names[0]])
+    return found
+
+
+def _tried(key: str, result: Result) -> Tried:
+    if result.get("failed"):
+        return Tried(key, None, None, result["failed"])
+    return Tried(key, last_quarter(result), result["summary"]["accuracy"]["final"])
+
+
+def choose(side: str, results: Results, seed: int | None = None) -> str | None:
+    """Return the trial a side goes on with; None before all of them are there, or if all went astray."""
+    made = tried(side, results, seed)
+    scores = {key: trial.score for key, trial in made.items() if trial.score is not None}
+    if len(made) < len(TRIALS) or not scores:
+        return None
+    return max(scores, key=lambda key: scores[key])
+
+
+def finals(results: Results) -> dict[str, table2.Outcome]:
+    """Return what the chosen ones came to in full."""
+    found: dict[str, list[Result]] = {}
+    for name, result in results.items():
+        for final in FINALS:
+            if name.rpartition("-seed-")[0] == f"{PREFIX}{final}-tuned":
+                found.setdefault(final, []).append(result)
+    return {final: table2.outcome_of(final, found[final]) for final in FINALS if final in found}

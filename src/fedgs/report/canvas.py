@@ -1,0 +1,65 @@
+"""Pictures as PNG and SVG, drawn once, alike on every machine and day.
+
+The SVG of a picture can be put into a page of either colour: ink and paper are two colours of their own, which
+:func:`for_page` replaces by the page's (``currentColor`` and nothing).
+"""
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedgs.files import make_folder, write_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK, PAPER, FAINT = "#1c2126", "#fefefe", "#8a9097"
+BLUE, RED, AMBER, GREEN, PURPLE, GREY, PINK, TEAL = (
+    "#2a7fb8", "#d1495b", "#d08a1d", "#3d9970", "#7a6fc0", "#8a9097", "#b0639b", "#2a9d8f",
+)  # fmt: skip
+_STYLE: dict[str, Any] = {
+    "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
+    "figure.facecolor": PAPER, "savefig.facecolor": PAPER, "axes.facecolor": "none", "axes.spines.top": False,
+    "axes.spines.right": False, "axes.grid": True, "grid.color": FAINT, "grid.alpha": 0.25, "font.size": 9,
+    "axes.titlesize": 9.5, "legend.frameon": False, "legend.fontsize": 8, "svg.hashsalt": "fedgs",
+}  # fmt: skip
+
+
+def draw(folder: Path, name: str, size: tuple[float, float], paint: "Callable[[Figure], None]") -> list[Path]:
+    """Paint a figure of so many inches and write it as ``name.png`` and ``name.svg``."""
+    with _style():
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)
+        paint(figure)
+        make_folder(folder)
+        paths = []
+        for kind, options in (("png", {"dpi": 150}), ("svg", {"metadata": {"Date": None, "Creator": None}})):
+            content = io.BytesIO()
+            figure.savefig(content, format=kind, **options)
+            paths.append(write_bytes(folder / f"{name}.{kind}", content.getvalue()))
+    return paths
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    import matplotlib
+
+    with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]  # plain names of settings
+        yield
+
+
+def for_page(svg: str, prefix: str) -> str:
+    """Return an SVG picture to be put into a page: its ink is the page's, its names begin with ``prefix``."""
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    head, _, rest = body.partition(">")
+    head = re.sub(r'\s(width|height)="[^"]*"', "", head)  # it fills the page's column; viewBox keeps its shape
+    body = f"{head}>{rest}".replace(PAPER, "none").replace(INK, "currentColor")
+    body = re.sub(r'\bid="', f'id="{prefix}-', body)
+    return re.sub(r'(url\(#|href="#)', rf"\1{prefix}-", body)

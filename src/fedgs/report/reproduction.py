@@ -1,0 +1,109 @@
+"""The report of a reproduction: ``report.md``, and ``report.html`` that needs nothing beside it.
+
+It is made of the results in a folder and nothing else, so a folder that is half done gives a report that says what is
+missing, and results that came from another machine are reported as they are.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fedgs import __version__
+from fedgs.experiments.reproduction import PAPER
+from fedgs.files import write_text
+from fedgs.report.html import page
+from fedgs.report.markdown import bullets, listing, plural
+from fedgs.report.material import FIGURES, Material, gather
+from fedgs.report.sections import beyond, claims, selection, study, table2
+
+SECTIONS: dict[str, Callable[[Material], list[str]]] = {
+    "Table II": table2.write,
+    "What the paper's claims come to here": claims.write,
+    "The curves": table2.write_curves,
+    "The three starts of GBP-CS": selection.write_initialisers,
+    "The samplers": selection.write_samplers,
+    "Beyond the paper": beyond.write,
+    "Does selection earn its keep?": study.write,
+}
+MARKDOWN, HTML, STUDY = "report.md", "report.html", "selection-study.md"
+
+
+def write_report(folder: Path) -> tuple[list[Path], list[str]]:
+    """Write the report of a folder; return its files, and remarks that found no place in it."""
+    material = gather(folder)
+    text, alone = compose(material)
+    paths = [write_text(folder / MARKDOWN, text), write_text(folder / HTML, page(text, folder))]
+    if alone:
+        paths.append(write_text(folder / STUDY, alone))
+    return paths, material.unused()
+
+
+def compose(material: Material) -> tuple[str, str]:
+    """Return the report, and its section on the selection study alone (empty: there is none), as Markdown."""
+    sections = {title: section(material) for title, section in SECTIONS.items()}
+    missing = [title for title, found in sections.items() if not found]
+    blocks = [*_top(material, missing), *(block for found in sections.values() for block in found), *_foot(material)]
+    study_alone = sections["Does selection earn its keep?"]
+    alone = ["# The selection study", _size(material), *study_alone] if study_alone else []
+    return _text(blocks), _text(alone)
+
+
+def _text(blocks: list[str]) -> str:
+    return "\n\n".join(block for block in blocks if block) + "\n" if blocks else ""
+
+
+def _size(material: Material) -> str:
+    runs = list(material.trainings.values())
+    if material.quick:
+        return (
+            "**This is the quick reproduction: embedded glyphs in the place of FEMNIST, a compact network, 60 "
+            "devices in 4 "
+            "factories, a few rounds. It shows that every experiment runs from end to end. Its numbers say nothing "
+            "about "
+            "the paper's experiment, and are not compared with it.** With FEMNIST the same commands reproduce the "
+            "paper: "
+            "`fedgs reproduce all --femnist FILE`."
+        )
+    papers = [run for run in runs if run["federation"] == PAPER and "devices" in run]
+    shown = ""
+    if papers:
+        devices, train, test = (papers[0][key] for key in ("devices", "train_samples", "test_samples"))
+        shown = f": {devices} devices, {train:,} samples to train and {test:,} to test on"
+    return (
+        f"FEMNIST at the paper's size{shown}. The paper does not say which 350 writers it used; these need not be the "
+        "same."
+    )
+
+
+def _top(material: Material, missing: list[str]) -> list[str]:
+    everything = list(material.results.values())
+    machines = sorted({_machine(run) for run in everything})
+    versions = sorted({run["fedgs"] for run in everything})
+    on_gpu = [run for run in material.trainings.values() if run["hardware"].get("kind", "cuda") == "cuda"]
+    precisions = sorted({run["settings"]["training"]["precision"] for run in on_gpu})
+    seconds = sum(run["seconds"] for run in everything)
+    facts = [
+        f"{plural(len(everything), 'part')} in `parts/`, one JSON file each with settings, seed, version and "
+        f"hardware; {seconds / 60:.0f} minutes of computing in all.",
+        f"fedgs {listing(versions)}; {listing(machines)}"
+        + (f"; matrix products on a GPU in {listing(precisions)}." if precisions else "."),
+    ]  # fmt: skip
+    if missing:
+        facts.append(f"Not run yet: {listing(missing)}.")
+    head = ["# FedGS reproduced", _size(material), bullets(facts)]
+    remark = material.remark("report").strip()
+    return [*head, *([remark] if remark else [])]
+
+
+def _machine(run: dict[str, dict[str, object]]) -> str:
+    hardware = run["hardware"]
+    return f"{hardware['device']}, {hardware['cores']} cores, torch {hardware['torch']}"
+
+
+def _foot(material: Material) -> list[str]:
+    source = "--femnist FILE" if not material.quick else "--preset quick"
+    return [
+        "## How to make this again",
+        f"    fedgs reproduce all {source} --out {material.folder.name}\n"
+        f"    fedgs reproduce report --out {material.folder.name}      # from the parts that are there",
+        f"Pictures lie in `{FIGURES}/` as PNG and SVG. Written by fedgs {__version__}.",
+    ]

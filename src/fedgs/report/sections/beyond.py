@@ -1,0 +1,125 @@
+"""Beyond the paper: FedGS and FedAvg tuned alike, all trials shown."""
+
+from statistics import fmean
+
+from fedgs.experiments import beyond
+from fedgs.experiments.beyond import FINALS, PREFIX, SIDES, TRIALS, Tried
+from fedgs.experiments.parts import Result
+from fedgs.experiments.table2 import Outcome, outcomes
+from fedgs.report.beyond_figures import paint_tuning
+from fedgs.report.markdown import bullets, listing, number, percent, points, share, table, with_range
+from fedgs.report.material import Material
+from fedgs.report.sections.table2 import listing_of_rounds
+
+
+def write(material: Material) -> list[str]:
+    """Write the section."""
+    trials = {side: beyond.tried(side, material.results) for side in SIDES}
+    runs = list(material.starting_with(PREFIX).values())
+    if not runs:
+        return []
+    chosen = {side: beyond.choose(side, material.results) for side in SIDES}
+    finals = beyond.finals(material.results)
+    short = min(run["settings"]["training"]["rounds"] for run in runs)
+    target = runs[0]["settings"]["eval"]["target"]
+    rates = " Rates are scaled up for this small size; those shown are the full size's." if material.quick else ""
+    blocks = [
+        "## Beyond the paper: both tuned",
+        f"The paper's FedAvg runs at learning rate 0.01. Here FedGS and FedAvg try the same {len(TRIALS)} "
+        "configurations: "
+        "learning rate, momentum of the SGD (of stations in FedGS, of devices in FedAvg), server rule. A trial has "
+        f"{short} rounds and the first seed; chosen is the highest mean accuracy of the tests in its last quarter, "
+        "by the same rule for "
+        "both. The chosen one runs in full. The choice looks at the test data, for both alike; rate schedules and "
+        "other "
+        f"numbers of epochs or iterations were not tried for either. Server rules keep their own defaults.{rates}",
+        table(["rate", *(f"{name}: {what}" for name in SIDES.values() for what in ("late tests", "last"))],
+              [_trial_line(key, trials, chosen) for key in TRIALS]),
+    ]  # fmt: skip
+    firsts = _first_runs(material, f"{PREFIX}%s-tuned-", FINALS)
+    untuned = _first_runs(material, "table2-%s-", SIDES)
+    if any(trials.values()):
+        blocks.append(
+            material.figure("beyond", "All trials of both sides, and the chosen ones in full", (10.5, 4.0),
+                            lambda figure: paint_tuning(figure, trials, chosen, firsts, untuned))
+        )  # fmt: skip
+    at_papers_rates = {key: row for key, row in outcomes(material.results).items() if key in SIDES and row.ran}
+    lines = [_final_line(f"{SIDES[key]}, the paper's rates", row) for key, row in at_papers_rates.items()]
+    lines += [_final_line(FINALS[key], row) for key, row in finals.items()]
+    if lines:
+        heads = ["in full", "accuracy", "last ten", "best", "loss", f"rounds to {share(target)}"]
+        blocks.append(table(heads, lines))
+    remark = material.remark("beyond").strip()
+    return [
+        *blocks,
+        bullets(_sentences(trials, chosen, finals, at_papers_rates, material)),
+        *([remark] if remark else []),
+    ]
+
+
+def _first_runs(material: Material, pattern: str, keys: dict[str, str]) -> dict[str, Result]:
+    """Return the run of the least seed for each key that has one whole."""
+    found = {}
+    for key in keys:
+        runs = [run for run in material.starting_with(pattern % key).values() if run.get("summary")]
+        if runs:
+            found[key] = min(runs, key=lambda run: int(run["settings"]["seed"]))
+    return found
+
+
+def _trial_line(key: str, trials: dict[str, dict[str, Tried]], chosen: dict[str, str | None]) -> list[str]:
+    line = [TRIALS[key].title]
+    for side, made in trials.items():
+        trial = made.get(key)
+        if trial is None:
+            line += ["not run", ""]
+        elif trial.score is None:
+            line += ["astray", ""]
+        else:
+            score = percent(trial.score)
+            line += [f"**{score}**" if chosen[side] == key else score, percent(trial.final)]
+    return line
+
+
+def _final_line(title: str, row: Outcome) -> list[str]:
+    if not row.ran:
+        return [title, "astray", "", "", "", ""]
+    return [title, with_range(row.final), percent(fmean(row.last_ten)), percent(max(row.best)), number(row.mean_loss),
+            listing_of_rounds(row)]  # fmt: skip
+
+
+def _sentences(
+    trials: dict[str, dict[str, Tried]], chosen: dict[str, str | None], finals: dict[str, Outcome],
+    untuned: dict[str, Outcome], material: Material,
+) -> list[str]:  # fmt: skip
+    sentences = []
+    for side, name in SIDES.items():
+        missing = len(TRIALS) - len(trials[side])
+        key = chosen[side]
+        if missing:
+            sentences.append(f"{name}: {missing} of {len(TRIALS)} trials not run yet, so nothing is chosen.")
+        elif key is not None:
+            edge = " It is the highest rate tried: a higher one might be better still." if key == "rate-0.3" else ""
+            sentences.append(f"{name} chose {TRIALS[key].title}.{edge}" + material.remark("beyond", side))
+        astray = [TRIALS[k].title for k, trial in trials[side].items() if trial.score is None]
+        if astray:
+            sentences.append(f"{name} went astray at {listing(astray)}.")
+    fedgs, fedavg = finals.get("fedgs"), finals.get("fedavg")
+    if fedgs and fedavg and fedgs.ran and fedavg.ran:
+        text = f"Tuned alike, FedGS ends {points(fedgs.mean - fedavg.mean)} points from FedAvg"
+        if {"fedgs", "fedavg"} <= set(untuned):
+            text += f", at the paper's rates {points(untuned['fedgs'].mean - untuned['fedavg'].mean)}"
+        sentences.append(text + ".")
+    for side, row in finals.items():
+        if side in untuned and row.ran:
+            sentences.append(f"Tuning gives {SIDES[side]} {points(row.mean - untuned[side].mean)} points.")
+    coverage = finals.get("coverage")
+    if coverage and fedgs and coverage.ran and fedgs.ran:
+        sentences.append(
+            f"Coverage-aware selection in the tuned FedGS: {points(coverage.mean - fedgs.mean, 2)} points of the "
+            "last round, "
+            f"{points(fmean(coverage.last_ten) - fmean(fedgs.last_ten), 2)} of the last ten tests."
+        )
+    if any(chosen.values()) and not finals:
+        sentences.append("The chosen ones have not been run in full yet.")
+    return sentences

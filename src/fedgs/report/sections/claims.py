@@ -1,0 +1,157 @@
+"""What the paper's claims come to here: FedGS against FedAvg, GBP-CS against random selection, what `exact` changes."""
+
+from statistics import fmean
+
+from fedgs.experiments import paper
+from fedgs.experiments.claims import Derived, Numbers, derive
+from fedgs.experiments.samplers import Comparison
+from fedgs.experiments.table2 import PREFIX, ROWS, Outcome, outcomes, papers_row
+from fedgs.report.markdown import THIN, bullets, number, percent, plural, points, rounds, share, table, with_range
+from fedgs.report.material import Material
+from fedgs.report.sections.table2 import listing_of_rounds
+
+
+def write(material: Material) -> list[str]:
+    """Write the section on the claims."""
+    found = {key: row for key, row in outcomes(material.results).items() if row.ran}
+    if "fedgs" not in found:
+        return []
+    settings = next(iter(material.starting_with(PREFIX).values()))["settings"]
+    target, length = settings["eval"]["target"], settings["training"]["rounds"]
+    blocks = ["## What the paper's claims come to here"]
+    if material.quick:
+        blocks.append("At this size and on these data the claims are not tested; the numbers only show the arithmetic.")
+    if "fedavg" in found:
+        blocks += _against_others(found, target, length, material)
+    blocks += _selection(found, target, material)
+    remark = material.remark("claims").strip()
+    return [*blocks, *([remark] if remark else [])]
+
+
+def _against_others(found: dict[str, Outcome], target: float, length: int, material: Material) -> list[str]:
+    theirs = derive({key: _papers(key) for key in ROWS if ROWS[key].paper})
+    table_here: dict[str, Numbers] = {
+        key: (row.mean, row.mean_loss, row.mean_rounds) for key, row in found.items() if ROWS[key].paper
+    }
+    here = derive(table_here, never=length)
+    missing = theirs.others - here.others
+    over = f"mean of the other {theirs.others} rows" + (f" (here {here.others}: {missing} not run)" if missing else "")
+    lines = [
+        ["FedGS over FedAvg, points", points(theirs.over_baseline), points(here.over_baseline)],
+        [f"FedGS over the {over}, points", points(theirs.over_mean), points(here.over_mean)],
+        [f"fewer rounds to {share(target)} than that mean (never counts as {length})", percent(theirs.fewer_rounds, 0),
+         percent(here.fewer_rounds, 0)],
+        [f"times faster to {share(target)} than FedAvg", f"{theirs.times_faster:.2f} ×", _times(here, found, length)],
+        ["place by accuracy", _place({key: _papers(key) for key in ROWS if ROWS[key].paper}, 0), _place(table_here, 0)],
+        ["place by loss", _place({key: _papers(key) for key in ROWS if ROWS[key].paper}, 1), _place(table_here, 1)],
+    ]  # fmt: skip
+    samplers = material.first("samplers-")
+    if samplers is not None:
+        seconds = {
+            row.solver: row.seconds for row in Comparison.from_dict(samplers["comparison"]).rows if row.instances
+        }
+        if "genetic" in seconds and "gbp-cs" in seconds:
+            claimed = paper.facts()["claims"]["gbp_cs_times_faster_than_ga"]
+            times = seconds["genetic"] / seconds["gbp-cs"]
+            lines.append(["GBP-CS: times faster than the genetic sampler", f"{claimed} ×", f"{times:.0f} ×"])
+    return [table(["claim", "paper", "here"], lines), bullets(_sentences(here, found, length, target, material))]
+
+
+def _papers(key: str) -> Numbers:
+    row = papers_row(key)
+    assert row is not None
+    return row
+
+
+def _times(here: Derived, found: dict[str, Outcome], length: int) -> str:
+    if here.times_faster is not None:
+        return f"{here.times_faster:.2f} ×"
+    reached = found["fedgs"].mean_rounds
+    if reached is None:
+        return "FedGS never gets there"
+    return f"> {length / reached:.2f} × (FedAvg: never in {length})"
+
+
+def _place(numbers: dict[str, Numbers], column: int) -> str:
+    ordered = sorted(numbers, key=lambda key: numbers[key][column] or 0.0, reverse=column == 0)
+    return f"{ordered.index('fedgs') + 1} of {len(ordered)} (first: {ROWS[ordered[0]].title})"
+
+
+def _sentences(here: Derived, found: dict[str, Outcome], length: int, target: float, material: Material) -> list[str]:
+    fedgs, fedavg = found["fedgs"], found["fedavg"]
+    sentences = [
+        f"FedGS ends at {with_range(fedgs.final)} with {plural(len(fedgs.seeds), 'seed')}, FedAvg at "
+        f"{with_range(fedavg.final)} with {len(fedavg.seeds)}: {points(here.over_baseline)} points."
+        + material.remark("claims", "fedgs")
+    ]
+    better = [ROWS[key].title for key, row in found.items() if ROWS[key].paper and row.mean > fedgs.mean]
+    sentences.append(
+        f"More accurate than FedGS after {length} rounds: {', '.join(better)}."
+        if better
+        else "No other of the paper's rows that were run ends more accurate than FedGS."
+    )
+    sooner = [
+        f"{ROWS[key].title} (round {row.mean_rounds:g})"
+        for key, row in found.items()
+        if ROWS[key].paper and row.mean_rounds is not None and row.mean_rounds < (fedgs.mean_rounds or float("inf"))
+    ]
+    if sooner:
+        sentences.append(
+            f"Sooner at {share(target)} than FedGS (round {rounds(fedgs.mean_rounds)}): {', '.join(sooner)}."
+        )
+    return sentences
+
+
+def _selection(found: dict[str, Outcome], target: float, material: Material) -> list[str]:
+    keys = [key for key in ("fedgs", "fedgs-random", "fedgs-exact", "coverage") if key in found]
+    if len(keys) < 2:
+        return []
+    lines = [
+        [
+            "GBP-CS (the paper's)" if key == "fedgs" else ROWS[key].title.removeprefix("FedGS, "),
+            with_range(found[key].final, 2),
+            percent(fmean(found[key].last_ten), 2),
+            number(found[key].mean_loss),
+            listing_of_rounds(found[key]),
+            number(fmean(found[key].divergence), 4) if found[key].divergence else "–",
+        ]
+        for key in keys
+    ]
+    heads = ["selection", "accuracy", "last ten", "loss", f"rounds to {share(target)}", "divergence"]
+    sentences = [_against(found, key, material) for key in keys if key != "fedgs"]
+    if "fedgs-random" in found and "fedavg" in found:
+        whole = found["fedgs"].mean - found["fedavg"].mean
+        without = found["fedgs-random"].mean - found["fedavg"].mean
+        sentences.append(
+            f"Of the {points(whole)} points between FedAvg and FedGS, {points(without)} are there without any "
+            "selection: "
+            "devices drawn at random, one step each, averaged by their station."
+        )
+    return ["### What selection contributes", table(heads, lines), bullets(sentences)]
+
+
+def _against(found: dict[str, Outcome], key: str, material: Material) -> str:
+    """Say what a way to select changes against GBP-CS, and whether seeds differ by as much."""
+    base, row = found["fedgs"], found[key]
+    both = [seed for seed in row.seeds if seed in base.seeds]
+    ours = dict(zip(row.seeds, row.last_ten, strict=True))
+    published = dict(zip(base.seeds, base.last_ten, strict=True))
+    by_seed = [ours[seed] - published[seed] for seed in both]
+    if not by_seed:
+        return f"{ROWS[key].title} and FedGS have no seed in common."
+    change = fmean(by_seed)
+    each = f" (by seed: {', '.join(points(value, 2) for value in by_seed)})" if len(by_seed) > 1 else " (one seed)"
+    text = f"{ROWS[key].title} against GBP-CS: {points(change, 2)} points of the last ten tests{each}"
+    if row.divergence and base.divergence:
+        ratio = fmean(row.divergence) / fmean(base.divergence) - 1
+        text += f", divergence {signed_share(ratio)}" if abs(ratio) >= 0.005 else ", the same divergence"
+    noise = max(base.last_ten) - min(base.last_ten) if len(base.last_ten) > 1 else None
+    if noise is not None:
+        relation = "no more than" if abs(change) <= noise else "more than"
+        text += f"; that is {relation} the {100 * noise:.2f} points between the seeds of GBP-CS itself"
+    return text + "." + material.remark("claims", key)
+
+
+def signed_share(value: float) -> str:
+    """Write a change as a share: +12 %, −43 %."""
+    return f"{'+' if value > 0 else '−'}{abs(value):.0%}".replace("%", f"{THIN}%")

@@ -1,0 +1,119 @@
+"""GBP-CS's initialisers and the samplers, beside the paper's figures."""
+
+from fedgs.experiments import paper
+from fedgs.experiments.samplers import Comparison, Row
+from fedgs.report.markdown import bullets, listing, number, percent, share, table
+from fedgs.report.material import Material
+from fedgs.report.selection_figures import draw_curves, draw_divergence, draw_initialisers, draw_time, readable_time
+
+NEAR = 0.004
+"""Divergences that differ by less are called alike: the spread of the paper's own ten factories."""
+NAMES = {"zero": "Zero", "random": "Random", "mpinv": "MPInv"}
+
+
+def write_initialisers(material: Material) -> list[str]:
+    """Write the section on the three starts of GBP-CS."""
+    result = material.first("initialisers-")
+    if result is None:
+        return []
+    found = Comparison.from_dict(result["comparison"])
+    theirs = paper.facts()["initialiser_curves"]
+    optimum = found.rows[0].mean
+    lines = []
+    for start, curve in found.initialisers.items():
+        steps = f"{len(curve) - 1}"
+        lines.append([NAMES[start], number(curve[-1], 4), number(theirs[start][-1]), number(curve[0], 4),
+                      number(theirs[start][0]), steps, str(len(theirs[start]) - 1)])  # fmt: skip
+    lines.append(["proven optimum", number(optimum, 4), "0.028", "", "", "", ""])
+    heads = ["start", "ends at", "paper", "begins at", "paper", "most steps", "paper"]
+    blocks = [
+        "## The three starts of GBP-CS",
+        f"Divergence of the selected group, mean of {found.source}; the paper shows one instance.",
+        material.figure("initialisers", "GBP-CS from its three starts, here and in the paper", (7.2, 4.2),
+                        lambda figure: draw_initialisers(figure.add_subplot(), found)),
+        table(heads, lines),
+    ]  # fmt: skip
+    ends = {start: curve[-1] for start, curve in found.initialisers.items()}
+    order = sorted(ends, key=lambda start: ends[start])
+    sentences = [
+        "From best to worst: "
+        f"{listing([f'{NAMES[s]} {ends[s]:.4f} ({share(ends[s] / optimum - 1)} above the optimum)' for s in order])}; "
+        "the paper has MPInv and Zero close to the optimum and Random behind." + material.remark("initialisers")
+    ]
+    worst = order[-1]
+    if worst != "random":
+        sentences.append(
+            f"Unlike in the paper, {NAMES[worst]} and not Random is the worst start on average; the paper's order is "
+            "that of one instance."
+        )
+    for start in order:
+        if abs(ends[start] - theirs[start][-1]) > NEAR:
+            sentences.append(
+                f"{NAMES[start]} ends at {ends[start]:.4f}, the paper's at {theirs[start][-1]:.3f}."
+                + material.remark("initialisers", start)
+            )
+    return [*blocks, bullets(sentences)]
+
+
+def write_samplers(material: Material) -> list[str]:
+    """Write the section on the samplers."""
+    result = material.first("samplers-")
+    if result is None:
+        return []
+    found = Comparison.from_dict(result["comparison"])
+    ran = [row for row in found.rows if row.instances]
+    lines = []
+    for row in ran:
+        theirs = paper.sampler(row.solver)
+        lines.append([
+            row.solver, str(row.instances), number(row.mean, 4), number(theirs["mean"]) if theirs else "",
+            f"{row.min:.3f}–{row.max:.3f}", f"{theirs['min']:.3f}–{theirs['max']:.3f}" if theirs else "",
+            percent(row.gap), readable_time(row.seconds), readable_time(theirs["seconds"]) if theirs else "",
+        ])  # fmt: skip
+    heads = ["sampler", "instances", "divergence", "paper", "least–most", "paper", "over optimum", "time", "paper"]
+    blocks = [
+        "## The samplers",
+        f"{found.source}; {found.software}; {found.hardware}. The paper has ten instances, one a factory.",
+        material.figure("samplers-divergence", "Divergence of every sampler, the paper's beside it", (7.6, 4.2),
+                        lambda figure: draw_divergence(figure.add_subplot(), found)),
+        material.figure("samplers-time", "Time of one selection, the paper's beside it", (7.2, 4.2),
+                        lambda figure: draw_time(figure.add_subplot(), found)),
+        material.figure("samplers-over-time", "Divergence over time on one instance", (7.2, 4.2),
+                        lambda figure: draw_curves(figure.add_subplot(), found)),
+        table(heads, lines),
+        bullets(_sampler_sentences({row.solver: row for row in ran}, material)),
+    ]  # fmt: skip
+    left_out = [f"{row.solver} was left out: {row.note}" for row in found.rows if not row.instances]
+    return blocks + ([bullets(left_out)] if left_out else [])
+
+
+def _sampler_sentences(rows: dict[str, Row], material: Material) -> list[str]:
+    sentences = []
+    theirs = {name: paper.sampler(name) for name in rows}
+    known = [name for name, numbers in theirs.items() if numbers is not None]
+    here = sorted(known, key=lambda name: rows[name].mean)
+    papers = sorted(known, key=lambda name: (theirs[name] or {})["mean"])
+    if here == papers:
+        sentences.append("The order by divergence is the paper's: " + listing(here) + "." + material.remark("samplers"))
+    else:
+        sentences.append(
+            f"By divergence, best first: {listing(here)}; in the paper: {listing(papers)}."
+            + material.remark("samplers")
+        )
+    for name in here:
+        numbers = theirs[name] or {}
+        gap = rows[name].mean - numbers["mean"]
+        if abs(gap) > NEAR:
+            way = "lower" if gap < 0 else "higher"
+            sentences.append(
+                f"{name}: {abs(gap):.3f} {way} than in the paper ({rows[name].mean:.3f} against {numbers['mean']:.3f})."
+                + material.remark("samplers", name)
+            )
+    if "exact" in rows and "gbp-cs" in rows:
+        exact, published = rows["exact"], rows["gbp-cs"]
+        sentences.append(
+            f"GBP-CS ends {share(published.gap)} above the optimum in {readable_time(published.seconds)}; `exact` "
+            "proves "
+            f"the optimum in {readable_time(exact.seconds)} ({exact.seconds / published.seconds:.1f} times as long)."
+        )
+    return sentences

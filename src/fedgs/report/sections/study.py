@@ -1,0 +1,197 @@
+"""The selection study: accuracy by federation and policy, the bar, the trade-off behind it, and plain conclusions."""
+
+from collections.abc import Callable
+from statistics import fmean
+
+from fedgs.experiments.measures import late_tests, round_of
+from fedgs.experiments.selection_study import DEALS, POLICIES, PREFIX, Cell, Study, read_study, title_of
+from fedgs.experiments.study_bar import BETTER_BY, WITHIN, Verdict, holds, verdicts
+from fedgs.report.markdown import bullets, listing, number, percent, plural, points, rounds, share, table, with_range
+from fedgs.report.material import Material
+from fedgs.report.sections.study_conclusions import conclude
+from fedgs.report.study_figures import paint_curves, paint_differences, paint_trade_off
+
+FIXED = (0.25, 0.5, 0.75, 1.0)
+"""Shares of the rounds at which accuracies are told."""
+
+
+def write(material: Material) -> list[str]:
+    """Write the section."""
+    study, astray = read_study(material.starting_with(PREFIX))
+    if not study:
+        return []
+    cells = [cell for by_policy in study.values() for cell in by_policy.values()]
+    first = next(run for run in cells[0].runs)
+    training, every = first["settings"]["training"], first["settings"]["eval"]["every"]
+    seeds = sorted({seed for cell in cells for seed in cell.seeds})
+    decided = verdicts(study)
+    blocks = [
+        "## Does selection earn its keep?",
+        f"Five ways to select devices on {len({key.partition('-T')[0] for key in study})} federations made of the "
+        "same images, from writers as they are to extreme "
+        f"skew; all else is equal: {training['rounds']} rounds of {training['iterations']} iterations, learning rate "
+        f"{training['learning_rate']:g}, {training['model']} network; {'seed' if len(seeds) == 1 else 'seeds'} "
+        f"{listing([str(seed) for seed in seeds])}. Long rounds (T in the name) are "
+        f"fewer, the iterations as many. Tests are made every {every} rounds. The number that counts is the mean "
+        "accuracy of the tests in the last quarter of "
+        f"the rounds (the last {late_tests(first)}), the mean over seeds with the least and the most.",
+        "### Conclusions",
+        bullets(conclude(study, decided)),
+        *_missing(study, seeds, astray, material.quick),
+        "### Accuracy",
+        _accuracy(study),
+        *(_pictures(material, study)),
+        "### The bar",
+        *_bar(study, decided, material),
+        "### What is behind it",
+        *_facts(study),
+        "### On the way there",
+        *_on_the_way(study),
+    ]  # fmt: skip
+    remark = material.remark("study").strip()
+    return [*blocks, *([remark] if remark else [])]
+
+
+def _missing(study: Study, seeds: list[int], astray: list[str], quick: bool) -> list[str]:
+    gone = [f"{title_of(key)} ({listing([p for p in POLICIES if p not in cells])})"
+            for key, cells in study.items() if len(cells) < len(POLICIES)]  # fmt: skip
+    present = {key.partition("-T")[0] for key in study}
+    gone += [
+        f"{deal.title} ({'needs FEMNIST' if deal.attribute and quick else 'all'})"
+        for key, deal in DEALS.items()
+        if key not in present
+    ]
+    fewer = [f"{title_of(key)}: {cell.policy}" for key, cells in study.items() for cell in cells.values()
+             if len(cell.seeds) < len(seeds)]  # fmt: skip
+    lines = []
+    if gone:
+        lines.append(f"Not run yet: {listing(gone)}.")
+    if fewer:
+        shown = listing(fewer) if len(fewer) <= 6 else f"{len(fewer)} of {sum(map(len, study.values()))} cells"
+        lines.append(f"With fewer seeds than the others: {shown}.")
+    lines += [f"Went astray: {text}" for text in astray]
+    return [" ".join(lines)] if lines else []
+
+
+def _accuracy(study: Study) -> str:
+    lines = []
+    for key, cells in study.items():
+        best = max(cell.mean for cell in cells.values())
+        line = [title_of(key)]
+        for policy in POLICIES:
+            cell = cells.get(policy)
+            text = with_range(cell.late, 2) if cell else "not run"
+            line.append(f"**{text}**" if cell and cell.mean == best else text)
+        lines.append(line)
+    return table(["federation", *POLICIES], lines)
+
+
+def _pictures(material: Material, study: Study) -> list[str]:
+    lines = -(-len(study) // 4)
+    comparable = [cells for cells in study.values() if "coverage" in cells and len(cells) > 1]
+    shown = []
+    if comparable:
+        shown.append(
+            material.figure("study-differences", "Every policy against coverage, federation by federation",
+                            (7.6, 0.6 * len(comparable) + 1.3), lambda figure: paint_differences(figure, study))
+        )  # fmt: skip
+    return [
+        *shown,
+        material.figure("study-trade-off", "Divergence, evenness of use and accuracy: a point a federation and policy",
+                        (10.5, 3.9), lambda figure: paint_trade_off(figure, study)),
+        material.figure("study-curves", "Accuracy over rounds, a panel a federation, mean over seeds",
+                        (2.7 * min(len(study), 4) + 0.3, 2.45 * lines + 0.6),
+                        lambda figure: paint_curves(figure, study)),
+    ]  # fmt: skip
+
+
+def _bar(study: Study, decided: dict[str, Verdict], material: Material) -> list[str]:
+    by_last = verdicts(study, final=True)
+    lines = []
+    for key, verdict in decided.items():
+        last = by_last[key]
+        beats = verdict.beats_published
+        lines.append([
+            title_of(key), verdict.best, points(verdict.to_best, 2), _word(verdict.near_the_best),
+            points(verdict.to_published, 2), "not asked" if beats is None else _word(beats),
+            points(last.to_best, 2), points(last.to_published, 2), str(len(verdict.seeds)),
+        ])  # fmt: skip
+    asked = (
+        f"Asked of `coverage`: within {100 * WITHIN:g} points of the best alternative on every federation, and at "
+        "least "
+        f"{100 * BETTER_BY:g} points over `gbp-cs` as published where α ≤ 0.1. Differences are in points, on the "
+        "seeds both have."
+    )
+    if not lines:
+        return [asked, "Nothing to judge yet: `coverage` and another policy must have run on the same federation."]
+    heads = ["federation", "best other", "to it", "within", "over gbp-cs", "enough", "last test: to best",
+             "over gbp-cs", "seeds"]  # fmt: skip
+    near, over = holds(list(decided.values()))
+    failing = [title_of(v.key) for v in decided.values() if not v.near_the_best]
+    short = [title_of(v.key) for v in decided.values() if v.beats_published is False]
+    open_ones = sum(len(cells) < len(POLICIES) for cells in study.values())
+    lacking = f"{plural(open_ones, 'setting')} still without one of the policies or more: this can change."
+    return [
+        asked,
+        table(heads, lines, left=2),
+        bullets([_condition("first", near, failing), _condition("second", over, short), *[lacking] * bool(open_ones)]),
+        *[f"{title_of(key)}:{text}" for key in decided if (text := material.remark("study", key))],
+    ]  # fmt: skip
+
+
+def _condition(which: str, held: bool, failing: list[str]) -> str:
+    return (
+        f"**The {which} condition holds.**"
+        if held
+        else f"**The {which} condition does not hold:** not on {listing(failing)}."
+    )
+
+
+def _word(held: bool) -> str:
+    return "yes" if held else "**no**"
+
+
+def _facts(study: Study) -> list[str]:
+    kinds: list[tuple[str, Callable[[Cell], str]]] = [
+        ("Divergence of an iteration", lambda cell: number(cell.fact("divergence"), 4)),
+        ("Divergence of a round, all its samples pooled", lambda cell: number(cell.fact("divergence_of_round"), 4)),
+        ("Jain's index of epochs (1: all data used alike)", lambda cell: number(cell.fact("jain_of_epochs"), 3)),
+        ("Longest wait for a turn, iterations", lambda cell: number(cell.fact("longest_wait"), 0)),
+        ("Classes missing in a super node, mean of an iteration", lambda cell: number(cell.fact("missing_classes"), 1)),
+    ]
+    blocks = []
+    for title, show in kinds:
+        lines = [
+            [title_of(key), *(show(cells[policy]) if policy in cells else "–" for policy in POLICIES)]
+            for key, cells in study.items()
+        ]
+        blocks += [f"{title}:", table(["federation", *POLICIES], lines)]
+    return blocks
+
+
+def _on_the_way(study: Study) -> list[str]:
+    lines = []
+    for key, cells in study.items():
+        length = next(iter(cells.values())).runs[0]["settings"]["training"]["rounds"]
+        for part in FIXED:
+            at = round(length * part)
+            found = {policy: cell.at(at) for policy, cell in cells.items()}
+            if any(value is not None for value in found.values()):
+                lines.append([title_of(key), str(at), *(percent(found.get(policy), 2) for policy in POLICIES)])
+    target = next(iter(next(iter(study.values())).values())).runs[0]["settings"]["eval"]["target"]
+    reached = [
+        [title_of(key), *(_reached(cells[policy], target) if policy in cells else "–" for policy in POLICIES)]
+        for key, cells in study.items()
+    ]
+    return [
+        "Accuracy after so many rounds, mean over seeds:",
+        table(["federation", "round", *POLICIES], lines),
+        f"First tested round at {share(target)}, mean over seeds (×: not with every seed):",
+        table(["federation", *POLICIES], reached),
+    ]
+
+
+def _reached(cell: Cell, target: float) -> str:
+    found = [round_of(run, target) for run in cell.runs]
+    whole = [number for number in found if number is not None]
+    return rounds(round(fmean(whole), 1)) if len(whole) == len(found) else "×"

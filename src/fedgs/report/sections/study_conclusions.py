@@ -1,0 +1,180 @@
+"""Plain conclusions of the selection study, each a sentence that its own numbers decide."""
+
+from collections.abc import Mapping
+from statistics import fmean
+
+import numpy as np
+
+from fedgs.experiments.selection_study import DEALS, Study, title_of
+from fedgs.experiments.study_bar import OURS, PUBLISHED, WITHIN, Verdict, difference, holds
+from fedgs.report.markdown import listing, plural, points, share
+
+SMALL = 0.0015
+"""Differences below are called none."""
+
+
+def conclude(study: Study, decided: Mapping[str, Verdict]) -> list[str]:
+    """Return the conclusions that the results so far allow."""
+    sentences = [
+        _published_against_random(study),
+        _skew(study),
+        _exact(study),
+        _coverage(study, decided),
+        _by_data(study),
+        _what_goes_with_accuracy(study),
+        _noise(study),
+    ]
+    return [sentence for sentence in sentences if sentence] or ["Too little has been run to conclude anything."]
+
+
+def _gaps(study: Study, one: str, other: str) -> dict[str, float]:
+    """Return by how much one policy is better than another, by federation."""
+    found = {}
+    for key, cells in study.items():
+        if one in cells and other in cells and (by_seed := difference(cells[one], cells[other])):
+            found[key] = fmean(by_seed.values())
+    return found
+
+
+def _tally(gaps: Mapping[str, float]) -> str:
+    better = sum(gap > SMALL for gap in gaps.values())
+    worse = sum(gap < -SMALL for gap in gaps.values())
+    alike = len(gaps) - better - worse
+    return (
+        f"better on {better}, worse on {worse} and within {100 * SMALL:g} points on {alike} of "
+        f"{plural(len(gaps), 'setting')}"
+    )
+
+
+def _range(gaps: Mapping[str, float]) -> str:
+    low, high = min(gaps, key=lambda key: gaps[key]), max(gaps, key=lambda key: gaps[key])
+    return f"from {points(gaps[low], 2)} points ({title_of(low)}) to {points(gaps[high], 2)} ({title_of(high)})"
+
+
+def _divergences(study: Study, one: str, other: str) -> str:
+    """Return the divergence of one policy as shares of another's, least to most; empty: not measured."""
+    ratios = [
+        mine / theirs
+        for cells in study.values()
+        if one in cells
+        and other in cells
+        and (mine := cells[one].fact("divergence"))
+        and (theirs := cells[other].fact("divergence"))
+    ]
+    return f"{share(min(ratios))} to {share(max(ratios))}" if ratios else ""
+
+
+def _published_against_random(study: Study) -> str:
+    gaps, divergences = _gaps(study, PUBLISHED, "random"), _divergences(study, PUBLISHED, "random")
+    if not gaps or not divergences:
+        return ""
+    return (
+        f"GBP-CS as published has {divergences} of the divergence of random selection, and in accuracy it is "
+        f"{_tally(gaps)}: {_range(gaps)}."
+    )
+
+
+def _skew(study: Study) -> str:
+    gaps = _gaps(study, PUBLISHED, "random")
+    skewed = [gap for key, gap in gaps.items() if DEALS[key.partition("-T")[0]].skewed]
+    mild = [gap for key, gap in gaps.items() if not DEALS[key.partition("-T")[0]].skewed]
+    if not skewed or not mild:
+        return ""
+    return (
+        f"Where α ≤ 0.1 GBP-CS differs from random selection by {points(fmean(skewed), 2)} points on average, "
+        "elsewhere "
+        f"by {points(fmean(mild), 2)}."
+    )
+
+
+def _exact(study: Study) -> str:
+    gaps = _gaps(study, "exact", PUBLISHED)
+    if not gaps:
+        return ""
+    closer = sum(
+        (study[key]["exact"].fact("divergence") or 0) < (study[key][PUBLISHED].fact("divergence") or 0) for key in gaps
+    )
+    change = fmean(gaps.values())
+    moral = " A closer match alone does not make a better model." if closer > len(gaps) / 2 and change < -SMALL else ""
+    return (
+        "The proven optimum of every iteration, with nobody drawn beforehand, has a lower divergence than GBP-CS on "
+        f"{closer} of {len(gaps)} and is in accuracy {_tally(gaps)}: {_range(gaps)}.{moral}"
+    )
+
+
+def _coverage(study: Study, decided: Mapping[str, Verdict]) -> str:
+    gaps = _gaps(study, OURS, PUBLISHED)
+    if not gaps or not decided:
+        return ""
+    near, over = holds(list(decided.values()))
+    ahead = sum(verdict.to_best > 0 for verdict in decided.values())
+    behind = [
+        f"{title_of(v.key)} ({points(v.to_best, 2)} to {v.best})" for v in decided.values() if v.to_best < -WITHIN
+    ]
+    text = (
+        f"Coverage-aware selection is against GBP-CS {_tally(gaps)} ({_range(gaps)}), and ahead of every other "
+        "policy on "
+        f"{ahead} of {len(decided)}"
+    )
+    text += f"; it falls behind the best by more than {100 * WITHIN:g} points on {listing(behind)}" if behind else ""
+    return text + (". It clears the bar set below." if near and over else ". It does not clear the bar set below.")
+
+
+def _by_data(study: Study) -> str:
+    gaps, divergences = _gaps(study, OURS, "random-by-data"), _divergences(study, OURS, "random-by-data")
+    if not gaps or not divergences:
+        return ""
+    even = [
+        fmean(study[key][policy].fact("jain_of_epochs") or 0.0 for key in gaps) for policy in (OURS, "random-by-data")
+    ]
+    return (
+        "Against random selection in proportion to data, which matches nothing, coverage has "
+        f"{divergences} of the divergence at a Jain's index of epochs of {even[0]:.3f} (to {even[1]:.3f}, means) and "
+        "is "
+        f"{_tally(gaps)}: {_range(gaps)}."
+    )
+
+
+def _what_goes_with_accuracy(study: Study) -> str:
+    """Say whether accuracy goes with low divergence or with even use, over all policies and federations."""
+    divergence, evenness, accuracy = [], [], []
+    for cells in study.values():
+        whole = {policy: (cell.fact("divergence"), cell.fact("jain_of_epochs")) for policy, cell in cells.items()}
+        known = {policy: pair for policy, pair in whole.items() if None not in pair}
+        if len(known) < 3:
+            continue
+        level = fmean(cells[policy].mean for policy in known)
+        scale = fmean(pair[0] or 0.0 for pair in known.values())
+        even = fmean(pair[1] or 0.0 for pair in known.values())
+        for policy, pair in known.items():
+            divergence.append((pair[0] or 0.0) / scale)
+            evenness.append((pair[1] or 0.0) - even)
+            accuracy.append(cells[policy].mean - level)
+    if len(accuracy) < 6 or min(np.std(divergence), np.std(evenness), np.std(accuracy)) == 0:
+        return ""
+    with_divergence = float(np.corrcoef(divergence, accuracy)[0, 1])
+    with_evenness = float(np.corrcoef(evenness, accuracy)[0, 1])
+    return (
+        f"Within federations, accuracy goes with even use of the data (correlation {with_evenness:+.2f} with Jain's "
+        "index of epochs) "
+        f"{'more than' if abs(with_evenness) > abs(with_divergence) else 'no more than'} with divergence "
+        f"({with_divergence:+.2f}; "
+        "a negative sign would mean: the lower, the better)."
+    ).replace("-", "−")  # fmt: skip
+
+
+def _noise(study: Study) -> str:
+    several = [cell for cells in study.values() for cell in cells.values() if len(cell.late) > 1]
+    if not several:
+        return "One seed only: differences of a few tenths of a point are within what another seed may give."
+    spread = fmean(max(cell.late) - min(cell.late) for cell in several)
+    paired = [
+        max(gaps) - min(gaps)
+        for cells in study.values()
+        for policy in cells
+        if OURS in cells and policy != OURS and len(gaps := list(difference(cells[OURS], cells[policy]).values())) > 1
+    ]
+    text = f"From the least to the most of its seeds a cell differs by {100 * spread:.2f} points on average"
+    if paired:
+        text += f", and a difference to coverage on the same seeds by {100 * fmean(paired):.2f}"
+    return text + ": smaller differences are not findings."

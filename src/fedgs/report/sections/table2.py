@@ -1,0 +1,151 @@
+"""Table II and its curves, row by row beside the paper's."""
+
+from fedgs.experiments.parts import Results
+from fedgs.experiments.table2 import PREFIX, ROWS, Outcome, outcomes, papers_row
+from fedgs.report.markdown import bullets, listing, number, percent, plural, points, rounds, share, table, with_range
+from fedgs.report.material import Material
+from fedgs.report.table2_figures import FAMILIES, paint_curves, paint_rows
+
+DIFFERS, LOSS_DIFFERS, ROUNDS_DIFFER = 0.005, 0.03, 0.15
+"""From which difference a row gets a sentence: half a point, 0.03 of loss, 15 % of the rounds."""
+FAR = 0.015
+
+
+def write(material: Material) -> list[str]:
+    """Write the section on the table."""
+    found = outcomes(material.results)
+    if not found:
+        return []
+    runs = list(material.starting_with(PREFIX).values())
+    target, every, length = (
+        runs[0]["settings"][a][b] for a, b in (("eval", "target"), ("eval", "every"), ("training", "rounds"))
+    )
+    compare = not material.quick
+    heads = ["", "accuracy", "paper", *(["Δ"] if compare else []), "last ten", "best", "loss", "paper",
+             f"rounds to {share(target)}", "paper"]  # fmt: skip
+    lines = [_line(key, found.get(key), compare) for key in ROWS]
+    lengths = sorted({run["settings"]["training"]["rounds"] for run in runs})
+    blocks = [
+        "## Table II: FedGS against ten approaches",
+        f"{listing([str(n) for n in lengths])} rounds each. Accuracy and loss are those of the last round, the mean "
+        "over seeds "
+        "with the least and the most where there are several; *last ten* is the mean of the last ten tests. Tests are "
+        f"made every {every} rounds: *rounds to {share(target)}* is the first tested round that is there, so up to "
+        f"{plural(every - 1, 'round')} later than a test after every round would say; × is never. Rows in italics "
+        "are not in the paper.",
+        table(heads, lines),
+        material.figure("table2", "Accuracy of every row, the paper's beside it", (7.6, 0.3 * len(found) + 1.3),
+                        lambda figure: paint_rows(figure, found, compare)),
+    ]  # fmt: skip
+    missing = [ROWS[key].title for key in ROWS if key not in found]
+    sentences = [f"Not run yet: {listing(missing)}."] if missing else []
+    if compare:
+        sentences += _sentences(found, length, target, material)
+    sentences += [f"{ROWS[key].title} went astray: {why}" for key, row in found.items() for why in row.failed]
+    remark = material.remark("table2").strip()
+    return [*blocks, bullets(sentences), *[text for text in (_choices(found), remark) if text]]
+
+
+def _line(key: str, row: Outcome | None, compare: bool) -> list[str]:
+    theirs = papers_row(key)
+    title = ROWS[key].title if ROWS[key].paper else f"*{ROWS[key].title}*"
+    if theirs is None:
+        accuracy, loss, to_target = "", "", ""
+    else:
+        accuracy, loss, to_target = percent(theirs[0]), number(theirs[1]), rounds(theirs[2])
+    if row is None or not row.ran:
+        gone = "astray" if row is not None else "not run"
+        return [title, gone, accuracy, *([""] if compare else []), "", "", "", loss, "", to_target]
+    gap = [points(row.mean - theirs[0]) if theirs else ""] if compare else []
+    return [
+        title, with_range(row.final), accuracy, *gap, percent(sum(row.last_ten) / len(row.last_ten)),
+        percent(max(row.best)), number(row.mean_loss), loss, listing_of_rounds(row), to_target,
+    ]  # fmt: skip
+
+
+def listing_of_rounds(row: Outcome) -> str:
+    """Write the rounds to the target, seed by seed where there are several."""
+    return ", ".join(rounds(value) for value in row.rounds)
+
+
+def _sentences(found: dict[str, Outcome], length: int, target: float, material: Material) -> list[str]:
+    """Write a sentence on every row that differs from the paper's, and one on those that do not."""
+    sentences, alike = [], []
+    for key, row in found.items():
+        theirs = papers_row(key)
+        if theirs is None or not row.ran:
+            continue
+        parts = differences(row, theirs, length, target)
+        if parts:
+            sentences.append(f"**{ROWS[key].title}** {'; '.join(parts)}." + material.remark("table2", key))
+        else:
+            alike.append(ROWS[key].title + material.remark("table2", key))
+    if alike:
+        sentences.insert(0, f"As in the paper, within {100 * DIFFERS:g} points, {LOSS_DIFFERS:g} of loss and "
+                            f"{share(ROUNDS_DIFFER)} of the rounds: {listing(alike)}.")  # fmt: skip
+    far = [
+        f"{ROWS[key].title} ({points(row.mean - theirs[0])})"
+        for key, row in found.items()
+        if row.ran and (theirs := papers_row(key)) is not None and abs(row.mean - theirs[0]) > FAR
+    ]
+    none = f"No row is more than {100 * FAR:g} points from the paper's."
+    sentences.append(f"More than {100 * FAR:g} points from the paper: {listing(far)}." if far else none)
+    return sentences
+
+
+def _choices(found: dict[str, Outcome]) -> str:
+    """Say what was chosen where the paper is silent, and what the rows are that it has not."""
+    rows_of: dict[str, list[str]] = {}
+    for key in found:
+        if ROWS[key].note:
+            rows_of.setdefault(ROWS[key].note, []).append(ROWS[key].title)
+    return " ".join(f"{listing(titles)}: {note}." for note, titles in rows_of.items())
+
+
+def differences(row: Outcome, theirs: tuple[float, float, int | None], length: int, target: float) -> list[str]:
+    """Say in what a row differs from the paper's; empty: in nothing that counts."""
+    parts = []
+    gap = row.mean - theirs[0]
+    if abs(gap) >= DIFFERS:
+        way = "above" if gap > 0 else "below"
+        parts.append(f"ends {abs(100 * gap):.1f} points {way} the paper ({percent(row.mean)}, {percent(theirs[0])})")
+    if abs(row.mean_loss - theirs[1]) >= LOSS_DIFFERS:
+        way = "higher" if row.mean_loss > theirs[1] else "lower"
+        parts.append(f"has a {way} loss ({row.mean_loss:.3f}, {theirs[1]:.3f})")
+    reached = row.mean_rounds
+    if reached is None and theirs[2] is not None:
+        never = "never" if not any(row.rounds) else "not with every seed"
+        parts.append(f"{never} reaches {share(target)} in {length} rounds (paper: round {theirs[2]})")
+    elif reached is not None and theirs[2] is None:
+        parts.append(f"reaches {share(target)} in round {reached:g}, which the paper's never does")
+    elif reached is not None and theirs[2] is not None and abs(reached / theirs[2] - 1) > ROUNDS_DIFFER:
+        way = "later" if reached > theirs[2] else "sooner"
+        parts.append(f"reaches {share(target)} {way} (round {reached:g}, {theirs[2]})")
+    return parts
+
+
+def write_curves(material: Material) -> list[str]:
+    """Write the section on the curves of the table's runs."""
+    runs: Results = {}
+    for name, result in sorted(material.starting_with(PREFIX).items(), key=lambda item: item[1]["settings"]["seed"]):
+        key = name.removeprefix(PREFIX).rpartition("-seed-")[0]
+        if key in ROWS and len(result["curve"]["round"]) > 1:
+            runs.setdefault(key, result)
+    if not runs:
+        return []
+    panels = len({ROWS[key].family for key in runs} & set(FAMILIES)) or 1
+    size = (2.9 * min(panels, 4) + 0.4, 2.6 * -(-panels // 4) + 0.3)
+    compare = not material.quick
+    diamonds = " Hollow diamonds: the paper's values at round 500." if compare else ""
+    remark = material.remark("curves").strip()
+    return [
+        "## The curves",
+        "The paper's comparison of curves, family by family, from the same runs (first seed), FedGS and FedAvg in "
+        "each panel."
+        + diamonds,
+        material.figure("curves-accuracy", "Test accuracy over rounds, a panel a family", size,
+                        lambda figure: paint_curves(figure, runs, "accuracy", compare)),
+        material.figure("curves-loss", "Test loss over rounds, a panel a family", size,
+                        lambda figure: paint_curves(figure, runs, "loss", compare)),
+        *([remark] if remark else []),
+    ]  # fmt: skip

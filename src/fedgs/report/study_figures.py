@@ -1,0 +1,111 @@
+"""The pictures of the selection study: who wins where, the trade-off behind it, and the curves."""
+
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedgs.experiments.selection_study import POLICIES, Cell, Study, title_of
+from fedgs.experiments.study_bar import OURS, difference
+from fedgs.report.canvas import AMBER, BLUE, FAINT, GREY, PURPLE, RED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = dict(zip(POLICIES, (GREY, AMBER, RED, PURPLE, BLUE), strict=True))
+MARKERS = dict(zip(POLICIES, ("s", "^", "D", "v", "o"), strict=True))
+
+
+def paint_differences(figure: "Figure", study: Study) -> None:
+    """Paint, federation by federation, every policy's accuracy against coverage's, seed by seed and on average."""
+    axes = figure.add_subplot()
+    keys = [key for key in study if OURS in study[key] and len(study[key]) > 1][::-1]
+    axes.axvline(0, color=BLUE, linewidth=1.5, label="coverage")
+    axes.axvspan(-0.15, 0.15, color=BLUE, alpha=0.12, linewidth=0, label="within 0.15 points of it")
+    others = [policy for policy in POLICIES if policy != OURS]
+    for place, key in enumerate(keys):
+        for row, policy in enumerate(others):
+            if policy not in study[key]:
+                continue
+            by_seed = [-100 * value for value in difference(study[key][OURS], study[key][policy]).values()]
+            if not by_seed:
+                continue
+            height = place + 0.24 - 0.16 * row
+            axes.plot(by_seed, [height] * len(by_seed), ".", color=COLOURS[policy], markersize=4, alpha=0.7)
+            axes.plot(fmean(by_seed), height, MARKERS[policy], color=COLOURS[policy], markersize=6)
+        if place:
+            axes.axhline(place - 0.5, color=FAINT, linewidth=0.5, alpha=0.5)
+    for policy in others:
+        axes.plot([], [], MARKERS[policy], color=COLOURS[policy], label=policy)
+    axes.set_yticks(range(len(keys)), [title_of(key) for key in keys])
+    axes.set_ylim(-0.5, len(keys) - 0.5)
+    axes.set_xlabel("points of accuracy above (right) or below (left) coverage; small dots: single seeds")
+    axes.grid(axis="y", visible=False)
+    figure.legend(loc="outside upper center", ncols=3)
+
+
+def paint_trade_off(figure: "Figure", study: Study) -> None:
+    """Paint divergence, evenness of use and accuracy against each other, a point a federation and policy."""
+    panels: Any = figure.subplots(1, 3)
+    points = [(policy, *values) for cells in study.values() for policy, values in _relative(cells).items()]
+    axes_of = (
+        (panels[0], 0, 1, "divergence, as a share of random's", "Jain's index of epochs"),
+        (panels[1], 0, 2, "divergence, as a share of random's", "accuracy against random, points"),
+        (panels[2], 1, 2, "Jain's index of epochs", "accuracy against random, points"),
+    )  # fmt: skip
+    for axes, across, up, x_label, y_label in axes_of:
+        for policy in POLICIES:
+            own = [values for name, *values in points if name == policy]
+            if own:
+                axes.plot([v[across] for v in own], [v[up] for v in own], MARKERS[policy], color=COLOURS[policy],
+                          markersize=5.5, alpha=0.85, label=policy)  # fmt: skip
+        axes.set(xlabel=x_label, ylabel=y_label)
+        if up == 2:
+            axes.axhline(0, color=FAINT, linewidth=0.8)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=5)
+
+
+def _relative(cells: dict[str, Cell]) -> dict[str, tuple[float, float, float]]:
+    """Return divergence over random's, Jain's index and points over random, of the policies beside random."""
+    if "random" not in cells:
+        return {}
+    base = cells["random"].fact("divergence")
+    found = {}
+    for policy, cell in cells.items():
+        divergence, jain = cell.fact("divergence"), cell.fact("jain_of_epochs")
+        above = difference(cell, cells["random"])
+        if base and divergence is not None and jain is not None and above:
+            found[policy] = (divergence / base, jain, 100 * fmean(above.values()))
+    return found
+
+
+def paint_curves(figure: "Figure", study: Study) -> None:
+    """Paint the accuracy over rounds, a panel a federation, the mean over seeds."""
+    columns = min(len(study), 4)
+    grid: Any = figure.subplots(-(-len(study) // columns), columns, squeeze=False)
+    panels: list[Axes] = [axes for line in grid for axes in line]
+    for axes in panels[len(study) :]:
+        axes.set_axis_off()
+    for axes, (key, cells) in zip(panels, study.items(), strict=False):
+        ends = []
+        for policy, cell in cells.items():
+            rounds, accuracy = _mean_curve(cell)
+            axes.plot(rounds, accuracy, color=COLOURS[policy], linewidth=1.3, label=policy)
+            ends += accuracy[-3:]
+        axes.set_ylim(max(0.0, min(ends) - 0.07), min(1.0, max(ends) + 0.012))
+        axes.set_title(title_of(key))
+    panels[0].set_ylabel("test accuracy")
+    handles, labels = max(
+        (axes.get_legend_handles_labels() for axes in panels[: len(study)]), key=lambda pair: len(pair[0])
+    )
+    figure.legend(handles, labels, loc="outside upper center", ncols=5)
+    figure.supxlabel("round", fontsize=9)
+
+
+def _mean_curve(cell: Cell) -> tuple[list[int], list[float]]:
+    """Return rounds and mean accuracies, in the rounds that all seeds have tested."""
+    curves = [dict(zip(run["curve"]["round"], run["curve"]["accuracy"], strict=True)) for run in cell.runs]
+    rounds = sorted(set.intersection(*(set(curve) for curve in curves)) - {0})
+    return rounds, [float(np.mean([curve[number] for curve in curves])) for number in rounds]

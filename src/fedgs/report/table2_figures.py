@@ -1,0 +1,98 @@
+"""The pictures of Table II: every row beside the paper's, and the curves family by family."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedgs.experiments.parts import Result
+from fedgs.experiments.table2 import ROWS, Outcome, papers_row
+from fedgs.report.canvas import AMBER, BLUE, FAINT, GREEN, GREY, INK, PINK, PURPLE, RED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+REFERENCE = {"fedgs": BLUE, "fedavg": GREY}
+SHADES = (RED, AMBER, GREEN, PURPLE, PINK)
+FAMILIES = ("FedProx", "IDA", "CGAU", "FedMMD", "FedFusion", "FedOpt", "selection")
+
+
+def paint_rows(figure: "Figure", found: Mapping[str, Outcome], compare: bool) -> None:
+    """Paint the final accuracy of every row, least to most over seeds, the paper's beside it."""
+    axes = figure.add_subplot()
+    ran = sorted((row for row in found.values() if row.ran), key=lambda row: row.mean)
+    for place, row in enumerate(ran):
+        theirs = papers_row(row.key) if compare else None
+        colour = BLUE if row.key.startswith("fedgs") or row.key == "coverage" else INK
+        if theirs is not None:
+            axes.plot([theirs[0] * 100, row.mean * 100], [place, place], color=FAINT, linewidth=1, zorder=1)
+            axes.plot(theirs[0] * 100, place, "D", color=RED, markerfacecolor="none", markersize=6,
+                      label="paper" if "paper" not in axes.get_legend_handles_labels()[1] else None)  # fmt: skip
+        axes.plot([min(row.final) * 100, max(row.final) * 100], [place, place], color=colour, linewidth=3, alpha=0.5)
+        axes.plot(row.mean * 100, place, "o", color=colour, markersize=6)
+        axes.annotate(f"{100 * row.mean:.1f}", (row.mean * 100, place), xytext=(0, 6), textcoords="offset points",
+                      fontsize=7, ha="center")  # fmt: skip
+    axes.plot([], [], "o", color=BLUE, label="here, FedGS and its variants")
+    axes.plot([], [], "o", color=INK, label="here, the others")
+    axes.set_yticks(range(len(ran)), [_label(row) for row in ran])
+    axes.set_ylim(-0.6, len(ran) - 0.2)
+    axes.set_xlabel("test accuracy of the last round, % (bar: least to most over seeds)")
+    axes.grid(axis="y", visible=False)
+    axes.legend(loc="lower right")
+
+
+def _label(row: Outcome) -> str:
+    seeds = len(row.seeds)
+    return ROWS[row.key].title + (f" ({seeds} seeds)" if seeds > 1 else "")
+
+
+def paint_curves(figure: "Figure", runs: Mapping[str, Result], key: str, compare: bool) -> None:
+    """Paint accuracy or loss of the first seed, a panel a family, FedGS and FedAvg in each."""
+    families = [f for f in FAMILIES if any(ROWS[row].family == f for row in runs)] or ["FedGS and FedAvg"]
+    panels = _panels(figure, len(families))
+    bottom, top = _limits(runs, key, compare)
+    for family, axes in zip(families, panels, strict=True):
+        for row, colour in REFERENCE.items():
+            if row in runs:
+                _line(axes, runs[row], key, row, colour, compare)
+        members = [row for row in ROWS if row in runs and ROWS[row].family == family]
+        for row, colour in zip(members, SHADES, strict=False):
+            _line(axes, runs[row], key, row, colour, compare)
+        target = next(iter(runs.values()))["settings"]["eval"]["target"]
+        if key == "accuracy":
+            axes.axhline(target, color=FAINT, linewidth=0.8, linestyle="--", zorder=0)
+        axes.set_ylim(bottom, top)
+        axes.set_title("how devices are selected" if family == "selection" else f"FedGS and {family}")
+        axes.legend(loc="lower right" if key == "accuracy" else "lower left", fontsize=7)
+    for axes in panels[-4:]:
+        axes.set_xlabel("round")
+    for axes in panels[::4]:
+        axes.set_ylabel("test accuracy" if key == "accuracy" else "test cross-entropy")
+
+
+def _panels(figure: "Figure", count: int) -> "Sequence[Axes]":
+    columns = min(count, 4)
+    lines = -(-count // columns)
+    grid: Any = figure.subplots(lines, columns, squeeze=False)
+    panels = [axes for line in grid for axes in line]
+    for axes in panels[count:]:
+        axes.set_axis_off()
+    return panels[:count]
+
+
+def _line(axes: "Axes", run: Result, key: str, row: str, colour: str, compare: bool) -> None:
+    curve = run["curve"]
+    points = [point for point in zip(curve["round"], curve[key], strict=True) if point[0] > 0]
+    axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.3, label=ROWS[row].title.replace(" (baseline)", ""))
+    theirs = papers_row(row) if compare else None
+    if theirs is not None:
+        value = theirs[0] if key == "accuracy" else theirs[1]
+        axes.plot(500, value, "D", color=colour, markerfacecolor="none", markersize=5, clip_on=False)
+
+
+def _limits(runs: Mapping[str, Result], key: str, compare: bool) -> tuple[float, float]:
+    """Cut off the steep beginning, where all curves look alike."""
+    ends = [value for run in runs.values() for value in run["curve"][key][-10:]]
+    if key == "accuracy":
+        return max(0.0, min(ends) - 0.18), min(1.0, max(ends) + 0.03)
+    theirs = [row[1] for key in runs if compare and (row := papers_row(key))]
+    return 0.0, 1.15 * max(*ends, *theirs, 1.8 * min(ends))

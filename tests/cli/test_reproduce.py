@@ -1,0 +1,114 @@
+"""``fedgs reproduce`` from end to end at a tiny size, and what is wrong with its arguments."""
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tests.conftest import Here
+from tests.experiments.made_up import full_size
+
+from fedgs.cli.reproduce_display import PartsDisplay
+from fedgs.experiments.table2 import ROWS, make_parts
+
+TINY = ["--rounds", "1", "--device", "cpu", *(
+    part
+    for option in ("federation.devices=8", "federation.factories=2", "selection.pick=2", "training.iterations=2",
+                   "data.samples_per_device=40", "training.batch_size=4", "algorithm.local_epochs=1")
+    for part in ("--set", option)
+)]  # fmt: skip
+
+
+def test_table_and_curves_of_the_same_runs(tmp_path: Path, here: Here) -> None:
+    code, said, err = here("reproduce", "table2", "--out", "a", "--seeds", "0", *TINY, "--stop-after", "0")
+    assert (code, err) == (0, "")
+    assert said == f"a: 0 of {len(ROWS)} parts; the same command goes on with the others\n"
+
+    code, said, err = here("reproduce", "table2", "--out", "a", "--seeds", "0", *TINY, "--no-report")
+    assert (code, err) == (0, "")
+    assert said == f"a: {len(ROWS)} of {len(ROWS)} parts\n"
+    assert not (tmp_path / "a/report.md").exists()
+    result = json.loads((tmp_path / "a/parts/table2-cgau-seed-0.json").read_text())
+    assert result["summary"]["pretraining"] == {"rounds": 4}
+    assert result["settings"]["data"]["name"] == "glyphs"
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a/parts").iterdir()}
+
+    code, said, _ = here("reproduce", "curves", "--preset", "quick", "--out", "a", "--seeds", "0", *TINY)
+    assert code == 0
+    assert said.startswith(f"a: {len(ROWS)} of {len(ROWS)} parts\nreport: a/report.md, a/report.html")
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a/parts").iterdir()} == before
+    report = (tmp_path / "a/report.md").read_text()
+    assert "This is the quick reproduction" in report.splitlines()[2]
+    assert (tmp_path / "a/figures/curves-accuracy.svg").exists()
+
+
+def test_stages_follow_each_other(tmp_path: Path, here: Here) -> None:
+    code, said, err = here("reproduce", "beyond", "--out", "a", *TINY, "--no-report")
+    assert (code, err) == (0, "")
+    assert re.match(r"a: 19 of 19 parts", said)
+    assert (tmp_path / "a/parts/beyond-coverage-tuned-seed-0.json").exists()
+    assert not (tmp_path / "a/report.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tabel2"], "reproduce tabel2: there is no such experiment; did you mean table2?"),
+        (["x"], "choose one of initialisers, samplers, table2, curves, beyond, selection-study, all, report"),
+        (["table2", "--seeds", "0,x"], "--seeds 0,x: give different whole numbers"),
+        (["table2", "--seeds", "1,1"], "--seeds 1,1: give different whole numbers"),
+        (["table2", "--preset", "paper"], "--preset paper: reproduce knows quick alone"),
+        (["table2", "--preset", "quick", "--femnist", "f.npz"], "leave --femnist or --preset out"),
+        (["table2", "--femnist", "nowhere.npz"], "nowhere.npz"),
+        (["table2", "--set", "seed=3"], "--set seed=3: in a reproduction --seeds says that"),
+        (["table2", "--set", "training.rouds=3"], "did you mean rounds?"),
+        (["table2", "--rounds", "0"], "0 is not in the range x>=1"),
+        (["table2", "--device", "tpu"], "--device tpu: choose auto, cpu or cuda"),
+        (["report", "--out", "nowhere"], "nowhere: there is no such folder of results"),
+    ],
+)
+def test_wrong_arguments_are_one_line(tmp_path: Path, here: Here, arguments: list[str], said: str) -> None:
+    code, out, err = here("reproduce", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("fedgs: error: ")
+    assert err.count("\n") == 1
+    assert said in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def shown(width: int) -> list[str]:
+    """Return the lines on a terminal of this width in the middle of the second part."""
+    file = io.StringIO()
+    display = PartsDisplay(Console(width=width, file=file, force_terminal=True))
+    parts = make_parts(full_size())
+    display.begin(parts, 10)
+    display.part(parts[11])
+    display.share(0.5)
+    display._bar.refresh()
+    text = file.getvalue()
+    display.end(parts[11], {"failed": "no [number]"})
+    display.close()
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "\n").splitlines()
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_display_is_one_line(width: int) -> None:
+    lines = shown(width)
+    assert all(len(line) <= width for line in lines)
+    assert re.match(r" *46% 0:00:0\d .*left \d:\d\d:\d\d 11/23 Table II: ", lines[-1])
+    assert ("━" in lines[-1]) == (width >= 110)
+
+
+def test_the_display_is_silent_without_a_terminal() -> None:
+    file = io.StringIO()
+    display = PartsDisplay(Console(width=80, file=file, force_terminal=False))
+    parts = make_parts(full_size())
+    display.begin(parts, 0)
+    display.part(parts[0])
+    display.share(1.0)
+    display.end(parts[0], {"failed": "x"})
+    display.close()
+    assert file.getvalue().strip() == ""

@@ -1,0 +1,119 @@
+"""Parts: what is there is not run again, what is wrong is said, nothing is mixed."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedgs.data import Federation
+from fedgs.errors import DataError, InputFileError, OutputError
+from fedgs.experiments.parts import Part, Progress, Result, Results, read_all, run_parts
+from tests.simulation.small import small_federation, small_settings
+
+CPU = torch.device("cpu")
+
+
+def parts(*names: str) -> list[Part]:
+    return [Part(name, name, small_settings(f"selection.solver={name}"), "bars") for name in names]
+
+
+def dealt(key: str, seed: int) -> Federation:
+    if key != "bars":
+        raise DataError(f"no {key}")
+    return small_federation(seed=seed)
+
+
+class Told(Progress):
+    def __init__(self) -> None:
+        self.said: list[object] = []
+        self.done = 0.0
+
+    def begin(self, parts: object, done: int) -> None:
+        self.said.append(done)
+
+    def share(self, share: float) -> None:
+        self.done += share
+
+    def end(self, part: Part, result: Result) -> None:
+        self.said.append(part.name)
+
+    def close(self) -> None:
+        self.said.append("closed")
+
+
+def run(out: Path, wanted: list[Part], data: str = "d", stop_after: float | None = None) -> tuple[Results, Told]:
+    told = Told()
+    return run_parts(wanted, out, dealt, data, CPU, told, stop_after), told
+
+
+def test_finished_parts_are_not_run_again(tmp_path: Path) -> None:
+    results, told = run(tmp_path, parts("random"))
+    assert told.said == [0, "random", "closed"]
+    assert told.done == pytest.approx(1.0)
+    file = tmp_path / "parts/random.json"
+    before = file.read_bytes()
+    assert json.loads(before) == json.loads(json.dumps(results["random"]))
+    both, told = run(tmp_path, parts("random", "gbp-cs"))
+    assert told.said == [1, "gbp-cs", "closed"]
+    assert list(both) == ["random", "gbp-cs"]
+    assert file.read_bytes() == before
+    assert list(read_all(tmp_path)) == ["gbp-cs", "random"]
+
+
+def test_a_result_says_what_it_was_made_with(tmp_path: Path) -> None:
+    result = run(tmp_path, parts("random"))[0]["random"]
+    assert result["settings"]["selection"]["solver"] == "random"
+    assert (result["devices"], result["factories"], result["data"]) == (12, 3, "d")
+    assert {"fedgs", "hardware", "seconds", "fingerprint"} <= set(result)
+    assert result["curve"]["round"] == [0, 1, 2, 3]
+    assert result["curve"]["accuracy"][-1] == pytest.approx(result["summary"]["accuracy"]["final"], rel=1e-5)
+
+
+def test_other_settings_run_anew_and_new_settings_do_not(tmp_path: Path) -> None:
+    run(tmp_path, parts("random"))
+    file = tmp_path / "parts/random.json"
+    content = json.loads(file.read_text())
+    del content["settings"]["eval"]["ema"]  # as if this setting had come into being since
+    file.write_text(json.dumps(content))
+    assert run(tmp_path, parts("random"))[1].said == [1, "closed"]
+    content["settings"]["training"]["learning_rate"] = 0.2
+    file.write_text(json.dumps(content))
+    assert run(tmp_path, parts("random"))[1].said == [0, "random", "closed"]
+
+
+def test_torn_files_are_told_or_run_again(tmp_path: Path) -> None:
+    run(tmp_path, parts("random"))
+    file = tmp_path / "parts/random.json"
+    file.write_text(file.read_text()[:100])
+    with pytest.raises(InputFileError, match=r"random\.json: cannot be read"):
+        read_all(tmp_path)
+    file.write_text("[]")
+    with pytest.raises(InputFileError, match="is not the result of a part"):
+        run(tmp_path, parts("random"))
+
+
+def test_no_part_begins_after_the_time_is_up(tmp_path: Path) -> None:
+    results, told = run(tmp_path, parts("random", "gbp-cs"), stop_after=0)
+    assert (results, told.said) == ({}, [0, "closed"])
+
+
+def test_data_sets_are_not_mixed(tmp_path: Path) -> None:
+    run(tmp_path, parts("random"))
+    with pytest.raises(OutputError, match=r"holds results of another data set \(random\); choose another folder"):
+        run(tmp_path, parts("gbp-cs"), data="other")
+
+
+def test_nothing_is_written_where_nothing_can_be_dealt_out(tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        run(tmp_path / "out", [Part("a", "a", small_settings(), "unknown")])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_goes_astray_is_a_result(tmp_path: Path) -> None:
+    wild = Part("wild", "wild", small_settings("training.learning_rate=1e30"), "bars")
+    result = run(tmp_path, [wild])[0]["wild"]
+    assert "round 1" in result["failed"]
+    assert result["summary"] is None
+    assert result["curve"]["round"] == [0]
+    assert run(tmp_path, [wild])[1].said == [1, "closed"]

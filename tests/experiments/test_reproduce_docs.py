@@ -1,0 +1,31 @@
+"""docs/reproduce.md counts right and names everything."""
+
+import re
+from pathlib import Path
+
+from fedgs.experiments.beyond import final_parts, trial_parts
+from fedgs.experiments.catalogue import EXPERIMENTS
+from fedgs.experiments.selection_study import make_parts as study_parts
+from fedgs.experiments.table2 import make_parts as table_parts
+from fedgs.report.material import SECTIONS
+from tests.experiments.made_up import full_size, results_of
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+
+
+def row(name: str) -> str:
+    return next(line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |"))
+
+
+def test_every_experiment_has_a_row_and_every_section_a_name() -> None:
+    assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", PAGE, flags=re.MULTILINE)) == set(EXPERIMENTS)
+    assert all(f"`{section}`" in PAGE for section in SECTIONS)
+
+
+def test_the_numbers_of_runs() -> None:
+    one, two = full_size((0,)), full_size((0, 1))
+    first = len(table_parts(one))
+    assert f"| {first}, and {len(table_parts(two)) - first} for every further seed" in row("table2")
+    finals = len(final_parts(one, results_of("beyond", lambda part: 0.5, one)))
+    assert f"| {len(trial_parts(one))} of 100 rounds, and {finals} of 500 a seed |" in row("beyond")
+    assert f"| {len(study_parts(one))} of 80 rounds a seed" in row("selection-study")
