@@ -1,6 +1,7 @@
 """``fedgs plan``: what it says, what it draws, wrong arguments."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from tests.conftest import Here
 from tests.simulation.small import small_config
 
 from fedgs.cli import quantities
+from fedgs.cli.plan_run import one_selection
 from fedgs.errors import ConfigError
 from fedgs.network import Park, fedgs_round, load_profile
+from fedgs.simulation import step_time
 from fedgs.simulation.step_time import selection_seconds, step_seconds
 
 HAND = ("--size", "1bit", "--external", "1Hz", "--snr", "0", "--no-latency")
@@ -48,6 +51,43 @@ def test_each_direction_and_receiver_has_its_own_option(here: Here) -> None:
     said = json.loads(out)
     assert said["fedgs_seconds"]["total"] == pytest.approx(48 + 60 + 1.25 + 2.5)
     assert said["fedavg_seconds"]["total"] == pytest.approx(120 + 2.5)
+
+
+def test_an_snr_of_the_devices_counts_on_the_direct_link_alone(here: Here) -> None:
+    options = ("plan", "--size", "1MB", "--internal", "500Mbit/s", "--external", "20MHz", "--snr-station", "20",
+               "--snr-top", "20", "--snr-device", "10")  # fmt: skip
+    code, out, err = here(*options, "--json")
+    assert (code, err) == (0, "")
+    rates = json.loads(out)["links_bits_per_second"]
+    assert rates["external"]["down"] == rates["direct"]["up"] == pytest.approx(20e6 * math.log2(101))
+    assert rates["direct"]["down"] == pytest.approx(20e6 * math.log2(11))
+    assert "devices–top, of FedAvg: 133 Mbit/s up, 69.2 Mbit/s down" in here(*options)[1]
+    assert "devices–top" not in here("plan", "--size", "1MB", "--profile", "wired")[1]
+    code, out, _ = here("plan", "--size", "1MB", "--direct", "999.9bit/s")
+    assert code == 0
+    assert "devices–top, of FedAvg: 1 kbit/s up, 1 kbit/s down" in out
+
+
+def test_what_a_verdict_rests_on_is_printed_beside_it(here: Here) -> None:
+    _, out, _ = here("plan", *HAND, "--internal", "10Hz", "--select-time", "1min")
+    assert "times as slow" in out
+    assert "TL/(M(L−1)) = 5.556 < 10 holds (assumes equal links, no selection time)." in " ".join(out.split())
+    _, out, _ = here("plan", *HAND, "--internal", "10Hz")
+    assert "assumes" not in out
+    options = ("plan", "--size", "1MB", "--divergence", "1", "--learning-rate", "0.5")
+    _, out, _ = here(*options, "--smoothness", "4")
+    assert "η=0.5 is above 1/β=0.25: the bound is not known there" in out
+    assert "is above 1/β" not in here(*options, "--smoothness", "2")[1]
+    _, out, _ = here("plan", "--size", "1MB", "--step-time", "1s", "--json")
+    assert json.loads(out)["times"] == {"step": "given", "select": "not counted"}
+
+
+def test_a_round_too_long_for_the_bound_is_void_and_no_more(here: Here, tmp_path: Path) -> None:
+    code, out, _ = here("plan", "--size", "1MB", "--divergence", "1", "-T", "2000000000", "--plot", "plan.png")
+    assert code == 0
+    assert "Best: T=" in out
+    assert "the bound is void" in out
+    assert (tmp_path / "plan.png").exists()
 
 
 def test_the_paper_model_in_a_profile(here: Here) -> None:
@@ -116,11 +156,14 @@ def test_times_are_measured(here: Here) -> None:
         (["--internal", "100"], "--internal 100: expected a number with its unit"),
         (["--internal", "fastMHz"], "--internal fastMHz"),
         (["--internal", "1.2.3MHz"], "--internal 1.2.3MHz"),
-        (["--internal-up=-1MHz"], "--internal-up -1MHz=-1e+06 is impossible"),
+        (["--internal-up=-1MHz"], "--internal-up -1MHz is impossible; it must be above 0"),
         (["--external", "5MHz"], "external.up needs snr_db"),
-        (["--snr-top", "3"], "an SNR of the top server changes nothing"),
+        (["--internal", "0MHz"], "--internal 0MHz is impossible; it must be above 0"),
+        (["--direct", "0MHz"], "--direct 0MHz is impossible"),
+        (["--snr-top", "3"], "--snr-top changes nothing: the top server receives on links given as rates"),
+        (["--snr-top=-500"], "--snr-top -500 is impossible; it must be from -100 to 200 dB"),
         (["--snr", "3", "--profile", "wired"], "--snr changes nothing"),
-        (["--snr", "1000"], "internal.up.snr_db=1000.0: Input should be less than or equal to 200"),
+        (["--snr", "1000"], "--snr 1000 is impossible; it must be from -100 to 200 dB"),
         (["-L", "36"], "pick=36 is impossible; a factory has 35 devices"),
         (["-T", "0"], "iterations=0 is impossible"),
         (["-M", "0"], "factories=0 is impossible"),
@@ -130,7 +173,9 @@ def test_times_are_measured(here: Here) -> None:
         (["--measure"], "--measure needs a model by name"),
         (["--divergence=-1"], "divergence=-1 is impossible"),
         (["--divergence", "1", "--smoothness", "0"], "smoothness=0 is impossible"),
-        (["--divergence", "1", "-T", "100000", "--speedup", "1"], "h(T) is beyond all numbers"),
+        (["--phi", "2"], "--phi 2 changes nothing without δ; give --divergence or --run too"),
+        (["--learning-rate", "0.1"], "--learning-rate 0.1 changes nothing"),
+        (["--smoothness", "3"], "--smoothness 3 changes nothing"),
         (["--speedup", "0"], "speedup=0 is impossible"),
         (["--most-iterations", "0"], "0 is not in the range"),
         (["--plot", "plan.doc"], "plan.doc: a picture must end in .png"),
@@ -189,6 +234,31 @@ def test_a_run_gives_its_park_and_what_the_bound_needs(tmp_path: Path, here: Her
     assert "9 iterations" in out
     assert "1 s each, given" in out
     assert "250 ms each, of the run" in out
+
+
+def test_a_step_of_a_run_is_measured_with_its_own_batches(
+    tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[object, ...]] = []
+
+    def noted(*arguments: object) -> float:
+        seen.append(arguments)
+        return 3.0
+
+    monkeypatch.setattr(step_time, "step_seconds", noted)
+    assert here("run", *small_config(tmp_path, "training.rounds=1", "clock.step_seconds=1"), "--out", "a")[0] == 0
+    code, out, _ = here("plan", "--run", "a", "--measure", "--json")
+    assert code == 0
+    assert seen == [("compact", 4, (8, 8), 5)]
+    said = json.loads(out)
+    assert said["times"] == {"step": "measured here", "select": "measured here"}
+    assert said["park"]["step_seconds"] == 3
+
+
+def test_a_slow_round_does_not_move_the_time_of_a_selection() -> None:
+    lines = [{"round": 0, "elapsed": 0.0}, *({"round": n, "selection": s} for n, s in ((1, 900.0), (2, 2.0), (3, 4.0)))]
+    assert one_selection(lines, 8) == 0.5
+    assert one_selection(lines[:1], 8) == 0
 
 
 def test_a_run_that_cannot_be_planned_with_is_one_line(tmp_path: Path, here: Here) -> None:

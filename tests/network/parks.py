@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from fedgs.network import Network, Park, equal_network, paper_network
+from fedgs.network import Channel, Link, Network, Park, equal_network
 
 HAND = Park(model_bits=1, factories=10, pick=10, iterations=50)
 """The hand-worked example of T-TIME-1: S = 1, M = L = 10, T = 50."""
@@ -32,14 +32,21 @@ def parks(draw: st.DrawFn, least_pick: int = 1) -> Park:
     )
 
 
+latencies = st.one_of(st.just(0.0), st.floats(0, 100))
+
+
+@st.composite
+def channels(draw: st.DrawFn) -> Channel:
+    return Channel(draw(bandwidths), draw(decibels), draw(latencies))
+
+
+@st.composite
+def links(draw: st.DrawFn) -> Link:
+    return Link(draw(channels()), draw(channels()))
+
+
 @st.composite
 def networks(draw: st.DrawFn) -> Network:
-    return paper_network(
-        internal_up=draw(bandwidths),
-        internal_down=draw(bandwidths),
-        external_up=draw(bandwidths),
-        external_down=draw(bandwidths),
-        top_db=draw(decibels),
-        station_db=draw(decibels),
-        device_db=draw(decibels),
-    )
+    """Any links: in half of the parks FedAvg shares the stations' link, in half it has one of its own."""
+    internal, external = draw(links()), draw(links())
+    return Network(internal, external, draw(st.one_of(st.just(external), links())))

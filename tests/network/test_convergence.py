@@ -20,6 +20,7 @@ from fedgs.network import (
     phi,
     smoothness_estimate,
 )
+from fedgs.network.convergence import drifts
 
 rates = st.floats(1e-5, 1.0)
 lengths = st.integers(1, 60)
@@ -46,6 +47,18 @@ def test_h_is_the_formula_and_convex(eta: float, beta: float, iterations: int) -
 def test_h_keeps_its_digits_where_the_step_is_small() -> None:
     # To first order h(T) = η²β·T(T − 1)/2; the formula as it is written loses it in rounding.
     assert drift(3, 1e-9, 1.0) == pytest.approx(3e-18, rel=1e-6)
+
+
+@given(st.floats(1e-12, 2.0), st.floats(1e-3, 1e2), st.integers(0, 400))
+def test_h_of_one_t_is_that_of_all(eta: float, beta: float, iterations: int) -> None:
+    summed = float(drifts(iterations, eta, beta)[-1])
+    assume(math.isfinite(summed))
+    assert drift(iterations, eta, beta) == pytest.approx(summed, rel=1e-11)
+
+
+def test_h_of_a_long_round_needs_no_more_memory_than_that_of_a_short_one() -> None:
+    # To second order: η²β·T²/2·(1 + ηβT/3)
+    assert drift(2_000_000_000, 1e-12, 1.0) == pytest.approx(2e-6 * (1 + 0.002 / 3), rel=1e-6)
 
 
 def test_bounds_by_hand() -> None:
@@ -94,6 +107,8 @@ def test_phi() -> None:
         (lambda: BoundConstants(0.1, 1, 1, epsilon=0), "epsilon=0"),
         (lambda: convergence_bound(10, 0, BoundConstants(0.1, 1, 0)), "rounds=0"),
         (lambda: optimality_gap(10, 1, BoundConstants(0.6, 2, 0)), "η ≤ 1/β"),
+        (lambda: convergence_bound(10, 1, BoundConstants(0.6, 2, 0)), "η ≤ 1/β"),
+        (lambda: effective_iterations(10, BoundConstants(0.6, 2, 0)), "η ≤ 1/β"),
         (lambda: smoothness_estimate([1], [2], [3], [3]), "from one point"),
         (lambda: smoothness_estimate([1], [2], [3], [3, 4]), "same shape"),
         (lambda: divergence_of_gradients([[1.0]], [[1.0]], [1.0, 2.0]), "do not fit"),

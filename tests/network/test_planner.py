@@ -1,6 +1,7 @@
 """The best T and L: against trying them all."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,13 +10,18 @@ from hypothesis import strategies as st
 from fedgs.errors import NetworkError
 from fedgs.network import (
     BoundConstants,
+    Channel,
+    Link,
     Network,
     Park,
     best_schedule,
     effective_iterations,
     fedavg_round,
     fedgs_round,
+    fedgs_wins,
+    largest_pick,
     longest_round,
+    smallest_pick,
 )
 from fedgs.network.plan import make_plan
 from tests.network.parks import HAND, hand_network, networks, parks
@@ -93,6 +99,45 @@ def test_nothing_is_best_where_nothing_wins() -> None:
     assert best_schedule(HAND.but(pick=1), hand_network(1e3)) is None
     with pytest.raises(NetworkError, match="most_iterations=0"):
         best_schedule(HAND, hand_network(1.0), most_iterations=0)
+
+
+@given(parks(), networks())
+def test_the_smallest_pick_is_the_first_that_wins(park: Park, network: Network) -> None:
+    wins = [pick for pick in range(1, park.devices_per_factory + 1) if fedgs_wins(park.but(pick=pick), network)]
+    assert smallest_pick(park, network) == (wins[0] if wins else None)
+    assert largest_pick(park, network) == (wins[-1] if wins else None)
+
+
+def test_a_slow_start_of_the_direct_link_is_reason_enough_for_few_devices() -> None:
+    """The direct link waits 100 s; each further device costs 50·2/1 s inside and 20 s less outside."""
+    alike = hand_network(1.0)
+    network = replace(alike, direct=Link(Channel(1.0, 0.0, 100.0), Channel(1.0)))
+    assert smallest_pick(HAND, network) is None  # 120 − 20 < 100
+    assert smallest_pick(HAND.but(iterations=49), network) == 1  # 120 − 20 > 98
+
+
+def test_a_void_bound_does_not_stop_the_plan() -> None:
+    made = make_plan(HAND.but(iterations=2_000_000_000), hand_network(10.0), BoundConstants(0.01, 1.0, 1.0))
+    assert (made.effective_iterations, made.bound_is_void) == (-math.inf, True)
+    plain = made.as_dict()
+    assert (plain["effective_iterations"], plain["bound_is_void"], plain["bound_is_known"]) == (None, True, True)
+    assert plain["best"] is not None
+    calm = make_plan(HAND.but(iterations=100_000), hand_network(10.0), BoundConstants(0.01, 1.0, 0.0))
+    assert calm.effective_iterations == 100_000
+
+
+def test_what_the_promises_rest_on_is_told() -> None:
+    equal = hand_network(10.0)
+    made = make_plan(HAND, equal, BoundConstants(0.5, 4.0, 1.0))
+    assert (made.assumptions_hold, made.as_dict()["bound_is_known"]) == (True, False)
+    slower = replace(HAND, select_seconds=0.1)
+    late = replace(equal, direct=Link(Channel(1.0, 0.0, 100.0), Channel(1.0)))
+    uneven = replace(equal, internal=Link(Channel(10.0), Channel(20.0)))
+    for park, network in ((slower, equal), (HAND, late), (HAND, uneven)):
+        assert not make_plan(park, network).assumptions_hold
+    latencies = make_plan(HAND, late).as_dict()["links_latency_seconds"]
+    assert latencies == {name: {"up": 100.0 * (name == "direct"), "down": 0.0}
+                         for name in ("internal", "external", "direct")}  # fmt: skip
 
 
 def test_a_plan_holds_everything() -> None:

@@ -177,6 +177,9 @@ def test_decibels() -> None:
         (lambda: Channel(math.nan), "finite number"),
         (lambda: Channel(True), "finite number"),
         (lambda: Channel(1.0, math.nan), "no ratio of signal to noise"),
+        (lambda: Channel(1.0, "3"), "snr='3' is impossible; it must be a number of dB"),  # type: ignore[arg-type]
+        (lambda: Channel(1.0, None), "snr=None is impossible"),  # type: ignore[arg-type]
+        (lambda: snr_from_db("x"), "snr='x' is impossible"),  # type: ignore[arg-type]
         (lambda: Channel(1.0, 1e5), "no ratio of signal to noise"),
         (lambda: Channel(1.0, -math.inf), "no ratio of signal to noise"),
         (lambda: Channel(1.0, 0.0, -1.0), "latency=-1 s"),

@@ -1,11 +1,15 @@
 import json
+import threading
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedgs.errors import DataError
 from fedgs.experiments.instances import draw_instances
-from fedgs.selection import solve
+from fedgs.selection import SelectionProblem, SelectionResult, batch, solve, solve_batch
+from fedgs.simulation import selection_plan
 from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.run_ahead import RunAhead
 from fedgs.simulation.selection_plan import SelectionPlan
@@ -121,3 +125,31 @@ def test_more_picks_than_devices_need_a_cap() -> None:
     assert (capped.devices[0, 0] >= 0).sum() == 4
     assert (capped.sizes.sum(axis=2) == 20).all()
     assert not capped.full
+
+
+@pytest.mark.parametrize(("solver", "kinds"), [("gbp-cs", 1), ("auto", 2), ("random", 1)])  # auto: a bonus or none
+def test_each_kind_of_solver_is_compiled_before_its_time_is_taken(
+    solver: str, kinds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    def noted(problems: list[SelectionProblem], *rest: Any, **options: Any) -> list[SelectionResult]:
+        sizes.append(len(problems))
+        return [replace(answer, seconds=1.0) for answer in solve_batch(problems, *rest, **options)]
+
+    monkeypatch.setattr(selection_plan, "solve_batch", noted)
+    plan = SelectionPlan(FEDERATION, small_settings(f"selection.solver={solver}"), compiled=False)
+    assert plan.next_round().seconds == plan.next_round().seconds == 4 * 3
+    assert (sizes[0], sizes.count(1), sizes.count(3)) == (1, kinds, 8)
+
+
+def test_a_batch_is_as_long_as_its_problems_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = threading.local()
+
+    def solved(*_: Any) -> None:
+        now.seconds = getattr(now, "seconds", 0.0) + 1.0
+
+    monkeypatch.setattr(batch, "solve_range", solved)
+    monkeypatch.setattr(batch, "thread_time", lambda: getattr(now, "seconds", 0.0), raising=False)
+    problems = [SelectionProblem(np.eye(3), np.full(3, 1 / 3), 1)] * 4
+    assert [answer.seconds for answer in solve_batch(problems, threads=2)] == [0.5] * 4  # two threads, a second each

@@ -1,5 +1,8 @@
 """Whole rounds in compiled loops against the same rounds step by step: the same plans, to the bit."""
 
+import threading
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from fedgs.compiled import COMPILED
 from fedgs.config import Settings
 from fedgs.data import Federation, build_federation
+from fedgs.simulation import station_round
 from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.selection_plan import SelectionPlan
 from tests.simulation.small import small_federation, small_set, small_settings
@@ -103,3 +107,20 @@ def test_what_the_loop_does_not_know_is_played_step_by_step(options: tuple[str, 
     plan = SelectionPlan(FEDERATION, small_settings(*SIZE, *options))
     assert plan._rules is None
     assert plan.next_round().trained.all()
+
+
+@pytest.mark.skipif(not COMPILED, reason="there is no compiled loop")
+def test_the_time_of_a_round_is_that_of_its_selections_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler costs an hour here and each call of the loop a second; threads work side by side."""
+    now, lock, real, calls = threading.local(), threading.Lock(), station_round.play_station, []
+
+    def play(*arguments: Any) -> Any:
+        with lock:
+            now.seconds = getattr(now, "seconds", 0.0) + (1.0 if calls else 3600.0)
+            calls.append(arguments[-1])
+        return real(*arguments)
+
+    monkeypatch.setattr(station_round, "play_station", play)
+    monkeypatch.setattr(station_round, "thread_time", lambda: getattr(now, "seconds", 0.0), raising=False)
+    plan = SelectionPlan(FEDERATION, small_settings(*SIZE)).next_round()
+    assert plan.seconds == len(calls) - 1 >= 4

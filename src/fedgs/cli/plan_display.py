@@ -25,7 +25,10 @@ def print_plan(
         f"{park.factories} factories, {park.pick} of {park.devices_per_factory} devices, {park.iterations} iterations "
         f"a round\nmodel: {escape(model)}, {park.model_bits / 8e6:.4g} MB"
     )
-    for name, link in (("devices–station", network.internal), ("stations–top", network.external)):
+    links = [("devices–station", network.internal), ("stations–top", network.external)]
+    if network.direct != network.external:
+        links.append(("devices–top, of FedAvg", network.direct))
+    for name, link in links:
         console.print(
             f"{name}: {_rate(link.up.rate)} up, {_rate(link.down.rate)} down"
             + (f", {readable_time(link.latency)} there and back" if link.latency else "")
@@ -44,7 +47,7 @@ def print_plan(
             note = sources[key] if sources[key] == "not counted" else f"{readable_time(each)} each, {sources[key]}"
         table.add_row(label, _seconds(getattr(made.fedgs, field)), _seconds(getattr(made.fedavg, field)), note)
     console.print(table)
-    for line in [*_verdict(made), *_best(made, _limit(most_iterations, speedup))]:
+    for line in [*_verdict(made), *_best(made, _limit(most_iterations, speedup)), *_caution(made)]:
         console.print(escape(line))
 
 
@@ -62,12 +65,17 @@ def _verdict(made: "Plan") -> list[str]:
         lines.append(f"B_int/B_ext is {ratio:.4g} here; no ratio is enough at this T and L.")
     if made.threshold is not None:
         holds = "holds" if made.threshold < ratio else "does not hold"
-        lines.append(f"Proposition 4: TL/(M(L−1)) = {made.threshold:.4g} < {ratio:.4g} {holds}.")
+        assumes = "" if made.assumptions_hold else " (assumes equal links, no selection time)"
+        lines.append(f"Proposition 4: TL/(M(L−1)) = {made.threshold:.4g} < {ratio:.4g} {holds}{assumes}.")
     longest = (
         f"T ≤ {made.longest_round:,} wins at L={park.pick}" if made.longest_round else f"no T wins at L={park.pick}"
     )
-    least = f"L ≥ {made.smallest_pick} at T={park.iterations}" if made.smallest_pick else f"no L at T={park.iterations}"
-    lines.append(f"Of all T and L: {longest}, {least}.")
+    picks = "no L"
+    if made.smallest_pick is not None:
+        picks = f"L ≥ {made.smallest_pick}"
+        if made.largest_pick is not None and made.largest_pick < park.devices_per_factory:
+            picks = f"L from {made.smallest_pick} to {made.largest_pick}"
+    lines.append(f"Of all T and L: {longest}, {picks} at T={park.iterations}.")
     return lines
 
 
@@ -97,6 +105,15 @@ def _best(made: "Plan", limit: str) -> list[str]:
     return [*lines, f"Here: T={made.park.iterations}, L={made.park.pick}; {here}"]
 
 
+def _caution(made: "Plan") -> list[str]:
+    """Return a line where the bound is used beyond what is known of it."""
+    constants = made.constants
+    if constants is None or constants.small_steps:
+        return []
+    eta, beta = constants.learning_rate, constants.smoothness
+    return [f"η={eta:.3g} is above 1/β={1 / beta:.3g}: the bound is not known there, take its T and L as a guide."]
+
+
 def _worth(seconds: float, iterations: float) -> str:
     return f"worth {iterations:.3g} iterations without drift: {_seconds(seconds / iterations)} s each."
 
@@ -111,7 +128,8 @@ def _seconds(value: float) -> str:
 
 
 def _rate(bits_per_second: float) -> str:
-    for unit, scale in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
-        if bits_per_second >= scale:
-            return f"{bits_per_second / scale:.3g} {unit}"
-    return f"{bits_per_second:.3g} bit/s"
+    units = (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3))
+    # 999.9 bit/s would be written as 1e+03 bit/s: it is 1 kbit/s.
+    unit, scale = next((pair for pair in units if bits_per_second >= 0.9995 * pair[1]), ("bit/s", 1.0))
+    value = bits_per_second / scale
+    return f"{value:,.0f} {unit}" if value >= 999.5 else f"{value:.3g} {unit}"

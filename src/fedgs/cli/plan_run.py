@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedgs.config import Settings
     from fedgs.simulation.gradients import Measured
+    from fedgs.simulation.run_clock import Lines
 
 ITERATIONS = 5
 """of the next round, whose super nodes are looked at"""
@@ -24,6 +26,8 @@ class RunFacts:
     step_seconds: float
     select_seconds: float
     measured: "Measured"
+    classes: int
+    image_shape: tuple[int, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return what was measured, for JSON."""
@@ -45,6 +49,11 @@ class RunFacts:
             f"run {folder} after round {self.round}: δ = {found.delta:.4g}, β = {found.smoothness:.4g}\n"
             f"(‖∇‖ = {found.gradient:.4g}; {found.nodes} super nodes against {found.samples:,} samples)"
         )
+
+
+def one_selection(clock: "Lines", iterations: int) -> float:
+    """Return the seconds of one selection in the middle one of a run's rounds, which no slow round moves."""
+    return float(median([line["selection"] for line in clock[1:]] or [0.0])) / iterations
 
 
 def read_run(folder: Path) -> RunFacts:
@@ -79,14 +88,15 @@ def read_run(folder: Path) -> RunFacts:
         raise CheckpointError(f"--run {folder}: nobody trains in the next iterations; give another run")
     training = settings.training
     found = measure(gradients, state.weights.to(device), coming, rows, training.learning_rate, settings.seed)
-    weights, rounds = gradients.layout.size, state.clock[1:]
-    selecting = sum(line["selection"] for line in rounds) / max(1, len(rounds) * training.iterations)
+    weights = gradients.layout.size
     return RunFacts(
         settings,
         state.round,
         8.0 * WEIGHT_BYTES * weights,
         f"{training.model}, {weights:,} weights",
         state.clock[0]["step_seconds"],
-        selecting,
+        one_selection(state.clock, training.iterations),
         found,
+        len(federation.classes),
+        federation.images.shape[1:],
     )

@@ -11,7 +11,14 @@ Proposition 4), ``break_even``, ``convergence`` and ``divergence`` (section VI-A
 (the virtual clock of a simulation), ``settings`` and ``profiles``. Knows nothing of torch.
 """
 
-from fedgs.network.break_even import break_even_ratio, fedgs_wins, longest_round, seconds_saved, smallest_pick
+from fedgs.network.break_even import (
+    break_even_ratio,
+    fedgs_wins,
+    largest_pick,
+    longest_round,
+    seconds_saved,
+    smallest_pick,
+)
 from fedgs.network.clock import RoundCost, Traffic, VirtualClock, slowness
 from fedgs.network.convergence import (
     BoundConstants,
@@ -71,6 +78,7 @@ __all__ = [
     "fedavg_round",
     "fedgs_round",
     "fedgs_wins",
+    "largest_pick",
     "load_profile",
     "longest_round",
     "looser_optimality_gap",

@@ -70,6 +70,10 @@ def smallest_pick(park: Park, network: Network) -> int | None:
     internal, external, direct = (
         2.0 * park.model_bits / link.rate for link in (network.internal, network.external, network.direct)
     )
+    # What a round saves is gain·L − fixed. Where the direct link is late ``fixed`` can be negative, and then a small L
+    # wins though more devices would lose.
+    if fedgs_wins(park.but(pick=1), network):
+        return 1
     gain = park.factories * direct - park.iterations * internal
     if gain <= 0:
         return None
@@ -85,6 +89,21 @@ def smallest_pick(park: Park, network: Network) -> int | None:
     while 1 < pick <= most and fedgs_wins(park.but(pick=pick - 1), network):
         pick -= 1
     return pick if pick <= most else None
+
+
+def largest_pick(park: Park, network: Network) -> int | None:
+    """Return the greatest L, up to the devices of a factory, at which FedGS wins; None where it never does."""
+    wins, most = smallest_pick(park, network), park.devices_per_factory
+    if wins is None or fedgs_wins(park.but(pick=most), network):
+        return None if wins is None else most
+    loses = most  # what is saved is linear in L: it wins up to somewhere, and not beyond
+    while loses - wins > 1:
+        middle = (wins + loses) // 2
+        if fedgs_wins(park.but(pick=middle), network):
+            wins = middle
+        else:
+            loses = middle
+    return wins
 
 
 def _saved_at_the_top(park: Park, network: Network) -> float:

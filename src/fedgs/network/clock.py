@@ -110,9 +110,9 @@ class VirtualClock:
         Args:
             selected: (iterations, factories, places) devices selected; −1 is an empty place.
             model_bytes: what a model takes on the wire.
-            selection_seconds: of the selections of all factories in this round, measured one after the other, shared
-                out evenly, since stations select side by side; or (iterations, factories), of each selection. The
-                clock's own, where it has one, takes its place.
+            selection_seconds: of the selections of all factories in this round as if made one after the other (the
+                time of all threads together, not the time they took side by side), shared out evenly over T·M; or
+                (iterations, factories), of each selection. The clock's own, where it has one, takes its place.
             returned: (iterations, factories, places) whether each sent its model back; all of them, when not given. A
                 device that is lost in mid-iteration has received one and is waited for, and sends none.
             stations: how many send a model up; those that trained, when not given. All of them receive the new one.

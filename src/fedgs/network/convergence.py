@@ -5,8 +5,11 @@ that is β-smooth and ρ-Lipschitz, a learning rate η, R rounds of T iterations
 
     h(T)  = ((ηβ + 1)^T − 1)/β − ηT
     bound = 1 / [T·R·(ηφ − ρ·δ·h(T)/(T·ε²))]                              valid while the bracket is positive
-    gap   = 1/(2ηφTR) + ρδh(T) + √(1/(4η²φ²T²R²) + ρδh(T)/(ηφT))          valid for η ≤ 1/β
+    gap   = 1/(2ηφTR) + ρδh(T) + √(1/(4η²φ²T²R²) + ρδh(T)/(ηφT))
           ≤ 1/(ηφTR) + ρδh(T) + √(ρδh(T)/(ηφT))
+
+All of them are known for η ≤ 1/β only and are refused beyond it; the planner, for which E(T) is a guide, goes on and
+says so.
 
 φ = ω·(1 − βη/2), ω a lower bound of 1/‖w − w*‖², ε a lower bound of the loss above the optimum. ρ, φ and ε are rarely
 known; left at 1 they scale the bound without moving the T that is best for δ·ρ/(φε²).
@@ -44,6 +47,11 @@ class BoundConstants:
             positive(name, getattr(self, name))
         not_negative("divergence", self.divergence)
 
+    @property
+    def small_steps(self) -> bool:
+        """Whether η ≤ 1/β, for which alone the bounds are known."""
+        return self.learning_rate * self.smoothness <= 1
+
     def but(self, divergence: float) -> "BoundConstants":
         """Return the constants with another δ."""
         return replace(self, divergence=divergence)
@@ -61,12 +69,33 @@ def phi(omega: float, smoothness: float, learning_rate: float) -> float:
 
 def drift(iterations: int, learning_rate: float, smoothness: float) -> float:
     """Return h(T), how far T separate steps can drift from T common ones; 0 for T = 0 and T = 1."""
-    value = float(drifts(iterations, learning_rate, smoothness)[-1])
+    value = drift_or_infinity(iterations, learning_rate, smoothness)
     if not math.isfinite(value):
         raise NetworkError(
             f"h(T) is beyond all numbers at T={iterations} with ηβ={learning_rate * smoothness:g}; lower T, η or β"
         )
     return value
+
+
+def drift_or_infinity(iterations: int, learning_rate: float, smoothness: float) -> float:
+    """Return h(T), infinite where it is too large for a number; as quick for a long T as for a short one."""
+    whole("iterations", iterations, least=0)
+    step = positive("learning_rate", learning_rate) * positive("smoothness", smoothness)
+    if iterations < 2:
+        return 0.0
+    if step * iterations > 1:
+        try:
+            return (math.expm1(iterations * math.log1p(step)) - step * iterations) / smoothness
+        except OverflowError:
+            return math.inf
+    # Here the formula as it is written loses digits; its binomial series, Σ_{k≥2} C(T,k)·(ηβ)^k, has none to lose.
+    term = total = iterations * (iterations - 1) / 2 * step * step
+    order = 2
+    while term > total * 1e-17 and order < iterations:
+        order += 1
+        term *= (iterations - order + 1) / order * step
+        total += term
+    return total / smoothness
 
 
 def drifts(most: int, learning_rate: float, smoothness: float) -> NDArray[np.float64]:
@@ -86,8 +115,23 @@ def effective_iterations(iterations: int, constants: BoundConstants) -> float:
 
     The bound is 1/(R·ηφ·effective iterations): the paper's O(1/(R·(T − δh(T)))) with its constants.
     """
-    h = drift(whole("iterations", iterations), constants.learning_rate, constants.smoothness)
+    _refuse_large_steps(constants)
+    return worth_of_round(iterations, constants)
+
+
+def worth_of_round(iterations: int, constants: BoundConstants) -> float:
+    """Return the same for any η, as a guide where the bound is not known; −∞ where h(T) is beyond all numbers."""
+    whole("iterations", iterations)
+    if constants.divergence == 0:
+        return float(iterations)
+    h = drift_or_infinity(iterations, constants.learning_rate, constants.smoothness)
     return iterations - drift_weight(constants) * h
+
+
+def _refuse_large_steps(constants: BoundConstants) -> None:
+    if not constants.small_steps:
+        eta, beta = constants.learning_rate, constants.smoothness
+        raise NetworkError(f"the bounds are known for η ≤ 1/β only, not for η={eta:g}, β={beta:g}; lower η")
 
 
 def drift_weight(constants: BoundConstants) -> float:
@@ -124,9 +168,8 @@ def _gap_parts(iterations: int, rounds: int, constants: BoundConstants) -> tuple
     """Return 1/(ηφTR), ρδh(T) and ρδh(T)/(ηφT)."""
     whole("iterations", iterations)
     whole("rounds", rounds)
+    _refuse_large_steps(constants)
     eta, beta = constants.learning_rate, constants.smoothness
-    if eta * beta > 1:
-        raise NetworkError(f"the optimality gap is known for η ≤ 1/β only, not for η={eta:g}, β={beta:g}; lower η")
     step = eta * constants.phi
     drifted = constants.lipschitz * constants.divergence * drift(iterations, eta, beta)
     return 1.0 / (step * iterations * rounds), drifted, drifted / (step * iterations)

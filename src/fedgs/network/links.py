@@ -12,6 +12,7 @@ channel may have a latency, which a synchronisation waits for once each way; it 
 
 import math
 from dataclasses import dataclass, replace
+from numbers import Real
 
 from fedgs.errors import NetworkError
 from fedgs.network.checks import not_negative, positive
@@ -19,6 +20,8 @@ from fedgs.network.checks import not_negative, positive
 
 def snr_from_db(decibels: float) -> float:
     """Return the signal-to-noise ratio γ of a value in dB."""
+    if isinstance(decibels, bool) or not isinstance(decibels, Real):
+        raise NetworkError(f"snr={decibels!r} is impossible; it must be a number of dB, such as 20")
     try:
         ratio = math.pow(10.0, decibels / 10.0)
     except OverflowError:

@@ -4,8 +4,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedgs.network.break_even import break_even_ratio, fedgs_wins, longest_round, smallest_pick
-from fedgs.network.convergence import BoundConstants, effective_iterations
+from fedgs.network.break_even import break_even_ratio, fedgs_wins, largest_pick, longest_round, smallest_pick
+from fedgs.network.convergence import BoundConstants, worth_of_round
 from fedgs.network.links import Network
 from fedgs.network.planner import Schedule, best_schedule
 from fedgs.network.round_time import Park, RoundTime, fedavg_round, fedgs_round
@@ -31,8 +31,10 @@ class Plan:
     """largest T that wins at this L; 0: none"""
     smallest_pick: int | None
     """least L that wins at this T; None: none"""
+    largest_pick: int | None
+    """greatest L that wins at this T, at most the devices of a factory; None: none"""
     effective_iterations: float | None
-    """what a round is worth; None without constants"""
+    """what a round is worth; 0 or less: the bound is void; None without constants"""
     best: Schedule | None
     """None where no T and L meet the condition"""
     best_at_pick: Schedule | None
@@ -43,30 +45,44 @@ class Plan:
         """How many times as fast as FedAvg."""
         return self.fedavg.total / self.fedgs.total
 
+    @property
+    def assumptions_hold(self) -> bool:
+        """Whether Proposition 4 applies: equal links, no latency (Assumption 2), no time for the selection."""
+        inside, outside, direct = self.network.internal, self.network.external, self.network.direct
+        rates = [link.up.rate / link.down.rate for link in (inside, outside, direct)]
+        rates += [direct.rate / outside.rate]
+        waits = inside.latency + outside.latency + direct.latency + self.park.select_seconds
+        return waits == 0 and all(math.isclose(rate, 1.0) for rate in rates)
+
+    @property
+    def bound_is_void(self) -> bool | None:
+        """Whether drift undoes all that a round learns; None without constants."""
+        return None if self.effective_iterations is None else self.effective_iterations <= 0
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; infinity is null."""
-        rates = {
-            name: {"up": link.up.rate, "down": link.down.rate, "latency": link.latency}
-            for name, link in (
-                ("internal", self.network.internal),
-                ("external", self.network.external),
-                ("direct", self.network.direct),
-            )
-        }
+        links = {name: getattr(self.network, name) for name in ("internal", "external", "direct")}
+        rates = {name: {"up": link.up.rate, "down": link.down.rate} for name, link in links.items()}
+        latencies = {name: {"up": link.up.latency, "down": link.down.latency} for name, link in links.items()}
         return {
             "park": asdict(self.park),
             "links_bits_per_second": rates,
+            "links_latency_seconds": latencies,
             "fedgs_seconds": asdict(self.fedgs) | {"total": self.fedgs.total},
             "fedavg_seconds": asdict(self.fedavg) | {"total": self.fedavg.total},
             "fedgs_wins": self.wins,
             "speedup": self.speedup,
             "ratio": self.network.ratio,
             "proposition_threshold": self.threshold,
-            "break_even_ratio": self.break_even if math.isfinite(self.break_even) else None,
+            "proposition_applies": self.assumptions_hold,
+            "break_even_ratio": _finite(self.break_even),
             "longest_round": self.longest_round,
             "smallest_pick": self.smallest_pick,
+            "largest_pick": self.largest_pick,
             "constants": None if self.constants is None else asdict(self.constants),
-            "effective_iterations": self.effective_iterations,
+            "effective_iterations": _finite(self.effective_iterations),
+            "bound_is_void": self.bound_is_void,
+            "bound_is_known": None if self.constants is None else self.constants.small_steps,
             "best": _schedule(self.best),
             "best_at_pick": _schedule(self.best_at_pick),
         }
@@ -81,7 +97,7 @@ def make_plan(
     speedup: float = 1.0,
 ) -> Plan:
     """Return the plan of a park; the last three arguments are those of :func:`best_schedule`."""
-    worth = None if constants is None else effective_iterations(park.iterations, constants)
+    worth = None if constants is None else worth_of_round(park.iterations, constants)
     return Plan(
         park=park,
         network=network,
@@ -93,12 +109,17 @@ def make_plan(
         break_even=break_even_ratio(park, network),
         longest_round=longest_round(park, network),
         smallest_pick=smallest_pick(park, network),
+        largest_pick=largest_pick(park, network),
         effective_iterations=worth,
         best=best_schedule(park, network, constants, most_iterations=most_iterations, speedup=speedup),
         best_at_pick=best_schedule(
             park, network, constants, most_iterations=most_iterations, speedup=speedup, picks=[park.pick]
         ),
     )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _schedule(schedule: Schedule | None) -> dict[str, Any] | None:

@@ -121,7 +121,8 @@ def _worth(constants: BoundConstants | None, most: int) -> NDArray[np.float64]:
     lengths = np.arange(1, most + 1, dtype=np.float64)
     if constants is None or constants.divergence == 0:
         return lengths
-    return lengths - drift_weight(constants) * drifts(most, constants.learning_rate, constants.smoothness)[1:]
+    with np.errstate(over="ignore"):  # beyond all numbers is void too
+        return lengths - drift_weight(constants) * drifts(most, constants.learning_rate, constants.smoothness)[1:]
 
 
 def with_pick(

@@ -40,7 +40,8 @@ def fedavg_seconds(park: Park, external: float, snr_db: float) -> float:
 
 def exact_condition(park: Park, internal: float, external: float, snr_db: float) -> bool:
     """Return whether FedGS beats FedAvg, the time of the selection counted."""
-    _, _ = _rates(internal, external, snr_db)
+    positive("external", external, "Hz")
+    positive("internal", internal, "Hz")
     _more_than_one(park.pick)
     spent = external / internal * park.model_bits * park.pick
     spent += park.select_seconds * bits_per_hertz(snr_db) * external / 2

@@ -1,6 +1,7 @@
 """The picture of a plan: time per round over B_int/B_ext and over T, shaded where FedGS wins.
 
-With constants of the bound a third panel shows what the best T minimises, seconds per effective iteration.
+With constants of the bound a third panel shows what the best T minimises, seconds per effective iteration; it ends
+where the bound is void and the curve with it. "this park" is the T and L, and the links, that were asked about.
 """
 
 import math
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FEDGS, FEDAVG, WINS, HERE = "#1f6f8b", "#d1495b", "#3d9970", "#222222"
+MOST_DRAWN = 2_000_000
+"""The longest T of the third panel, which looks at each one."""
 KINDS = (".png", ".pdf", ".svg")
 
 
@@ -68,7 +71,7 @@ def _draw_ratios(axes: "Axes", plan: Plan) -> None:
     if math.isfinite(plan.break_even):
         axes.axvspan(plan.break_even, float(ratios[-1]), color=WINS, alpha=0.12, linewidth=0, label="FedGS wins")
         axes.axvline(plan.break_even, color=WINS, linewidth=1, linestyle="--", label=f"equal at {plan.break_even:.3g}")
-    axes.plot([here], [plan.fedgs.total], "o", color=HERE, markersize=6, zorder=5, label=f"this park, {here:.3g}")
+    axes.plot([here], [plan.fedgs.total], "o", color=HERE, markersize=6, zorder=5, label=f"this park: ratio {here:.3g}")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(float(ratios[0]), float(ratios[-1]))
@@ -88,11 +91,14 @@ def _draw_lengths(axes: "Axes", plan: Plan) -> None:
         axes.plot(lengths, seconds, color=colour, linewidth=2, label=label)
     if plan.longest_round:
         reach = min(plan.longest_round, most)
-        axes.axvspan(1, reach, color=WINS, alpha=0.12, linewidth=0, label=f"FedGS wins, T ≤ {plan.longest_round:,}")
+        axes.axvspan(
+            0.5, reach + 0.5, color=WINS, alpha=0.12, linewidth=0, label=f"FedGS wins, T ≤ {plan.longest_round:,}"
+        )
     axes.plot([plan.park.iterations], [plan.fedgs.total], "o", color=HERE, markersize=6, zorder=5,
-              label=f"this park, T={plan.park.iterations}")  # fmt: skip
-    axes.set_xlim(1, most)
+              label=f"this park: T={plan.park.iterations}")  # fmt: skip
+    axes.set_xlim(0.5, most + 0.5)
     axes.set_ylim(bottom=0)
+    _whole_numbers(axes)
     _plain_numbers(axes, "y")
     axes.set(xlabel=f"T, iterations in a round (L={plan.park.pick})", ylabel="seconds per round")
     axes.legend(frameon=False, fontsize=8, loc="upper left")
@@ -101,36 +107,58 @@ def _draw_lengths(axes: "Axes", plan: Plan) -> None:
 def _draw_objective(axes: "Axes", plan: Plan) -> None:
     """Draw seconds per effective iteration over T, for the park's own L."""
     best = 0 if plan.best is None else plan.best.iterations
-    most = max(10, 2 * max(plan.park.iterations, best))
+    most = min(MOST_DRAWN, max(10, 2 * max(plan.park.iterations, best)))
     costs = objective(plan.park, plan.network, plan.constants, most)
-    _draw_costs(axes, costs, "-", f"FedGS, L={plan.park.pick}")
-    if plan.longest_round:
-        label = f"FedGS wins at L={plan.park.pick}"
-        axes.axvspan(1, min(plan.longest_round, most), color=WINS, alpha=0.12, linewidth=0, label=label)
+    last = _draw_costs(axes, costs, "-", f"FedGS, L={plan.park.pick}")
     if plan.best is not None:
         if plan.best.pick != plan.park.pick:
             constants = with_pick(plan.constants, plan.park, plan.best.pick)
             other = objective(plan.park.but(pick=plan.best.pick), plan.network, constants, most)
-            _draw_costs(axes, other, "--", f"FedGS, L={plan.best.pick}")
+            last = max(last, _draw_costs(axes, other, "--", f"FedGS, L={plan.best.pick}"))
         cost = plan.best.seconds_per_iteration
         axes.plot([best], [cost], "*", color=FEDAVG, markersize=12, zorder=5,
                   label=f"best: T={best}, L={plan.best.pick}, {cost:.3g} s")  # fmt: skip
-    here = costs[plan.park.iterations - 1]
-    if np.isfinite(here):
-        axes.plot([plan.park.iterations], [here], "o", color=HERE, markersize=6, zorder=5,
-                  label=f"this park, {here:.3g} s")  # fmt: skip
-    axes.set_xlim(1, most)
-    axes.set_ylim(bottom=0)
+    length = plan.park.iterations
+    if length <= most and np.isfinite(costs[length - 1]):
+        here = costs[length - 1]
+        axes.plot([length], [here], "o", color=HERE, markersize=6, zorder=5,
+                  label=f"this park: T={length}, L={plan.park.pick}, {here:.3g} s")  # fmt: skip
+        last = max(last, length)
+    else:
+        where = "bound void" if plan.bound_is_void else "beyond the picture"
+        axes.plot([], [], " ", label=f"this park: T={length:,}, {where}")
+    right = 0.5 + max(5, last)  # beyond it the bound is void, or far above the best: nothing to see
+    if plan.longest_round:
+        label = f"FedGS wins at L={plan.park.pick}"
+        reach = min(plan.longest_round + 0.5, right)
+        axes.axvspan(0.5, reach, color=WINS, alpha=0.12, linewidth=0, label=label)
+    void = int(np.isfinite(costs).sum()) + 0.5  # E(T) is concave: what is void once stays so
+    if void < right:
+        axes.axvspan(void, right, facecolor="none", edgecolor="#bbbbbb", hatch="////", linewidth=0,
+                     label=f"bound void at L={plan.park.pick}")  # fmt: skip
+    axes.set_xlim(0.5, right)
+    axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
+    _whole_numbers(axes)
     _plain_numbers(axes, "y")
     axes.set(xlabel="T, iterations in a round", ylabel="seconds per effective iteration")
-    axes.legend(frameon=False, fontsize=8, loc="upper right")
+    axes.legend(frameon=True, framealpha=0.9, edgecolor="none", fontsize=8, loc="upper right")
 
 
-def _draw_costs(axes: "Axes", costs: NDArray[np.float64], style: str, label: str) -> None:
-    """Draw a curve where it is not far above its lowest point."""
-    if np.isfinite(costs.min()):
-        shown = np.flatnonzero(costs <= 6 * costs.min())
-        axes.plot(shown + 1, costs[shown], style, color=FEDGS, linewidth=2, label=label)
+def _draw_costs(axes: "Axes", costs: NDArray[np.float64], style: str, label: str) -> int:
+    """Draw a curve where it is not far above its lowest point; return its last T. A single point gets a marker."""
+    if not np.isfinite(costs.min()):
+        return 0
+    shown = np.flatnonzero(costs <= 6 * costs.min())
+    marker = "s" if len(shown) == 1 else ""
+    axes.plot(shown + 1, costs[shown], style, color=FEDGS, linewidth=2, marker=marker, label=label)
+    return int(shown[-1]) + 1
+
+
+def _whole_numbers(axes: "Axes") -> None:
+    """Put ticks at whole T only."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _plain_numbers(axes: "Axes", which: str) -> None:

@@ -113,6 +113,8 @@ def draw_comparison(
     ``measure`` is the number of a round that is drawn as divergence, ``note`` what is to be said of it; ``clocks`` are
     the lines of the runs' clocks, where they have one.
     """
+    from matplotlib.ticker import MaxNLocator
+
     times = {name: simulated(runs[name], clock) for name, clock in (clocks or {}).items() if clock}
     unit, scale = time_unit(max((seconds[-1] for seconds, _ in times.values() if seconds), default=0.0))
     figure, panels = _figure(4 if times else 3)
@@ -148,6 +150,8 @@ def draw_comparison(
     loss.set_ylim(bottom=0)
     divergence.set_ylim(bottom=0)
     divergence.set_title(note.replace("; ", "\n"), fontsize=8, color="#555555")
+    for panel in (accuracy, loss, divergence):
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))  # there is no round 0.5
     accuracy.legend(frameon=False, fontsize=8, loc="best")
     return _finish(figure, panels, "", path)
 

@@ -26,7 +26,7 @@ class RoundPlan:
     state: dict[str, Any] = field(default_factory=dict)
     """The plan's own state after this round, for checkpoints."""
     seconds: float = 0.0
-    """How long the selection took."""
+    """How long the selections of all factories took, one after the other and without compiling."""
     window_divergence: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     """(factories,) the divergence of all samples of a factory's round pooled; NaN where there was nobody."""
     missing_classes: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))

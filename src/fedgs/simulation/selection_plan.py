@@ -10,7 +10,6 @@ With coverage (off for the paper's presets) the solver also sees a bonus for dev
 of turns (:mod:`fedgs.simulation.coverage`).
 """
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +22,7 @@ from fedgs.errors import DataError
 from fedgs.selection import SelectionProblem, solve_batch
 from fedgs.selection.presample import random_order, solver_seed
 from fedgs.selection.problem import MOST_DIVERGENCE
+from fedgs.selection.solve import auto
 from fedgs.simulation.coverage import Coverage
 from fedgs.simulation.dynamics import Dynamics
 from fedgs.simulation.round_plan import RoundPlan
@@ -54,6 +54,7 @@ class SelectionPlan:
         self.coverage = Coverage(federation, settings.selection)
         self._train_sizes = federation.train.sizes.astype(np.float64)
         self._solver_options = _solver_options(settings)
+        self._warm: set[str] = set()
         sizes = federation.train.sizes, federation.factory_sizes
         self._rules = make_rules(settings, self.target, *sizes) if compiled else None
         if settings.selection.cap or settings.dynamics.active:
@@ -67,7 +68,7 @@ class SelectionPlan:
 
     def next_round(self) -> RoundPlan:
         """Select for the T iterations of the next round."""
-        began = time.perf_counter()
+        seconds = 0.0
         training, places = self.settings.training, self.settings.selection.pick
         factories = self.federation.factories
         shape = (training.iterations, factories, places)
@@ -84,13 +85,14 @@ class SelectionPlan:
                 self.coverage.shares(self._everybody, self.streams),
             )
             schedule = Schedule(devices, samples, divergence)
-            play_round(self._rules, self.streams, tally, schedule, self._everybody, self.settings.seed)
+            seconds = play_round(self._rules, self.streams, tally, schedule, self._everybody, self.settings.seed)
             sizes[:] = training.batch_size
         for row in range(training.iterations if self._rules is None else 0):
             iteration = self.streams.iteration
             self.dynamics.begin(iteration)
             there = self._there()
-            chosen, divergence[row] = self._select(iteration, there)
+            chosen, divergence[row], took = self._select(iteration, there)
+            seconds += took
             everyone = np.concatenate(chosen) if chosen else np.empty(0, np.int64)
             batches = self.streams.next_indices(everyone)
             shares = self.dynamics.shares(iteration, everyone)
@@ -115,13 +117,13 @@ class SelectionPlan:
             divergence,
             events,
             self.state_dict(),
-            time.perf_counter() - began,
+            seconds,
             view.window_divergence,
             view.missing_classes,
         )
 
-    def _select(self, iteration: int, everybody: list[Devices]) -> tuple[list[Devices], NDArray[np.float64]]:
-        """Return the devices of every factory, and their divergences."""
+    def _select(self, iteration: int, everybody: list[Devices]) -> tuple[list[Devices], NDArray[np.float64], float]:
+        """Return the devices of every factory, their divergences, and the seconds of the solver, one after another."""
         pick, presample, seed = self.settings.selection.pick, self.settings.selection.presample, self.settings.seed
         counts, factories = self.streams.counts.astype(np.float64), self.federation.factories
         drawn: list[Devices] = []
@@ -150,6 +152,7 @@ class SelectionPlan:
                 SelectionProblem.trusted(counts[candidates[-1]], self.target, take - beforehand, base, bonus, weights)
             )
             seeds.append(first_seed + factory)
+        self._warm_up(problems)
         answers = solve_batch(problems, self.settings.selection.solver, seeds, **self._solver_options)
         divergence = np.full(factories, np.nan)
         chosen = drawn
@@ -159,7 +162,16 @@ class SelectionPlan:
         for factory in sorted(set(range(factories)) - set(asked)):
             chosen[factory] = np.sort(drawn[factory])
             divergence[factory] = self._divergence(chosen[factory])
-        return chosen, divergence
+        return chosen, divergence, sum(answer.seconds for answer in answers)
+
+    def _warm_up(self, problems: list[SelectionProblem]) -> None:
+        """Compile or load the kernels of solvers not met so far, so that the time of the first round is its own."""
+        wanted = self.settings.selection.solver
+        for name in {auto(problem) if wanted == "auto" else wanted for problem in problems} - self._warm:
+            self._warm.add(name)
+            if name != "bayesian":  # which has none
+                tiny = SelectionProblem(np.eye(3), np.full(3, 1 / 3), 1)
+                solve_batch([tiny], name, 0, **self._solver_options)
 
     def _there(self) -> list[Devices]:
         """Return the devices of every factory that can be selected now."""

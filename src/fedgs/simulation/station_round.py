@@ -7,6 +7,7 @@ bit, and what this file does not know (churn, other stream modes, other solvers)
 """
 
 import os
+from time import thread_time
 from typing import NamedTuple
 
 import numpy as np
@@ -150,31 +151,45 @@ def draw_orders(seed: int, first: int, iterations: int, everybody: list[Devices]
 
 def play_round(
     rules: Rules, streams: DeviceStreams, tally: Tally, schedule: Schedule, everybody: list[Devices], seed: int
-) -> None:
-    """Play a round of all stations: fill in the schedule and move streams and tally on."""
+) -> float:
+    """Play a round of all stations: fill in the schedule and move streams and tally on.
+
+    Return the seconds the stations' own loops took, one after the other: each thread's time on a processor, so that
+    neither threads side by side nor a busy machine change what one selection costs. Compiling is not in it.
+    """
     iterations, first = len(schedule.devices), streams.iteration
     stage = streams.inside()
     draws = draw_orders(seed, first, iterations, everybody, rules)
 
-    def play(stations: range) -> None:
+    def play(stations: range) -> float:
+        seconds = 0.0
         for factory in stations:
             scratch = _scratch(len(everybody[factory]), len(rules.target), rules.batch_size)
             row = 0
             while row < iterations:
+                began = thread_time()
                 # Batches are equal, so the matrix of a proof is positive definite: G + a·11ᵀ + ε·I.
                 row, empty = play_station(rules, stage, tally, schedule, draws[factory], scratch, factory, first, row)
+                seconds += thread_time() - began
                 for device in empty:
                     streams.refill(int(device))
+        return seconds
 
+    def warm_up() -> None:
+        """Compile or load the loop by playing no iteration, so that the time of the first round is its own."""
+        scratch = _scratch(len(everybody[0]), len(rules.target), rules.batch_size)
+        play_station(rules, stage, tally, schedule, draws[0], scratch, 0, first, iterations)
+
+    warm_up()
     workers = min(len(everybody), os.cpu_count() or 1)
     parts = [range(part, len(everybody), workers) for part in range(workers)]
     waiting = [worker_threads().submit(play, part) for part in parts[1:]]
     try:
-        play(parts[0])
+        seconds = play(parts[0])
     finally:
-        for part in waiting:
-            part.result()
+        others = [part.result() for part in waiting]
     streams.skip(iterations)
+    return seconds + sum(others)
 
 
 def _scratch(devices: int, classes: int, batch_size: int) -> Scratch:

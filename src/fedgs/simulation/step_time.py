@@ -62,11 +62,19 @@ def step_seconds(
         return _fastest(step, repeats)
 
 
-def selection_seconds(candidates: int, pick: int, solver: str = "gbp-cs", repeats: int = 11) -> float:
-    """Return the time of one selection among mini-batches of 32 samples drawn from 62 classes."""
+def selection_seconds(
+    candidates: int,
+    pick: int,
+    solver: str = "gbp-cs",
+    repeats: int = 11,
+    *,
+    classes: int = CLASSES,
+    batch_size: int = 32,
+) -> float:
+    """Return the time of one selection among mini-batches drawn from some of the classes."""
     draws = stream(0, "selection-time")
-    counts = draws.multinomial(32, draws.dirichlet(np.full(CLASSES, 0.3), size=candidates))
-    problem = SelectionProblem(counts, np.full(CLASSES, 1 / CLASSES), pick)
+    counts = draws.multinomial(batch_size, draws.dirichlet(np.full(classes, 0.3), size=candidates))
+    problem = SelectionProblem(counts, np.full(classes, 1 / classes), pick)
     warm_up(solver, problem)
     return _fastest(lambda: solve(problem, solver), repeats)
 
