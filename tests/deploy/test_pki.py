@@ -93,6 +93,21 @@ def test_plain_text_is_for_the_loopback_only() -> None:
             split_address(address)
 
 
+def test_a_renewal_keeps_the_hosts(here: Here, tmp_path: Path) -> None:
+    assert here("pki", "init")[0] == 0
+    for role, name in (("station", "s1"), ("superlink", "superlink")):
+        certificate = tmp_path / "pki" / role / name / "cert.pem"
+        assert here("pki", role, name, "--host", "s1.example", "--host", "10.0.0.7")[0] == 0
+        first = pki.read_certificate(certificate)
+        code, out, _ = here("pki", role, name, "--renew")
+        assert code == 0
+        assert "the same hosts: s1.example, 10.0.0.7" in out
+        assert pki.hosts_in(pki.read_certificate(certificate)) == ["s1.example", "10.0.0.7"]
+        assert pki.read_certificate(certificate) != first
+        assert here("pki", role, name, "--renew", "--host", "other.example")[0] == 0
+        assert pki.hosts_in(pki.read_certificate(certificate)) == ["other.example"]
+
+
 def test_the_commands(here: Here, tmp_path: Path) -> None:
     assert here("pki", "init", "--park", "harbour")[0] == 0
     assert here("pki", "station", "s1", "--host", "s1.example")[0] == 0

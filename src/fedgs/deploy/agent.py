@@ -65,8 +65,16 @@ class Work:
     def look(self) -> "asyncio.Future[Batch | None]":
         """Begin to look for the next batch, in a thread, unless that is under way."""
         if self.looking is None:
-            self.looking = asyncio.ensure_future(asyncio.to_thread(next, self.batches, None))
+            self.looking = asyncio.ensure_future(asyncio.to_thread(_following, self.batches))
         return self.looking
+
+
+def _following(batches: Iterator[Batch | None]) -> Batch | None:
+    """Return what a source gives next; one that ends is at fault, for "nothing yet" is None."""
+    try:
+        return next(batches)
+    except StopIteration:
+        raise DataError("the source has come to its end; it is opened again") from None
 
 
 class Agent:
@@ -204,9 +212,19 @@ class Agent:
             await asyncio.sleep(LOOK_AGAIN)
 
     async def _next(self, patience: float | None) -> Ready | None:
-        """Return the announcement of the next batch; None where the source has none, or none in time."""
+        """Return the announcement of the next batch; None where the source has none, or none in time.
+
+        A source that fails is opened again with the next connection: a generator that has raised gives nothing more.
+        """
         work = self._work
         assert work is not None
+        try:
+            return await self._announcement(work, patience)
+        except Exception:
+            self._work = None
+            raise
+
+    async def _announcement(self, work: Work, patience: float | None) -> Ready | None:
         if work.batch is None:
             looking = work.look()
             await asyncio.wait({looking}, timeout=patience)

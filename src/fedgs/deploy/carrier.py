@@ -63,6 +63,12 @@ def checked_result(result: RoundResult, order: RoundOrder, station: str) -> Roun
     difference = order.shapes.difference(result.shapes)
     if difference:
         raise WireError(f"station {station}: answers with another model: it {difference}")
+    if len(result.announced) not in (0, order.task.classes):
+        raise WireError(
+            f"station {station}: announces {len(result.announced)} classes, the task has {order.task.classes}"
+        )
+    if result.iterations > len(order.rates):
+        raise WireError(f"station {station}: answers {result.iterations} iterations, asked were {len(order.rates)}")
     return result
 
 

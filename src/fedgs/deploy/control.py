@@ -3,9 +3,9 @@
 A bridge (a Flower client, a script) talks through the Unix socket ``control.sock`` in the station's state folder, whose
 permissions are all the authentication there is: the folder belongs to the station's user alone (0700).
 
-An order that was carried out is remembered on disk until the next one. Asked for the same again, the station gives the
-same answer without training; it is kept in memory too, for a disk that is full. Neither an answer that the top
-server could not take nor a file that was torn is ever given; asked while it trains, it lets the second caller wait for the one result. A round
+An order that was carried out is remembered on disk until the next one, and in memory, for a disk that is full. Asked
+for the same again, the station gives the same answer without training; a file that was torn, or an answer that the top
+server could not take, is never given. Asked while it trains, it lets the second caller wait for the one result. A round
 goes on when its caller hangs up, so a top server that was restarted finds it done.
 """
 
@@ -95,7 +95,8 @@ class Control:
         log.info("round begins", extra={"run": order.run, "round": order.round, "iterations": len(order.rates)})
         result = await self.trainer.carry_out(order)
         answer = encode_result(result)
-        decode_result(answer)  # one that the top server cannot take is not kept: asking again may come to a better one
+        # One that the top server cannot take is not kept: asking again may come to a better one.
+        await asyncio.to_thread(decode_result, answer)
         if result.iterations:  # where nobody trained, asking again may come to more
             self._last = digest, answer
             try:
