@@ -3,6 +3,9 @@
 A bridge (a Flower client, a script) talks through the Unix socket ``control.sock`` in the station's state folder, whose
 permissions are all the authentication there is: the folder belongs to the station's user alone (0700).
 
+Both calls are served as streams of one message, which look the same on the wire: who calls is checked before anything
+of the message is taken in, so that a device's certificate cannot fill the memory with orders.
+
 An order that was carried out is remembered on disk until the next one, and in memory, for a disk that is full. Asked
 for the same again, the station gives the same answer without training; a file that was torn, or an answer that the top
 server could not take, is never given. Asked while it trains, it lets the second caller wait for the one result. A round
@@ -58,10 +61,13 @@ class Control:
         self._last: tuple[bytes, bytes] | None = None
         """Digest of the order that was carried out last, and its answer."""
 
-    async def run_round(self, request: bytes, context: Any) -> bytes:
+    async def run_round(self, _: Any, context: Any) -> bytes:
         """Carry out an order, or give the result of the same order once more."""
         await self._check_caller(context)
+        request = await context.read()
         try:
+            if request is grpc.aio.EOF:
+                raise WireError("no message")
             order = decode_order(request)
         except WireError as error:
             self.station.refuse(f"an order that cannot be: {error}")
@@ -125,7 +131,7 @@ class Control:
         order, check, answer = content[:_DIGEST], content[_DIGEST : 2 * _DIGEST], content[2 * _DIGEST :]
         return answer if order == digest and check == _digest(answer) else None
 
-    async def status(self, request: bytes, context: Any) -> bytes:
+    async def status(self, _: Any, context: Any) -> bytes:
         """Say how things stand."""
         await self._check_caller(context)
         progress, roster = self.trainer.progress, self.station.roster

@@ -68,11 +68,11 @@ async def _serve(process: StationProcess, station: Station, socket: Path) -> Non
     control = Control(process.name, station, process.state)
     keepalive = process.settings.keepalive
     edge = grpc.aio.server(options=server_options(keepalive, LARGEST_MESSAGE))
-    edge.add_generic_rpc_handlers((_handlers("fedgs.v1.Edge", Attach=(station.attach, True)),))
+    attach = grpc.stream_stream_rpc_method_handler(station.attach)
+    edge.add_generic_rpc_handlers((_handlers("fedgs.v1.Edge", Attach=attach),))
     inner = grpc.aio.server(options=server_options(keepalive, LARGEST_ROUND))
-    inner.add_generic_rpc_handlers(
-        (_handlers("fedgs.v1.StationControl", RunRound=(control.run_round, False), Status=(control.status, False)),)
-    )
+    run_round, status = map(grpc.stream_unary_rpc_method_handler, (control.run_round, control.status))
+    inner.add_generic_rpc_handlers((_handlers("fedgs.v1.StationControl", RunRound=run_round, Status=status),))
     devices = _listen(edge, process.listen, process.bundle, "--listen")
     tops = None if process.control is None else _listen(inner, process.control, process.bundle, "--control")
     try:
@@ -102,14 +102,8 @@ def _warm_up() -> None:
     warm_up("gbp-cs", SelectionProblem(np.eye(3), np.full(3, 1 / 3), 1))
 
 
-def _handlers(service: str, **methods: tuple[Any, bool]) -> grpc.GenericRpcHandler:
-    made = {
-        name: grpc.stream_stream_rpc_method_handler(function)
-        if streams
-        else grpc.unary_unary_rpc_method_handler(function)
-        for name, (function, streams) in methods.items()
-    }
-    return grpc.method_handlers_generic_handler(service, made)
+def _handlers(service: str, **methods: grpc.RpcMethodHandler) -> grpc.GenericRpcHandler:
+    return grpc.method_handlers_generic_handler(service, methods)
 
 
 def _listen(server: Any, address: str, bundle: Bundle | None, option: str) -> str:
