@@ -93,6 +93,19 @@ def test_plain_text_is_for_the_loopback_only() -> None:
             split_address(address)
 
 
+def test_a_certificate_in_its_last_days_warns_and_an_expired_one_is_named(tmp_path: Path) -> None:
+    pki.create_authority(tmp_path)
+    bundle = Bundle(pki.issue(tmp_path, "device", "a", days=30))
+    assert bundle.ending() == bundle.fault("device") == ""
+    assert "belongs to a device" in bundle.fault("top")
+    pki.issue(tmp_path, "device", "a", days=0.0003, renew=True)  # 26 seconds, after the 5 minutes before
+    assert "cert.pem: expires on" in bundle.ending()
+    assert bundle.fault("device") == ""
+    pki.issue(tmp_path, "device", "a", days=-1, renew=True)
+    assert "cert.pem: expired on" in bundle.ending()
+    assert "expired on" in bundle.fault("device")
+
+
 def test_a_renewal_keeps_the_hosts(here: Here, tmp_path: Path) -> None:
     assert here("pki", "init")[0] == 0
     for role, name in (("station", "s1"), ("superlink", "superlink")):

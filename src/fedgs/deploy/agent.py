@@ -131,7 +131,8 @@ class Agent:
                 finally:
                     call.cancel()
         except grpc.aio.AioRpcError as error:
-            return _reason(error)
+            unreached = error.code() == grpc.StatusCode.UNAVAILABLE
+            return (self.bundle.fault("device") if self.bundle and unreached else "") or _reason(error)
         except asyncio.CancelledError:
             raise
         except WireError as error:

@@ -49,7 +49,9 @@ class GrpcCarrier:
             try:
                 answer = await channel.unary_unary(RUN_ROUND)(encode_order(order), metadata=metadata)
             except grpc.aio.AioRpcError as error:
-                raise PeerError(f"station {self.name}: {_words(error)}") from None
+                unreached = error.code() == grpc.StatusCode.UNAVAILABLE
+                own = self._bundle.fault(self._identity.role) if self._bundle and unreached else ""
+                raise PeerError(f"station {self.name}: {own or _words(error)}") from None
         return checked_result(decode_result(answer), order, self.name)
 
 

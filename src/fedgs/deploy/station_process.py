@@ -17,7 +17,7 @@ from fedgs.deploy.metrics import StationMetrics, serve_metrics
 from fedgs.deploy.parent import end_with_parent
 from fedgs.deploy.settings import StationSettings
 from fedgs.deploy.station import Station
-from fedgs.deploy.tls import Bundle, check_plain, server_credentials, server_options, split_address
+from fedgs.deploy.tls import Bundle, check_plain, server_credentials, server_options, split_address, watch_expiry
 from fedgs.deploy.wire import LARGEST_MESSAGE
 from fedgs.errors import PeerError
 from fedgs.files import write_text
@@ -80,6 +80,7 @@ async def _serve(process: StationProcess, station: Station, socket: Path) -> Non
     except RuntimeError:
         raise PeerError(f"{socket}: cannot be listened on") from None
     warm = asyncio.ensure_future(asyncio.to_thread(_warm_up))
+    watching = asyncio.ensure_future(watch_expiry(process.bundle))
     await edge.start()
     await inner.start()
     socket.chmod(0o600)
@@ -88,6 +89,7 @@ async def _serve(process: StationProcess, station: Station, socket: Path) -> Non
     await _told_to_stop()
     log.info("station stops")
     warm.cancel()
+    watching.cancel()
     await station.say_goodbye("the station stops")
     await asyncio.gather(edge.stop(0.5), inner.stop(0.5))
 
