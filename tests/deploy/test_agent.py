@@ -126,3 +126,9 @@ def test_a_source_that_failed_once_is_opened_again() -> None:
     source = Flaky()
     asyncio.run(run())
     assert source.opened == 3
+
+
+def test_a_task_with_smaller_batches_than_allowed_is_refused() -> None:
+    assert announced(Noise(), min_batch=BATCH)
+    with pytest.raises(DataError, match=f"batches of {BATCH}; --min-batch is {BATCH + 1}"):
+        announced(Noise(), min_batch=BATCH + 1)

@@ -185,6 +185,8 @@ class Agent:
             await _stop(announcing)
 
     async def _begin(self, task: Task) -> None:
+        if task.batch_size < self.settings.min_batch:
+            raise DataError(f"the task has batches of {task.batch_size}; --min-batch is {self.settings.min_batch}")
         old = self._work
         if old is not None and (old.task.classes, old.task.batch_size) == (task.classes, task.batch_size):
             if (old.task.model, old.task.image_shape) != (task.model, task.image_shape):
