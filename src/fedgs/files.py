@@ -23,11 +23,15 @@ def write_text(path: Path, text: str) -> Path:
     return write_bytes(path, text.encode())
 
 
-def write_bytes(path: Path, content: bytes) -> Path:
-    """Write a file in one step."""
+def write_bytes(path: Path, content: bytes, durable: bool = False) -> Path:
+    """Write a file in one step; ``durable``: its content is on the disk before its name is, whatever the power does."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_bytes(content)
+        with temporary.open("wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)

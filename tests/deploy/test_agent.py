@@ -100,3 +100,35 @@ def test_a_new_run_goes_on_with_the_same_stream() -> None:
         assert larger.batch_size == BATCH + 1
 
     asyncio.run(run())
+
+
+def test_a_source_that_failed_once_is_opened_again() -> None:
+    class Flaky:
+        opened = 0
+
+        def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
+            self.opened += 1
+            if self.opened == 1:
+                raise OSError("the camera is unplugged")
+            if self.opened == 2:
+                return
+            yield from Noise().batches(size, classes)
+
+    async def run() -> None:
+        made = agent("a", source)
+        for failure, reason in ((OSError, "unplugged"), (DataError, "come to its end")):
+            await made._begin(TASK)
+            with pytest.raises(failure, match=reason):
+                await made._next(None)
+        await made._begin(TASK)
+        assert await made._next(None) is not None
+
+    source = Flaky()
+    asyncio.run(run())
+    assert source.opened == 3
+
+
+def test_a_task_with_smaller_batches_than_allowed_is_refused() -> None:
+    assert announced(Noise(), min_batch=BATCH)
+    with pytest.raises(DataError, match=f"batches of {BATCH}; --min-batch is {BATCH + 1}"):
+        announced(Noise(), min_batch=BATCH + 1)

@@ -93,6 +93,34 @@ def test_plain_text_is_for_the_loopback_only() -> None:
             split_address(address)
 
 
+def test_a_certificate_in_its_last_days_warns_and_an_expired_one_is_named(tmp_path: Path) -> None:
+    pki.create_authority(tmp_path)
+    bundle = Bundle(pki.issue(tmp_path, "device", "a", days=30))
+    assert bundle.ending() == bundle.fault("device") == ""
+    assert "belongs to a device" in bundle.fault("top")
+    pki.issue(tmp_path, "device", "a", days=0.0003, renew=True)  # 26 seconds, after the 5 minutes before
+    assert "cert.pem: expires on" in bundle.ending()
+    assert bundle.fault("device") == ""
+    pki.issue(tmp_path, "device", "a", days=-1, renew=True)
+    assert "cert.pem: expired on" in bundle.ending()
+    assert "expired on" in bundle.fault("device")
+
+
+def test_a_renewal_keeps_the_hosts(here: Here, tmp_path: Path) -> None:
+    assert here("pki", "init")[0] == 0
+    for role, name in (("station", "s1"), ("superlink", "superlink")):
+        certificate = tmp_path / "pki" / role / name / "cert.pem"
+        assert here("pki", role, name, "--host", "s1.example", "--host", "10.0.0.7")[0] == 0
+        first = pki.read_certificate(certificate)
+        code, out, _ = here("pki", role, name, "--renew")
+        assert code == 0
+        assert "the same hosts: s1.example, 10.0.0.7" in out
+        assert pki.hosts_in(pki.read_certificate(certificate)) == ["s1.example", "10.0.0.7"]
+        assert pki.read_certificate(certificate) != first
+        assert here("pki", role, name, "--renew", "--host", "other.example")[0] == 0
+        assert pki.hosts_in(pki.read_certificate(certificate)) == ["other.example"]
+
+
 def test_the_commands(here: Here, tmp_path: Path) -> None:
     assert here("pki", "init", "--park", "harbour")[0] == 0
     assert here("pki", "station", "s1", "--host", "s1.example")[0] == 0

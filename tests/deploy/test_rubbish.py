@@ -29,6 +29,8 @@ def endless(step: Step) -> list[bytes]:
 MISDEEDS: dict[str, tuple[Misdeed, str]] = {
     "NaN": (lambda step: good_answer(step, change=NAN), "a change that is not finite"),
     "a loss of NaN": (lambda step: good_answer(step, loss=float("nan")), "a loss of nan"),
+    "a loss of 1e308": (lambda step: good_answer(step, loss=1e308), "a loss of 1e+308"),
+    "a loss of -1e308": (lambda step: good_answer(step, loss=-1e308), "a loss of -1e+308"),
     "a huge change": (lambda step: good_answer(step, change=HUGE), "a change"),
     "a wrong shape": (
         lambda step: good_answer(step, shapes=OTHER, change=np.zeros(OTHER.size, np.float32)),

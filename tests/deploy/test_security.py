@@ -12,7 +12,7 @@ from fedgs.deploy import pki
 from fedgs.deploy.carrier import GrpcCarrier
 from fedgs.deploy.identity import Identity
 from fedgs.deploy.tls import Bundle, client_credentials, server_credentials
-from fedgs.deploy.wire import ATTACH, encode_hello
+from fedgs.deploy.wire import ATTACH, RUN_ROUND, STATUS, encode_hello
 from fedgs.errors import PeerError
 from tests.deploy.devices import bundle, good_devices
 from tests.deploy.processes import StationHandle, order, park_in, wait_for
@@ -83,6 +83,23 @@ def test_strangers_are_refused_and_logged_once(tmp_path: Path) -> None:
             wait_for(lambda: set(reasons()) >= expected, 10)
         assert set(reasons()) - {"TLS: the peer does not trust our authority"} == expected
         assert len(reasons()) == len(set(reasons()))  # each once, though all came twice
+
+
+def test_a_device_is_refused_at_the_control_port_before_it_has_sent_anything(tmp_path: Path) -> None:
+    """Or its orders, each as large as a model may be, would lie in the station's memory until they are refused."""
+
+    async def run() -> None:
+        credentials = client_credentials(bundle(park, "device", "a"))
+        async with grpc.aio.secure_channel(station.top, credentials) as channel:
+            for method in (RUN_ROUND, STATUS):
+                call = channel.stream_unary(method)(timeout=20)  # opened, and nothing written
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await call
+                assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
+
+    with park_in(tmp_path) as park:
+        station = park.station("s1")
+        asyncio.run(run())
 
 
 def test_a_device_does_not_serve_as_a_station(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from fedgs.deploy.recipe import Recipe, check_deployable
 from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.top import Top, make_rule, pooled
 from fedgs.deploy.top_state import load_state, save_model, save_state, settings_digest
-from fedgs.errors import CheckpointError, ConfigError, PeerError, TrainingError
+from fedgs.errors import CheckpointError, ConfigError, IdentityError, PeerError, TrainingError
 
 SETTINGS = load_settings(
     overrides=["training.rounds=2", "training.iterations=3", "federation.devices=10", "federation.factories=1"]
@@ -49,6 +49,10 @@ def gone() -> None:
     raise PeerError("nobody answers")
 
 
+def renewing() -> None:
+    raise IdentityError("cert.pem cannot be read")
+
+
 async def hangs() -> None:
     await asyncio.sleep(3600)
 
@@ -76,9 +80,9 @@ def test_a_round_is_the_plain_mean_of_the_stations() -> None:
 
 def test_a_station_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedgs.deploy.top.AGAIN", 0.01)
-    late = Fake("b", 3.0, gone, gone)
+    late = Fake("b", 3.0, gone, renewing, gone)
     assert advance(top(Fake("a", 1.0), late)) == [3.0, 4.0]
-    assert len(late.orders) == 3
+    assert len(late.orders) == 4
 
 
 def test_survivors_are_averaged_once_there_are_enough() -> None:

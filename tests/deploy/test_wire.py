@@ -1,6 +1,8 @@
 """The messages: what fits comes through, what does not is a WireError, and no field could carry a sample."""
 
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedgs.deploy.carrier import checked_result
 from fedgs.deploy.contract import RoundResult, decode_order, decode_result, encode_order, encode_result
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.tensors import Shapes
@@ -211,6 +214,26 @@ def test_orders_with_numbers_that_cannot_be_are_refused() -> None:
     ):
         with pytest.raises(WireError, match=reason):
             decode_order(encode_order(order(**changes)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"announced": np.array([0.9, 0.9])}, "not a distribution"),
+        ({"announced": np.array([1.5, -0.5])}, "not a distribution"),
+        ({"announced": np.array([1.0, np.nan])}, "announced holds a number that is not finite"),
+        ({"announced": np.array([0.5, 0.5])}, "announces 2 classes, the task has 4"),
+        ({"iterations": 4}, "answers 4 iterations, asked were 3"),
+        ({"round": 2}, "answers round 2"),
+    ],
+)
+def test_results_that_cannot_be_are_refused(changes: dict[str, Any], reason: str) -> None:
+    asked = order()
+    uniform = np.full(4, 0.25)
+    good = RoundResult("test", 1, asked.shapes, asked.weights, 3, 30, 0.5, 0.1, 3, uniform)
+    assert checked_result(decode_result(encode_result(good)), asked, "s1").iterations == 3
+    with pytest.raises(WireError, match=reason):
+        checked_result(decode_result(encode_result(replace(good, **changes))), asked, "s1")
 
 
 # --- fuzzing: typed errors only, whatever comes

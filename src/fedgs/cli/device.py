@@ -14,6 +14,9 @@ def device(
     certificates: Certificates = None,
     insecure: Insecure = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the order in which npz and glyphs sources give samples.")] = 0,
+    min_batch: Annotated[
+        int | None, typer.Option(help="Take part in no task whose batches are smaller (default: 1).")
+    ] = None,
     count_noise: Annotated[
         float | None, typer.Option(help="Standard deviation of noise on the announced class counts.")
     ] = None,
@@ -34,6 +37,7 @@ def device(
     settings = checked(
         DeviceSettings,
         {
+            "min_batch": min_batch,
             "count_noise": count_noise,
             "noise_seed": noise_seed,
             "longest_wait": longest_wait,

@@ -34,7 +34,10 @@ def station(
     name: Annotated[str, typer.Argument(help="Name of the station.")],
     host: Annotated[
         list[str] | None,
-        typer.Option(help="Name or address under which it is dialled; repeatable (default: this machine's loopback)."),
+        typer.Option(
+            help="Name or address under which it is dialled; repeatable (default: this machine's loopback; with "
+            "--renew those of the certificate that is there)."
+        ),
     ] = None,
     folder: Folder = Path("pki"),
     days: Days = 30,
@@ -45,9 +48,7 @@ def station(
     from fedgs.cli.deploy_options import needs_deploy
 
     needs_deploy()
-    from fedgs.deploy.pki import LOOPBACK
-
-    _issue(folder, "station", name, host or list(LOOPBACK), days, out, renew)
+    _issue(folder, "station", name, _hosts(folder, "station", name, host, out, renew), days, out, renew)
 
 
 @app.command("device")
@@ -89,7 +90,10 @@ def superlink(
     name: Annotated[str, typer.Argument(help="Name of the SuperLink.")] = "superlink",
     host: Annotated[
         list[str] | None,
-        typer.Option(help="Name or address under which it is dialled; repeatable (default: this machine's loopback)."),
+        typer.Option(
+            help="Name or address under which it is dialled; repeatable (default: this machine's loopback; with "
+            "--renew those of the certificate that is there)."
+        ),
     ] = None,
     folder: Folder = Path("pki"),
     days: Days = 30,
@@ -100,9 +104,7 @@ def superlink(
     from fedgs.cli.deploy_options import needs_deploy
 
     needs_deploy()
-    from fedgs.deploy.pki import LOOPBACK
-
-    _issue(folder, "superlink", name, host or list(LOOPBACK), days, out, renew)
+    _issue(folder, "superlink", name, _hosts(folder, "superlink", name, host, out, renew), days, out, renew)
 
 
 @app.command("supernode")
@@ -120,6 +122,18 @@ def supernode(
 
     bundle = issue_node_key(folder, name, out=out, renew=renew)
     typer.echo(f"{bundle}: key of SuperNode {name!r}; copy this folder there, register key.pub with the SuperLink")
+
+
+def _hosts(folder: Path, role: str, name: str, given: list[str] | None, out: Path | None, renew: bool) -> list[str]:
+    """Return the hosts of a certificate: as given, or else those it had, or else the loopback."""
+    from fedgs.deploy.pki import CERTIFICATE, LOOPBACK, hosts_in, read_certificate
+
+    there = (folder / role / name if out is None else out) / CERTIFICATE
+    if given or not (renew and there.exists()):
+        return given or list(LOOPBACK)
+    kept = hosts_in(read_certificate(there, "name the hosts with --host"))
+    typer.echo(f"{there}: renewed for the same hosts: {', '.join(kept)}")
+    return kept
 
 
 def _issue(folder: Path, role: str, name: str, hosts: list[str], days: float, out: Path | None, renew: bool) -> None:

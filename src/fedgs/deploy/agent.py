@@ -65,8 +65,16 @@ class Work:
     def look(self) -> "asyncio.Future[Batch | None]":
         """Begin to look for the next batch, in a thread, unless that is under way."""
         if self.looking is None:
-            self.looking = asyncio.ensure_future(asyncio.to_thread(next, self.batches, None))
+            self.looking = asyncio.ensure_future(asyncio.to_thread(_following, self.batches))
         return self.looking
+
+
+def _following(batches: Iterator[Batch | None]) -> Batch | None:
+    """Return what a source gives next; one that ends is at fault, for "nothing yet" is None."""
+    try:
+        return next(batches)
+    except StopIteration:
+        raise DataError("the source has come to its end; it is opened again") from None
 
 
 class Agent:
@@ -123,7 +131,8 @@ class Agent:
                 finally:
                     call.cancel()
         except grpc.aio.AioRpcError as error:
-            return _reason(error)
+            unreached = error.code() == grpc.StatusCode.UNAVAILABLE
+            return (self.bundle.fault("device") if self.bundle and unreached else "") or _reason(error)
         except asyncio.CancelledError:
             raise
         except WireError as error:
@@ -176,6 +185,8 @@ class Agent:
             await _stop(announcing)
 
     async def _begin(self, task: Task) -> None:
+        if task.batch_size < self.settings.min_batch:
+            raise DataError(f"the task has batches of {task.batch_size}; --min-batch is {self.settings.min_batch}")
         old = self._work
         if old is not None and (old.task.classes, old.task.batch_size) == (task.classes, task.batch_size):
             if (old.task.model, old.task.image_shape) != (task.model, task.image_shape):
@@ -204,9 +215,19 @@ class Agent:
             await asyncio.sleep(LOOK_AGAIN)
 
     async def _next(self, patience: float | None) -> Ready | None:
-        """Return the announcement of the next batch; None where the source has none, or none in time."""
+        """Return the announcement of the next batch; None where the source has none, or none in time.
+
+        A source that fails is opened again with the next connection: a generator that has raised gives nothing more.
+        """
         work = self._work
         assert work is not None
+        try:
+            return await self._announcement(work, patience)
+        except Exception:
+            self._work = None
+            raise
+
+    async def _announcement(self, work: Work, patience: float | None) -> Ready | None:
         if work.batch is None:
             looking = work.look()
             await asyncio.wait({looking}, timeout=patience)

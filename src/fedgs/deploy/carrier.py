@@ -49,7 +49,9 @@ class GrpcCarrier:
             try:
                 answer = await channel.unary_unary(RUN_ROUND)(encode_order(order), metadata=metadata)
             except grpc.aio.AioRpcError as error:
-                raise PeerError(f"station {self.name}: {_words(error)}") from None
+                unreached = error.code() == grpc.StatusCode.UNAVAILABLE
+                own = self._bundle.fault(self._identity.role) if self._bundle and unreached else ""
+                raise PeerError(f"station {self.name}: {own or _words(error)}") from None
         return checked_result(decode_result(answer), order, self.name)
 
 
@@ -63,6 +65,12 @@ def checked_result(result: RoundResult, order: RoundOrder, station: str) -> Roun
     difference = order.shapes.difference(result.shapes)
     if difference:
         raise WireError(f"station {station}: answers with another model: it {difference}")
+    if len(result.announced) not in (0, order.task.classes):
+        raise WireError(
+            f"station {station}: announces {len(result.announced)} classes, the task has {order.task.classes}"
+        )
+    if result.iterations > len(order.rates):
+        raise WireError(f"station {station}: answers {result.iterations} iterations, asked were {len(order.rates)}")
     return result
 
 

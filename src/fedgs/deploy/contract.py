@@ -164,7 +164,9 @@ def decode_result(data: bytes) -> RoundResult:
     check_version(message.version)
     shapes, weights = whole_params(message.weights)
     announced = finite_all("announced", message.announced)
-    if len(announced) > MOST_CLASSES or (len(announced) and announced.min() < 0):
+    if len(announced) > MOST_CLASSES or (
+        len(announced) and (announced.min() < 0 or abs(announced.sum() - 1) > TARGET_TOLERANCE)
+    ):
         raise WireError("announced is not a distribution")
     if len(message.events) > 100:
         raise WireError(f"{len(message.events)} kinds of events")

@@ -3,8 +3,12 @@
 A bridge (a Flower client, a script) talks through the Unix socket ``control.sock`` in the station's state folder, whose
 permissions are all the authentication there is: the folder belongs to the station's user alone (0700).
 
-An order that was carried out is remembered on disk until the next one. Asked for the same again, the station gives the
-same answer without training; asked while it trains, it lets the second caller wait for the one result. A round
+Both calls are served as streams of one message, which look the same on the wire: who calls is checked before anything
+of the message is taken in, so that a device's certificate cannot fill the memory with orders.
+
+An order that was carried out is remembered on disk until the next one, and in memory, for a disk that is full. Asked
+for the same again, the station gives the same answer without training; a file that was torn, or an answer that the top
+server could not take, is never given. Asked while it trains, it lets the second caller wait for the one result. A round
 goes on when its caller hangs up, so a top server that was restarted finds it done.
 """
 
@@ -15,7 +19,7 @@ from typing import Any
 
 import grpc
 
-from fedgs.deploy.contract import RoundOrder, decode_order, encode_result
+from fedgs.deploy.contract import RoundOrder, decode_order, decode_result, encode_result
 from fedgs.deploy.logs import log
 from fedgs.deploy.membership import Member, Roster
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
@@ -23,7 +27,7 @@ from fedgs.deploy.rounds import RoundTrainer
 from fedgs.deploy.station import Station
 from fedgs.deploy.tls import peer_identity
 from fedgs.deploy.wire import serialise
-from fedgs.errors import FedgsError, IdentityError, WireError
+from fedgs.errors import FedgsError, IdentityError, OutputError, WireError
 from fedgs.files import write_bytes
 
 _DIGEST = 16
@@ -32,6 +36,10 @@ REMEMBERED = "last-round.bin"
 
 class _ReplacedError(FedgsError):
     """Another order has taken the place of this one."""
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=_DIGEST).digest()
 
 
 async def _finished(task: "asyncio.Task[bytes]") -> bytes:
@@ -50,18 +58,23 @@ class Control:
         self.trainer = RoundTrainer(station)
         self._file = folder / REMEMBERED
         self._running: tuple[bytes, asyncio.Task[bytes]] | None = None
+        self._last: tuple[bytes, bytes] | None = None
+        """Digest of the order that was carried out last, and its answer."""
 
-    async def run_round(self, request: bytes, context: Any) -> bytes:
+    async def run_round(self, _: Any, context: Any) -> bytes:
         """Carry out an order, or give the result of the same order once more."""
         await self._check_caller(context)
+        request = await context.read()
         try:
+            if request is grpc.aio.EOF:
+                raise WireError("no message")
             order = decode_order(request)
         except WireError as error:
             self.station.refuse(f"an order that cannot be: {error}")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise AssertionError from None  # abort never returns
         try:
-            return await self.result_of(blake2b(request, digest_size=_DIGEST).digest(), order)
+            return await self.result_of(_digest(request), order)
         except _ReplacedError as error:
             await context.abort(grpc.StatusCode.ABORTED, str(error))
         except FedgsError as error:
@@ -88,8 +101,14 @@ class Control:
         log.info("round begins", extra={"run": order.run, "round": order.round, "iterations": len(order.rates)})
         result = await self.trainer.carry_out(order)
         answer = encode_result(result)
+        # One that the top server cannot take is not kept: asking again may come to a better one.
+        await asyncio.to_thread(decode_result, answer)
         if result.iterations:  # where nobody trained, asking again may come to more
-            await asyncio.to_thread(write_bytes, self._file, digest + answer)
+            self._last = digest, answer
+            try:
+                await asyncio.to_thread(write_bytes, self._file, digest + _digest(answer) + answer, durable=True)
+            except OutputError as error:
+                log.error("round not on disk; a restart would train it again", extra={"reason": str(error)})
         log.info(
             "round ends",
             extra={
@@ -103,13 +122,16 @@ class Control:
         return answer
 
     def _remembered(self, digest: bytes) -> bytes | None:
+        if self._last is not None and self._last[0] == digest:
+            return self._last[1]
         try:
             content = self._file.read_bytes()
         except OSError:
             return None
-        return content[_DIGEST:] if content[:_DIGEST] == digest else None
+        order, check, answer = content[:_DIGEST], content[_DIGEST : 2 * _DIGEST], content[2 * _DIGEST :]
+        return answer if order == digest and check == _digest(answer) else None
 
-    async def status(self, request: bytes, context: Any) -> bytes:
+    async def status(self, _: Any, context: Any) -> bytes:
         """Say how things stand."""
         await self._check_caller(context)
         progress, roster = self.trainer.progress, self.station.roster

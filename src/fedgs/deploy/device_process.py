@@ -10,7 +10,7 @@ from fedgs.deploy.logs import log, set_up
 from fedgs.deploy.parent import end_with_parent
 from fedgs.deploy.settings import DeviceSettings
 from fedgs.deploy.sources import open_source
-from fedgs.deploy.tls import Bundle, check_plain, split_address
+from fedgs.deploy.tls import Bundle, check_plain, split_address, watch_expiry
 from fedgs.errors import IdentityError
 
 
@@ -52,10 +52,12 @@ async def _run(agent: Agent) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told.set)
     running = asyncio.ensure_future(agent.run())
+    watching = asyncio.ensure_future(watch_expiry(agent.bundle))
     stopping = asyncio.ensure_future(told.wait())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if running.done():
         running.result()  # it never ends by itself: what ended it is a fault
     running.cancel()
+    watching.cancel()
     await asyncio.wait({running}, timeout=2)
     log.info("device stops", extra={"device": agent.identity.name, "steps": agent.steps})

@@ -12,6 +12,7 @@ from fedgs.files import make_folder
 LOCK, SOCKET = ".lock", "control.sock"
 LONGEST_SOCKET_PATH = 100
 """Characters; the system takes a few more."""
+_OTHERS_ENTER = 0o011
 
 
 def socket_path(state: Path) -> Path:
@@ -27,9 +28,16 @@ def socket_path(state: Path) -> Path:
 @contextmanager
 def claim(folder: Path, kind: str) -> Iterator[None]:
     """Hold a state folder; a second process is refused. The system lets go of it when the process ends, however."""
+    new = not folder.exists()
     make_folder(folder)
     try:
-        folder.chmod(0o700)
+        if new:
+            folder.chmod(0o700)
+        elif folder.stat().st_mode & _OTHERS_ENTER:  # a folder that was there is not ours to change
+            raise ConfigError(
+                f"--state {folder}: others can enter this folder, and it must be yours alone; choose another, or: "
+                f"chmod 700 {folder}"
+            )
         handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise OutputError(f"{folder}: cannot be used as a state folder ({error.strerror})") from None

@@ -32,13 +32,14 @@ def set_up(level: str = "info", as_json: bool = False, out: TextIO | None = None
 
 
 class PlainLines(logging.Formatter):
-    """Time, level, what happened, and its details."""
+    """Time, level, what happened, and its details; a traceback in the lines after, where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
         details = "".join(f" {key}={value}" for key, value in _details(record).items())
         moment = time.strftime("%H:%M:%S", time.localtime(record.created))
-        return f"{moment} {record.levelname:<7} {record.getMessage()}{' ' if details else ''}{details}"
+        line = f"{moment} {record.levelname:<7} {record.getMessage()}{' ' if details else ''}{details}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class JsonLines(logging.Formatter):
@@ -51,6 +52,9 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "event": record.getMessage(),
         }
+        if record.exc_info and record.exc_info[1] is not None:
+            facts["error"] = f"{type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
+            facts["traceback"] = self.formatException(record.exc_info)
         return json.dumps(facts | _details(record), default=str)
 
 

@@ -165,6 +165,16 @@ def identity_in(certificate: x509.Certificate) -> Identity:
     return identity_of(names.get_values_for_type(x509.UniformResourceIdentifier))
 
 
+def hosts_in(certificate: x509.Certificate) -> list[str]:
+    """Return the names and addresses under which the owner of a certificate is dialled."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
+    return [*names.get_values_for_type(x509.DNSName), *addresses]
+
+
 def _begin(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: float
 ) -> x509.CertificateBuilder:

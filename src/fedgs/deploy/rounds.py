@@ -81,7 +81,7 @@ class RoundTrainer:
             large = len(weights) > _BLOCK
             weights = await asyncio.to_thread(averaged, weights, answers) if large else averaged(weights, answers)
             sizes = sum(answer.num_samples for answer in answers)
-            loss = sum(answer.num_samples * answer.loss for answer in answers) / sizes
+            loss = sum(answer.num_samples / sizes * answer.loss for answer in answers)
             trained, samples = trained + 1, samples + sizes
             losses.append(loss)
             divergences.append(divergence)

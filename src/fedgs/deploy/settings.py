@@ -44,6 +44,7 @@ class DeviceSettings(Section):
 
     first_wait: float = Field(0.2, gt=0, description="seconds before the first attempt to come back")
     longest_wait: float = Field(30.0, gt=0, description="the most seconds between two attempts")
+    min_batch: int = Field(1, ge=1, description="a task with smaller batches is refused: its changes give samples away")
     count_noise: float = Field(0.0, ge=0, description="standard deviation σ of the noise on announced class counts")
     noise_seed: int | None = Field(None, ge=0, description="of that noise; None draws a secret one at the start")
     keepalive: float = Field(KEEPALIVE, ge=0.2, description="seconds between two signs of life of a connection")

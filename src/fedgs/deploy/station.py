@@ -40,6 +40,8 @@ from fedgs.errors import IdentityError, WireError
 
 HELLO_WITHIN = 10.0
 """Seconds a new stream has for its first message."""
+LARGEST_LOSS = 1e6
+"""A device's loss beyond this, either way, is rejected: finite it may be, but sums of such losses need not be."""
 
 
 class TurnLost(Exception):  # noqa: N818  (it is an outcome, not an error of the program)
@@ -255,8 +257,9 @@ class Station:
         if not asked.answer.done():  # else it is late, and that has been counted
             change = assembly.flat()
             moved = norm(change)
-            if not math.isfinite(update.loss):
-                asked.answer.set_exception(TurnLost("rejected", f"a loss of {update.loss}"))
+            if not abs(update.loss) <= LARGEST_LOSS:  # nor NaN
+                reason = f"a loss of {update.loss:g}; {LARGEST_LOSS:g} is the most"
+                asked.answer.set_exception(TurnLost("rejected", reason))
             elif not math.isfinite(moved):
                 asked.answer.set_exception(TurnLost("rejected", "a change that is not finite"))
             elif moved > asked.largest_norm:

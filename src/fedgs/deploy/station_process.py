@@ -17,7 +17,7 @@ from fedgs.deploy.metrics import StationMetrics, serve_metrics
 from fedgs.deploy.parent import end_with_parent
 from fedgs.deploy.settings import StationSettings
 from fedgs.deploy.station import Station
-from fedgs.deploy.tls import Bundle, check_plain, server_credentials, server_options, split_address
+from fedgs.deploy.tls import Bundle, check_plain, server_credentials, server_options, split_address, watch_expiry
 from fedgs.deploy.wire import LARGEST_MESSAGE
 from fedgs.errors import PeerError
 from fedgs.files import write_text
@@ -68,11 +68,11 @@ async def _serve(process: StationProcess, station: Station, socket: Path) -> Non
     control = Control(process.name, station, process.state)
     keepalive = process.settings.keepalive
     edge = grpc.aio.server(options=server_options(keepalive, LARGEST_MESSAGE))
-    edge.add_generic_rpc_handlers((_handlers("fedgs.v1.Edge", Attach=(station.attach, True)),))
+    attach = grpc.stream_stream_rpc_method_handler(station.attach)
+    edge.add_generic_rpc_handlers((_handlers("fedgs.v1.Edge", Attach=attach),))
     inner = grpc.aio.server(options=server_options(keepalive, LARGEST_ROUND))
-    inner.add_generic_rpc_handlers(
-        (_handlers("fedgs.v1.StationControl", RunRound=(control.run_round, False), Status=(control.status, False)),)
-    )
+    run_round, status = map(grpc.stream_unary_rpc_method_handler, (control.run_round, control.status))
+    inner.add_generic_rpc_handlers((_handlers("fedgs.v1.StationControl", RunRound=run_round, Status=status),))
     devices = _listen(edge, process.listen, process.bundle, "--listen")
     tops = None if process.control is None else _listen(inner, process.control, process.bundle, "--control")
     try:
@@ -80,6 +80,7 @@ async def _serve(process: StationProcess, station: Station, socket: Path) -> Non
     except RuntimeError:
         raise PeerError(f"{socket}: cannot be listened on") from None
     warm = asyncio.ensure_future(asyncio.to_thread(_warm_up))
+    watching = asyncio.ensure_future(watch_expiry(process.bundle))
     await edge.start()
     await inner.start()
     socket.chmod(0o600)
@@ -88,6 +89,7 @@ async def _serve(process: StationProcess, station: Station, socket: Path) -> Non
     await _told_to_stop()
     log.info("station stops")
     warm.cancel()
+    watching.cancel()
     await station.say_goodbye("the station stops")
     await asyncio.gather(edge.stop(0.5), inner.stop(0.5))
 
@@ -102,14 +104,8 @@ def _warm_up() -> None:
     warm_up("gbp-cs", SelectionProblem(np.eye(3), np.full(3, 1 / 3), 1))
 
 
-def _handlers(service: str, **methods: tuple[Any, bool]) -> grpc.GenericRpcHandler:
-    made = {
-        name: grpc.stream_stream_rpc_method_handler(function)
-        if streams
-        else grpc.unary_unary_rpc_method_handler(function)
-        for name, (function, streams) in methods.items()
-    }
-    return grpc.method_handlers_generic_handler(service, made)
+def _handlers(service: str, **methods: grpc.RpcMethodHandler) -> grpc.GenericRpcHandler:
+    return grpc.method_handlers_generic_handler(service, methods)
 
 
 def _listen(server: Any, address: str, bundle: Bundle | None, option: str) -> str:

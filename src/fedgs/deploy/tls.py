@@ -4,8 +4,10 @@ Servers read their bundle anew for each handshake when its files have changed, c
 certificate needs no restart.
 """
 
+import asyncio
 import datetime
 import ipaddress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import grpc
 from cryptography.hazmat.primitives import serialization
 
 from fedgs.deploy.identity import Identity, identity_of
+from fedgs.deploy.logs import log
 from fedgs.deploy.pki import CA_CERTIFICATE, CERTIFICATE, KEY, identity_in, read_certificate
 from fedgs.errors import IdentityError, PeerError
 
@@ -70,6 +73,34 @@ class Bundle:
         if own != certificate.public_key():
             raise IdentityError(f"{self.folder / KEY}: is not the key of {CERTIFICATE} beside it")
         return identity
+
+    def fault(self, role: str) -> str:
+        """Return what is wrong with the bundle itself, such as that it has expired; empty where nothing is."""
+        try:
+            self.check(role)
+        except IdentityError as error:
+            return str(error)
+        return ""
+
+    def ending(self) -> str:
+        """Return a warning in the last tenth of the certificate's life, the last 3 of 30 days; empty before."""
+        certificate = read_certificate(self.folder / CERTIFICATE)
+        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        left = ends - datetime.datetime.now(datetime.UTC)
+        if left > (ends - begins) / 10:
+            return ""
+        word = "expires" if left > datetime.timedelta(0) else "expired"
+        return f"{self.folder / CERTIFICATE}: {word} on {ends:%Y-%m-%d %H:%M} UTC; renew it with: fedgs pki … --renew"
+
+
+async def watch_expiry(bundle: Bundle | None, every: float = 3600.0) -> None:
+    """Warn in the log, for ever, while a certificate is about to expire."""
+    while bundle is not None:
+        with suppress(IdentityError):  # unreadable in the middle of a renewal: the next look will do
+            reason = bundle.ending()
+            if reason:
+                log.warning("certificate", extra={"reason": reason})
+        await asyncio.sleep(every)
 
 
 def server_credentials(bundle: Bundle) -> grpc.ServerCredentials:

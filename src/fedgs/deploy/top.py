@@ -29,7 +29,7 @@ from fedgs.deploy.rounds import events_of
 from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.tensors import Shapes
 from fedgs.deploy.top_state import TopState, with_line
-from fedgs.errors import AlgorithmError, ConfigError, PeerError, TrainingError, WireError
+from fedgs.errors import AlgorithmError, ConfigError, IdentityError, PeerError, TrainingError, WireError
 
 Evaluate = Callable[[Mapping[str, Tensor]], tuple[float, float]]
 """Accuracy and loss of weights on the held-out set."""
@@ -145,7 +145,7 @@ class Top:
         while True:
             try:
                 return await carrier.run_round(order)
-            except (PeerError, WireError) as error:
+            except (PeerError, WireError, IdentityError) as error:  # the last: a bundle in the middle of a renewal
                 self._once.warning("station does not answer", reason=str(error))
             await asyncio.sleep(wait)
             wait = min(LONGEST, 2 * wait)

@@ -25,7 +25,7 @@ from fedgs.deploy.metrics import TopMetrics, serve_metrics
 from fedgs.deploy.parent import end_with_parent
 from fedgs.deploy.recipe import Recipe, check_deployable
 from fedgs.deploy.settings import TopSettings
-from fedgs.deploy.tls import Bundle
+from fedgs.deploy.tls import Bundle, watch_expiry
 from fedgs.deploy.top import Top
 from fedgs.deploy.top_state import TopState, load_state, save_model, save_state, settings_digest
 from fedgs.errors import ConfigError, InputFileError
@@ -112,6 +112,7 @@ async def _run(
     own = asyncio.current_task()
     if stop is not None and own is not None:
         asyncio.get_running_loop().add_signal_handler(stop, own.cancel)
+    watching = asyncio.ensure_future(watch_expiry(process.bundle))
     settings = process.settings
     if state is None:
         model = build_model(settings.training.model, recipe.classes, recipe.image_shape, settings.seed)
@@ -126,6 +127,7 @@ async def _run(
         state = await top.advance(state)
         save_state(process.state, state, digest)
     save_model(process.state, state)
+    watching.cancel()
     return state
 
 
