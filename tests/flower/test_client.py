@@ -128,7 +128,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(factory: int = 0, **changes: Any) -> Any:
-    one = order(number=3, weights=result().weights)
+    one = order(number=3, iterations=4, weights=result().weights)
     return replace(one, wanted=replace(one.wanted, factory=factory), **changes)
 
 
