@@ -15,8 +15,9 @@ import time
 import torch
 
 from fedgs.algorithms import APPROACHES
-from fedgs.config import Settings, load_settings
+from fedgs.config import load_settings
 from fedgs.data import Federation
+from fedgs.settings import Settings
 from fedgs.simulation.memory import resident_megabytes
 from fedgs.simulation.simulator import Simulator, pick_device
 from fedgs.simulation.source import load_federation

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgs.config import COVERAGE_WEIGHT, Settings, load_settings
+from fedgs.config import load_settings
 from fedgs.data import (
     DataSet,
     Federation,
@@ -28,6 +28,7 @@ from fedgs.data import (
     load_femnist,
     load_glyphs,
 )
+from fedgs.settings import COVERAGE_WEIGHT, Settings
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.summary import jain
 

@@ -17,9 +17,10 @@ import time
 import numpy as np
 import torch
 
-from fedgs.config import Settings, load_settings
+from fedgs.config import load_settings
 from fedgs.data import Federation
 from fedgs.models import build_model
+from fedgs.settings import Settings
 from fedgs.simulation.engine import Engine, make_engine
 from fedgs.simulation.images import ImageStore
 from fedgs.simulation.layout import Layout

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from fedgs.config import Settings, load_settings
+from fedgs.config import load_settings
 from fedgs.errors import ConfigError
 from fedgs.experiments.paper import facts
+from fedgs.settings import Settings
 
 
 def test_the_defaults_are_the_papers() -> None:

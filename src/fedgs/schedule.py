@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.config import TrainingSettings
+from fedgs.settings import TrainingSettings
 
 
 def learning_rates(settings: TrainingSettings, round_number: int) -> NDArray[np.float64]:

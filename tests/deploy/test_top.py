@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedgs.config import Settings, load_settings
+from fedgs.config import load_settings
 from fedgs.deploy.contract import RoundOrder, RoundResult
 from fedgs.deploy.metrics import TopMetrics
 from fedgs.deploy.recipe import Recipe, check_deployable
@@ -17,6 +17,7 @@ from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.top import Top, make_rule, pooled
 from fedgs.deploy.top_state import load_state, save_model, save_state, settings_digest
 from fedgs.errors import CheckpointError, ConfigError, IdentityError, PeerError, TrainingError
+from fedgs.settings import Settings
 
 SETTINGS = load_settings(
     overrides=["training.rounds=2", "training.iterations=3", "federation.devices=10", "federation.factories=1"]

@@ -11,9 +11,9 @@ pytest.importorskip("flwr")
 from flwr.cli.config_utils import load_and_validate
 from flwr.common.config import flatten_dict
 
-from fedgs.config import Settings
 from fedgs.errors import ConfigError
 from fedgs.flower.options import process_of
+from fedgs.settings import Settings
 from tests.simulation.small import small_settings
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-park" / "pyproject.toml"

@@ -14,11 +14,11 @@ from safetensors.torch import load_file
 
 pytest.importorskip("flwr")
 
-from fedgs.config import Settings
 from fedgs.data import Federation
 from fedgs.deploy.park import LocalPark, running
 from fedgs.errors import ConfigError, WorkerError
 from fedgs.flower.park import FlowerPark, started_here
+from fedgs.settings import Settings
 from fedgs.simulation.source import load_federation
 from tests.deploy.processes import wait_for
 from tests.deploy.test_park import options, processes_of

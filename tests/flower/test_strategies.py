@@ -12,10 +12,10 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
 from fedgs.algorithms import Upload, join_state, split_state
-from fedgs.config import ServerSettings
 from fedgs.errors import AlgorithmError, ConfigError
 from fedgs.flower import strategies
 from fedgs.flower.strategies import STRATEGIES, StrategyRule, UniformMean, flower_rule
+from fedgs.settings import ServerSettings
 
 START = {"w": torch.tensor([1.0, 2.0]), "b": torch.tensor([[0.5]])}
 

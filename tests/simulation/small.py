@@ -4,9 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgs.config import Settings, load_settings
+from fedgs.config import load_settings
 from fedgs.data import DataSet, Federation, build_federation
 from fedgs.data.npz import save_npz
+from fedgs.settings import Settings
 
 SMALL = [
     "federation.devices=12",

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedgs.config import Settings, apply_overrides, load_settings, settings_from
+from fedgs.config import apply_overrides, load_settings, settings_from
 from fedgs.errors import ConfigError
 from fedgs.selection.coverage import fair_shares
+from fedgs.settings import Settings
 from fedgs.simulation.checkpoint import load_newest, save_checkpoint
 from fedgs.simulation.round_view import count_classes, count_classes_oracle, view_round
 from fedgs.simulation.selection_plan import SelectionPlan

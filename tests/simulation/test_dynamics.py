@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgs.config import DynamicsSettings
 from fedgs.errors import InputFileError
+from fedgs.settings import DynamicsSettings
 from fedgs.simulation.dynamics import Dynamics, read_trace
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from fedgs.config import TrainingSettings
 from fedgs.errors import ConfigError
 from fedgs.models import build_model
+from fedgs.settings import TrainingSettings
 from fedgs.simulation.engine import make_engine
 from fedgs.simulation.fused import FusedEngine
 from fedgs.simulation.graph import GraphEngine

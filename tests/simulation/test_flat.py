@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fedgs.algorithms import APPROACHES
-from fedgs.config import Settings
 from fedgs.errors import ConfigError, TrainingError
+from fedgs.settings import Settings
 from fedgs.simulation import local_training
 from fedgs.simulation.flat import FlatRounds
 from fedgs.simulation.images import ImageStore

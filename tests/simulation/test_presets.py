@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from fedgs.config import PRESETS, Settings, apply_overrides, load_settings
+from fedgs.config import PRESETS, apply_overrides, load_settings
 from fedgs.errors import ConfigError
+from fedgs.settings import Settings
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from fedgs.algorithms import APPROACHES, make_approach
-from fedgs.config import Settings
 from fedgs.models import build_network
 from fedgs.network import fedgs_round, load_profile
 from fedgs.network.clock import slowness
 from fedgs.network.round_time import Park
+from fedgs.settings import Settings
 from fedgs.simulation.checkpoint import load_newest, save_checkpoint
 from fedgs.simulation.layout import WEIGHT_BYTES, Layout
 from fedgs.simulation.run_clock import PARTS, clock_summary, elapsed, traffic

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from fedgs.algorithms import RULES
-from fedgs.config import ServerSettings, TrainingSettings
 from fedgs.errors import ConfigError, DeviceError, FedgsError, TrainingError
 from fedgs.models import build_model
 from fedgs.schedule import learning_rates
+from fedgs.settings import ServerSettings, TrainingSettings
 from fedgs.simulation.checkpoint import load_newest, save_checkpoint
 from fedgs.simulation.evaluate import Evaluator
 from fedgs.simulation.grouped import GroupedRounds

@@ -10,8 +10,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from fedgs.compiled import COMPILED
-from fedgs.config import Settings
 from fedgs.data import Federation, build_federation
+from fedgs.settings import Settings
 from fedgs.simulation import station_round
 from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.selection_plan import SelectionPlan

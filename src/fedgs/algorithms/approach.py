@@ -26,9 +26,8 @@ import torch
 from torch import Tensor
 
 from fedgs.algorithms.fedavg import FedAvg
-from fedgs.algorithms.fednova import FedNova
 from fedgs.algorithms.options import check_positive
-from fedgs.algorithms.rule import ServerRule
+from fedgs.algorithms.rule import ServerRule, asked_for
 from fedgs.algorithms.state import State
 from fedgs.algorithms.upload import Upload, Weights
 from fedgs.models import Network
@@ -112,8 +111,7 @@ class Approach:
     def traffic(self, weights: Weights) -> tuple[int, int]:
         """Return the bytes a participant receives and sends in a round: the model, and each number it reports."""
         model = sum(weight.nbytes for weight in weights.values())
-        numbers = int(self.train_acc is not None) + int(isinstance(self.rule, FedNova))  # an accuracy, and steps
-        return model, model + NUMBER_BYTES * numbers
+        return model, model + NUMBER_BYTES * len(asked_for(self.rule))
 
     def tests(self) -> Mapping[str, "Approach"]:
         """Return other ways of testing that are logged beside the one that counts, by name."""

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
 from numbers import Real
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -29,6 +30,8 @@ from fedgs.errors import AlgorithmError
 @dataclass(frozen=True)
 class FedNova:
     """Normalised averaging."""
+
+    reports: ClassVar = ("steps",)
 
     weighting: Weighting = "samples"
     """p_k, ``samples``: by n_k; ``uniform``: all alike."""

@@ -57,6 +57,11 @@ class Ida:
         check_positive("eps", self.eps)
         check_whole("classes", self.classes, 2)
 
+    @property
+    def reports(self) -> tuple[str, ...]:
+        """What participants must report: their training accuracy, for INTRAC."""
+        return ("train_acc",) if self.intrac else ()
+
     def init(self, weights: Weights) -> State:
         """Return what is remembered before the first round: nothing."""
         check_weights(weights)

@@ -9,6 +9,12 @@ from fedgs.algorithms.state import State
 from fedgs.algorithms.upload import Upload, Weights
 
 
+def asked_for(rule: "ServerRule") -> tuple[str, ...]:
+    """Return what a rule wants participants to report beside their weights: its ``reports``, where it has any."""
+    found: tuple[str, ...] = getattr(rule, "reports", ())
+    return found
+
+
 class ServerRule(Protocol):
     """How the uploads of a round become the next global weights."""
 

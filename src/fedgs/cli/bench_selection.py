@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedgs.config import Settings
     from fedgs.data import Federation
     from fedgs.experiments.samplers import Comparison
+    from fedgs.settings import Settings
 
 COLUMNS = ("solver", "instances", "mean", "median", "std", "max", "min", "gap", "optimal", "proven", "seconds", "note")
 

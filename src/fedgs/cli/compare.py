@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from fedgs.config import Settings
+    from fedgs.settings import Settings
 
 WIDE, NUMBERS, SHORTEST_NAME = 100, 52, 10
 """Columns of a wide terminal, those the table's numbers take, and the least that is left for the names of runs."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedgs.config import Settings
+    from fedgs.settings import Settings
 
     Clock = list[dict[str, Any]]
 

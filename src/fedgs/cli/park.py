@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedgs.config import Settings
     from fedgs.deploy.park import LocalPark
+    from fedgs.settings import Settings
 
 app = typer.Typer(help="A park of real processes on this machine.", no_args_is_help=True)
 

@@ -10,6 +10,13 @@ app = typer.Typer(help="A private certificate authority, and the certificates of
 Folder = Annotated[Path, typer.Option("--pki", help="Folder of the authority.")]
 Days = Annotated[float, typer.Option(min=0.001, help="How long it is valid.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of the bundle (default: PKI/ROLE/NAME).")]
+Host = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Name or address under which it is dialled; repeatable (default: this machine's loopback; with --renew "
+        "those of the certificate that is there)."
+    ),
+]
 Renew = Annotated[bool, typer.Option("--renew", help="Replace a certificate that is there.")]
 
 
@@ -32,13 +39,7 @@ def init(
 @app.command("station")
 def station(
     name: Annotated[str, typer.Argument(help="Name of the station.")],
-    host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Name or address under which it is dialled; repeatable (default: this machine's loopback; with "
-            "--renew those of the certificate that is there)."
-        ),
-    ] = None,
+    host: Host = None,
     folder: Folder = Path("pki"),
     days: Days = 30,
     out: Out = None,
@@ -88,13 +89,7 @@ def top(
 @app.command("superlink")
 def superlink(
     name: Annotated[str, typer.Argument(help="Name of the SuperLink.")] = "superlink",
-    host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Name or address under which it is dialled; repeatable (default: this machine's loopback; with "
-            "--renew those of the certificate that is there)."
-        ),
-    ] = None,
+    host: Host = None,
     folder: Folder = Path("pki"),
     days: Days = 30,
     out: Out = None,

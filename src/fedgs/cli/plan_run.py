@@ -6,7 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedgs.config import Settings
+    from fedgs.settings import Settings
     from fedgs.simulation.gradients import Measured
     from fedgs.simulation.run_clock import Lines
 

@@ -11,8 +11,8 @@ import typer
 if TYPE_CHECKING:
     import torch
 
-    from fedgs.config import Settings
     from fedgs.data import Federation
+    from fedgs.settings import Settings
     from fedgs.simulation.world import World
 
     Job = tuple[Path, Settings]

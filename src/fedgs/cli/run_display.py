@@ -23,7 +23,7 @@ from rich.table import Column
 from fedgs.simulation.watch import Watcher
 
 if TYPE_CHECKING:
-    from fedgs.config import Settings
+    from fedgs.settings import Settings
     from fedgs.simulation.simulator import Timing
     from fedgs.simulation.state import RunState
 

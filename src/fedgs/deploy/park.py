@@ -24,7 +24,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedgs.config import Settings
 from fedgs.data import DataSet, Federation
 from fedgs.data.npz import save_npz
 from fedgs.deploy import pki
@@ -35,6 +34,7 @@ from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.station_process import ADDRESSES
 from fedgs.errors import OutputError, PeerError, WorkerError
 from fedgs.files import make_folder, write_text
+from fedgs.settings import Settings
 
 STARTS_WITHIN = 60.0
 """Seconds a station has to begin to serve."""

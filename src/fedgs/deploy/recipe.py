@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.config import Settings
 from fedgs.deploy.contract import RoundOrder
 from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Flat, Shapes
 from fedgs.deploy.wire import Task
 from fedgs.errors import ConfigError
 from fedgs.schedule import learning_rates
+from fedgs.settings import Settings
 
 
 @dataclass(frozen=True)

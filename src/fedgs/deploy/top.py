@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.algorithms import ServerRule, Upload, server_rule
-from fedgs.config import ServerSettings
 from fedgs.deploy.carrier import Carrier
 from fedgs.deploy.contract import RoundOrder, RoundResult
 from fedgs.deploy.logs import OnceEach, log
@@ -30,6 +29,7 @@ from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.tensors import Shapes
 from fedgs.deploy.top_state import TopState, with_line
 from fedgs.errors import AlgorithmError, ConfigError, IdentityError, PeerError, TrainingError, WireError
+from fedgs.settings import ServerSettings
 
 Evaluate = Callable[[Mapping[str, Tensor]], tuple[float, float]]
 """Accuracy and loss of weights on the held-out set."""

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.algorithms import ServerRule
-from fedgs.config import Settings
 from fedgs.data.sources import load_dataset
 from fedgs.deploy.carrier import Carrier, GrpcCarrier
 from fedgs.deploy.evaluation import HeldOut
@@ -30,6 +29,7 @@ from fedgs.deploy.top import Top
 from fedgs.deploy.top_state import TopState, load_state, save_model, save_state, settings_digest
 from fedgs.errors import ConfigError, InputFileError
 from fedgs.models import build_model
+from fedgs.settings import Settings
 
 
 @dataclass(frozen=True)

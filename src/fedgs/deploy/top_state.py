@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.algorithms import State, join_state, split_state
-from fedgs.config import Settings
 from fedgs.errors import CheckpointError, OutputError
 from fedgs.files import write_text
+from fedgs.settings import Settings
 
 CHECKPOINT, METRICS, MODEL = "checkpoint.safetensors", "metrics.jsonl", "model.safetensors"
 _FORMAT = 1

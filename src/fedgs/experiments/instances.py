@@ -5,11 +5,11 @@ the base b; the others are the candidates, of which L − L_rnd are to be picked
 between iterations, so that instances are not copies of each other.
 """
 
-from fedgs.config import Settings
 from fedgs.data import DeviceStreams, Federation
 from fedgs.errors import ConfigError
 from fedgs.rng import stream
 from fedgs.selection import SelectionProblem
+from fedgs.settings import Settings
 
 
 def draw_instances(federation: Federation, settings: Settings, count: int) -> list[SelectionProblem]:

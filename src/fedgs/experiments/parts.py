@@ -20,10 +20,11 @@ from typing import Any
 import torch
 
 from fedgs import __version__
-from fedgs.config import Settings, settings_from
+from fedgs.config import settings_from
 from fedgs.data import Federation
 from fedgs.errors import ConfigError, InputFileError, OutputError, TrainingError
 from fedgs.files import finite, make_folder, write_text
+from fedgs.settings import Settings
 from fedgs.simulation.memory import memory_errors_in_words
 from fedgs.simulation.simulator import Simulator
 from fedgs.simulation.state import RunState

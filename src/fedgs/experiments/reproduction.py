@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgs.config import Settings, load_settings
+from fedgs.config import load_settings
 from fedgs.data import DataSet, Federation, build_federation
 from fedgs.errors import ConfigError
 from fedgs.experiments import selection_study
+from fedgs.settings import Settings
 
 SMALL = ("data.name=glyphs", "data.samples_per_device=80", "federation.devices=60", "federation.factories=4",
          "selection.pick=5", "training.model=compact", "training.batch_size=8", "training.iterations=20",

@@ -20,13 +20,14 @@ import torch
 
 from fedgs import __version__, rng
 from fedgs.compiled import COMPILED
-from fedgs.config import Settings, load_settings
+from fedgs.config import load_settings
 from fedgs.data import Federation
 from fedgs.errors import MissingDependencyError, SolverError
 from fedgs.experiments import paper
 from fedgs.experiments.instances import draw_instances
 from fedgs.selection import SOLVERS, SelectionProblem, SelectionResult, solve
 from fedgs.selection.solve import warm_up
+from fedgs.settings import Settings
 
 if TYPE_CHECKING:
     from fedgs.experiments.parts import Part, Result, Share

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgs.config import Settings
 from fedgs.data import DataSet, Federation, build_federation, classes_per_device, dirichlet, dirichlet_factories
 from fedgs.errors import ConfigError
 from fedgs.experiments.measures import at_round, final, last_quarter, mean_of
 from fedgs.experiments.parts import Part, Result, Results
+from fedgs.settings import Settings
 
 if TYPE_CHECKING:
     from fedgs.experiments.reproduction import Reproduction

@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from fedgs import __version__
-from fedgs.config import Settings
 from fedgs.deploy import pki
 from fedgs.deploy.parent import VARIABLE
 from fedgs.deploy.park import ENDS_WITHIN, STARTS_WITHIN, LocalPark
 from fedgs.errors import WorkerError
 from fedgs.files import make_folder, write_text
 from fedgs.flower.strategies import flower_rule
+from fedgs.settings import Settings
 
 HOST, CONNECTION = "127.0.0.1", "park"
 

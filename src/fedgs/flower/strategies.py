@@ -22,10 +22,10 @@ from torch import Tensor
 
 from fedgs.algorithms import RULES, ServerRule, State, Upload, Weights
 from fedgs.algorithms.upload import check_uploads
-from fedgs.config import ServerSettings
 from fedgs.deploy.top import make_rule
 from fedgs.errors import AlgorithmError, ConfigError
 from fedgs.flower.messages import ARRAYS, METRICS, WEIGHT
+from fedgs.settings import ServerSettings
 
 STRATEGIES = (
     "FedAvg", "FedAvgM", "FedAdagrad", "FedAdam", "FedYogi", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum",

@@ -147,7 +147,8 @@ class _Bench:
         rates = self._rate * (shares.sum(1) > 0)
         losses, logits = training.descend(self.weights, self._velocity, self.sent, batch, rates, active)
         self.losses[:active] = losses
-        self.hits[:active] = count_hits(logits, batch)
+        if training.approach.train_acc == "running":
+            self.hits[:active] = count_hits(logits, batch)
 
 
 def _copy(memory: State) -> State:

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.config import SelectionSettings
 from fedgs.data import DeviceStreams, Federation
 from fedgs.selection.coverage import fair_shares, typical_batch
+from fedgs.settings import SelectionSettings
 
 Devices = NDArray[np.int64]
 

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.config import DynamicsSettings
 from fedgs.data import Federation
 from fedgs.errors import InputFileError
 from fedgs.rng import stream
+from fedgs.settings import DynamicsSettings
 
 COLUMNS = ("iteration", "device", "event", "factory")
 EVENTS = ("offline", "online", "move")

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedgs.config import TrainingSettings
 from fedgs.errors import ConfigError
+from fedgs.settings import TrainingSettings
 from fedgs.simulation.images import ImageStore
 from fedgs.simulation.round_plan import RoundPlan
 

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.algorithms import APPROACHES, Approach, Sent, Upload, make_approach
-from fedgs.config import Settings
 from fedgs.data import Federation
 from fedgs.errors import AlgorithmError, ConfigError, TrainingError
 from fedgs.models import Network, build_network
 from fedgs.network.clock import RoundCost, VirtualClock
 from fedgs.schedule import learning_rates
+from fedgs.settings import Settings
 from fedgs.simulation.captured_training import CapturedTraining
 from fedgs.simulation.engine import Tick
 from fedgs.simulation.evaluate import Forward

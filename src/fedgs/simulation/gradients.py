@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedgs.config import Settings
 from fedgs.data import Federation
 from fedgs.models import build_network
 from fedgs.network.divergence import GradientDivergence, divergence_of_gradients, smoothness_estimate
 from fedgs.rng import stream
+from fedgs.settings import Settings
 from fedgs.simulation.images import ImageStore, one_thread_each
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.round_plan import RoundPlan

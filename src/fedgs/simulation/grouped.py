@@ -8,12 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgs.config import Settings
 from fedgs.data import Federation
 from fedgs.errors import AlgorithmError, ConfigError, TrainingError
 from fedgs.models import build_model
 from fedgs.network.clock import RoundCost, VirtualClock
 from fedgs.schedule import learning_rates
+from fedgs.settings import Settings
 from fedgs.simulation.engine import Engine, RoundResult, Tick, make_engine
 from fedgs.simulation.evaluate import Forward
 from fedgs.simulation.images import ImageStore, mixed_precision

@@ -111,7 +111,8 @@ class LocalTraining:
             batch = batches.step(step, active)
             found, logits = self.descend(weights, velocity, sent, batch, rates[:active], active)
             losses[step, :active] = found
-            hits[step, :active] = count_hits(logits, batch)
+            if self.approach.train_acc == "running":
+                hits[step, :active] = count_hits(logits, batch)
             if tick is not None:
                 tick(float(active))
         if self.approach.train_acc == "final":

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs import rng
-from fedgs.config import Settings
 from fedgs.data import Federation
+from fedgs.settings import Settings
 
 
 @dataclass(frozen=True)

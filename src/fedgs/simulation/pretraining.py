@@ -11,8 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from fedgs.algorithms import make_approach
-from fedgs.config import Settings
 from fedgs.errors import CheckpointError, ConfigError, DataError
+from fedgs.settings import Settings
 from fedgs.simulation.checkpoint import load_model
 from fedgs.simulation.layout import Layout
 

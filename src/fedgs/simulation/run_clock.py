@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from fedgs.config import Settings
 from fedgs.data import Federation
 from fedgs.network.clock import VirtualClock
+from fedgs.settings import Settings
 
 if TYPE_CHECKING:
     from fedgs.simulation.method import Method

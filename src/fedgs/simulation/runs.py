@@ -24,10 +24,11 @@ from typing import Any, TextIO
 
 import torch
 
-from fedgs.config import Settings, settings_from
+from fedgs.config import settings_from
 from fedgs.data import Federation
 from fedgs.errors import InputFileError, OutputError, TrainingError
 from fedgs.files import make_folder, write_text
+from fedgs.settings import Settings
 from fedgs.simulation import pretraining
 from fedgs.simulation.checkpoint import load_newest, save_checkpoint, save_model
 from fedgs.simulation.memory import memory_errors_in_words, resident_megabytes

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.config import Settings, StreamSettings
 from fedgs.data import DeviceStreams, Drift, Federation
 from fedgs.errors import DataError
 from fedgs.selection import SelectionProblem, solve_batch
 from fedgs.selection.presample import random_order, solver_seed
 from fedgs.selection.problem import MOST_DIVERGENCE
 from fedgs.selection.solve import auto
+from fedgs.settings import Settings, StreamSettings
 from fedgs.simulation.coverage import Coverage
 from fedgs.simulation.dynamics import Dynamics
 from fedgs.simulation.round_plan import RoundPlan

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedgs.config import Settings
 from fedgs.data import Federation
 from fedgs.errors import DeviceError, TrainingError
+from fedgs.settings import Settings
 from fedgs.simulation.engine import Tick
 from fedgs.simulation.evaluate import Evaluation, Evaluator
 from fedgs.simulation.flat import FlatRounds

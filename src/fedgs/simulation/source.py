@@ -1,7 +1,7 @@
 """From the settings to a federation: which data, how many devices, which factories."""
 
-from fedgs.config import Settings
 from fedgs.data import DataSet, Federation, build_federation
+from fedgs.settings import Settings
 
 
 def load_federation(settings: Settings) -> Federation:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from fedgs import rng
 from fedgs.compiled import COMPILED, composed
-from fedgs.config import Settings
 from fedgs.data import DeviceStreams
 from fedgs.data.streams import StreamArrays
 from fedgs.selection.batch import IN_THE_LOOP, solve_one, worker_threads
@@ -24,6 +23,7 @@ from fedgs.selection.draws import draw_subset
 from fedgs.selection.problem import measure
 from fedgs.selection.sampling import draw_by_weight
 from fedgs.selection.solve import EXACT_UP_TO, MULTISTART_UP_TO, SOLVERS, solver_key
+from fedgs.settings import Settings
 
 Devices = NDArray[np.int64]
 METHODS = (*IN_THE_LOOP, "random", "random-by-data")

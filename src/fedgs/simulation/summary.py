@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs import __version__
-from fedgs.config import Settings
 from fedgs.data import Federation
 from fedgs.files import write_text
+from fedgs.settings import Settings
 from fedgs.simulation.evaluate import Evaluation
 from fedgs.simulation.participants import participants
 from fedgs.simulation.pretraining import facts

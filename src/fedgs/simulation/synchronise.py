@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.algorithms import ServerRule, Upload, server_rule
-from fedgs.algorithms.ida import Ida
-from fedgs.config import ServerSettings
+from fedgs.algorithms.rule import asked_for
 from fedgs.errors import AlgorithmError, ConfigError
+from fedgs.settings import ServerSettings
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.world import World
 
@@ -44,7 +44,7 @@ class Synchroniser:
     @property
     def needs_accuracy(self) -> bool:
         """Whether stations must report their training accuracy (INTRAC)."""
-        return isinstance(self._rule, Ida) and self._rule.intrac
+        return self._rule is not None and "train_acc" in asked_for(self._rule)
 
     def begin(self, weights: Tensor) -> dict[str, Any]:
         """Return what the rule remembers before the first round."""

@@ -1,6 +1,6 @@
 """Those who look on while a run goes its way: progress bars, TensorBoard, a benchmark's stop-watch."""
 
-from fedgs.config import Settings
+from fedgs.settings import Settings
 from fedgs.simulation.simulator import Timing
 from fedgs.simulation.state import RunState
 

@@ -1,0 +1,329 @@
+"""The settings of an experiment as frozen, validated sections; :mod:`fedgs.config` reads them from files.
+
+Names are words; the paper's symbol stands beside each (Table I and section VII-A give the defaults).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from fedgs.errors import AlgorithmError
+from fedgs.network.settings import ClockSettings
+
+
+class Section(BaseModel):
+    """A group of settings that cannot be changed once made and refuses keys it does not know."""
+
+    # strict: the string "12" is not the number 12; a TOML file says which it means.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class FederationSettings(Section):
+    """Who takes part."""
+
+    devices: int = Field(350, ge=1, description="all devices of the park (K)")
+    factories: int = Field(10, ge=1, description="factories, each with one base station (M)")
+
+    @property
+    def devices_per_factory(self) -> int:
+        """Devices of the smallest factory when they are dealt out evenly (K^m)."""
+        return self.devices // self.factories
+
+    @model_validator(mode="after")
+    def _enough_devices(self) -> Self:
+        if self.factories > self.devices:
+            raise ImpossibleError(
+                "factories",
+                f"is more than devices={self.devices}, so some would be empty; lower it or raise federation.devices",
+            )
+        return self
+
+
+class CoverageSettings(Section):
+    """Virtual queues that give every device its fair share of turns (fedgs.simulation.coverage)."""
+
+    weight: float | None = Field(
+        None,
+        ge=0,
+        description="V, what a turn behind is worth in typical batches; 0: off; not given: on for solver 'auto' only",
+    )
+    share: Literal["data", "turns", "fresh"] = Field(
+        "data", description="a device's fair share is by its data, equal for all, or by what is unused in its stream"
+    )
+
+
+COVERAGE_WEIGHT = 0.3
+"""V where coverage is on and no weight is given; benchmarks/selection_coverage.py shows why."""
+
+
+class SelectionSettings(Section):
+    """Which devices a base station takes in each iteration."""
+
+    solver: str = Field("gbp-cs", description="a name in fedgs.selection.SOLVERS, or 'auto'")
+    pick: int = Field(10, ge=1, description="devices selected per factory and iteration (L)")
+    coverage: CoverageSettings = CoverageSettings()
+    presample: int = Field(
+        default_factory=lambda given: _presample(given),
+        ge=0,
+        validate_default=True,
+        description="of these, how many are drawn at random beforehand (L_rnd); not given: a fifth of pick, as in the "
+        "paper, and none with coverage or random-by-data",
+    )
+    cap: bool = Field(False, description="a factory with fewer than pick devices takes all it has")
+    start: Literal["mpinv", "zero", "random"] = Field("mpinv", description="first point of gbp-cs")
+
+    @property
+    def coverage_weight(self) -> float:
+        """V that holds: the one given, else COVERAGE_WEIGHT for solver 'auto' and 0 (as published) for all others."""
+        return _coverage_weight(self.solver, self.coverage)
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        # Imported here, because it loads the compiler, which settings alone do not need.
+        from fedgs.selection.solve import SOLVERS, suggestion
+
+        if self.solver != "auto" and self.solver not in SOLVERS:
+            raise ImpossibleError("solver", f"is not a solver; {suggestion(self.solver)}")
+        if self.coverage_weight and self.solver != "auto" and not SOLVERS[self.solver].bonus:
+            raise ImpossibleError(
+                "coverage.weight",
+                f"is for solvers that take a bonus, which solver={self.solver!r} does not; set it to 0",
+            )
+        if self.presample > self.pick:
+            raise ImpossibleError(
+                "presample",
+                f"is more than pick={self.pick}, of which it is a part; lower it",
+            )
+        return self
+
+
+def _coverage_weight(solver: str, coverage: CoverageSettings) -> float:
+    if coverage.weight is not None:
+        return coverage.weight
+    return COVERAGE_WEIGHT if solver == "auto" else 0.0
+
+
+def _presample(given: Mapping[str, Any]) -> int:
+    """L_rnd where none is given; ``given`` holds the settings before it, those that are possible."""
+    solver = given.get("solver", "")
+    if solver == "random-by-data" or _coverage_weight(solver, given.get("coverage", CoverageSettings())):
+        return 0
+    return round(int(given.get("pick", 10)) / 5)
+
+
+class ScheduleSettings(Section):
+    """How the learning rate moves; all times are in rounds."""
+
+    kind: Literal["constant", "step", "cosine"] = Field("constant", description="the paper: constant")
+    warmup: float = Field(0.0, ge=0, description="rounds over which the rate rises from 0 in a straight line")
+    every: int = Field(100, ge=1, description="step: rounds between two cuts")
+    factor: float = Field(0.5, gt=0, le=1, description="step: what a cut multiplies the rate by")
+    floor: float = Field(0.0, ge=0, le=1, description="cosine: the last rate as a share of the first")
+
+
+class TrainingSettings(Section):
+    """How the model is trained."""
+
+    model: Literal["paper", "compact", "linear"] = Field("paper", description="a name in fedgs.models.MODELS")
+    rounds: int = Field(500, ge=0, description="external synchronisations (R)")
+    iterations: int = Field(50, ge=1, description="internal synchronisations in a round (T)")
+    batch_size: int = Field(32, ge=1, description="samples of a mini-batch (n)")
+    learning_rate: float = Field(0.01, gt=0, description="of one SGD step (η)")
+    momentum: float = Field(0.0, ge=0, lt=1, description="of the stations' SGD; the paper has none")
+    schedule: ScheduleSettings = ScheduleSettings()
+    engine: Literal["auto", "fused", "per-device", "graph", "stacked"] = Field(
+        "auto", description="fused: one step on the union batch; per-device: the slow oracle; graph, stacked: for GPUs"
+    )
+    precision: Literal["float32", "tf32", "bfloat16"] = Field(
+        "tf32", description="of matrix products on a GPU; processors always compute in float32"
+    )
+
+
+class AlgorithmSettings(Section):
+    """FedGS, or one of the flat approaches it is compared with."""
+
+    name: str = Field("fedgs", description="fedgs, or a name in fedgs.algorithms.APPROACHES")
+    options: dict[str, Any] = Field(default_factory=dict, description="of a flat approach")
+    devices_per_round: int | None = Field(None, ge=1, description="of a flat approach; none: factories × pick (M·L)")
+    local_epochs: int = Field(5, ge=1, description="passes over its own data a device makes in a flat round")
+    learning_rate: float | None = Field(
+        None, gt=0, description="of a flat approach that has no client_lr of its own; none: training.learning_rate"
+    )
+
+    @property
+    def flat(self) -> bool:
+        """Whether devices talk to one server directly, without base stations."""
+        return self.name != "fedgs"
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if not self.flat:
+            for key in ("options", "devices_per_round"):
+                if getattr(self, key):
+                    raise ImpossibleError(key, "has no meaning with algorithm.name='fedgs'; remove it")
+            return self
+        # Imported here, because it loads torch, which settings alone do not need.
+        from fedgs.algorithms.approaches import APPROACHES, approach_hint, make_approach
+
+        if self.name not in APPROACHES:
+            raise ImpossibleError("name", f"is not an approach; {approach_hint(self.name)}")
+        try:
+            make_approach(self.name, **self.options)
+        except AlgorithmError as error:
+            raise ImpossibleError("options", f"does not fit: {error}") from None
+        return self
+
+
+class DataSettings(Section):
+    """The images and how they become devices."""
+
+    name: str = Field("femnist", description="glyphs, femnist, a set of the cache, a file or a folder")
+    samples_per_device: int = Field(230, ge=1, description="glyphs: mean number of samples")
+    min_samples: int = Field(100, ge=0, description="owners with fewer samples are left out (not for glyphs)")
+    train_fraction: float = Field(0.9, gt=0, lt=1, description="share of a device's samples to train on")
+    partition: str = Field("balanced", description="how devices are dealt to factories")
+    attribute: str | None = Field(None, description="the owners' attribute that partition goes by")
+
+
+class DriftSettings(Section):
+    """How the devices' class distributions change; times in mini-batches of a device (fedgs.data.Drift)."""
+
+    kind: Literal["none", "sudden", "gradual", "recurring"] = Field("none", description="none: they stay as they are")
+    start: float = Field(100.0, ge=0, description="when the first change begins")
+    length: float = Field(100.0, gt=0, description="of the change (gradual) or of a regime (recurring)")
+    alpha: float = Field(0.3, gt=0, description="Dirichlet concentration of the new distribution")
+    spread: float = Field(0.0, ge=0, description="each device starts later by up to so much")
+
+
+class StreamSettings(Section):
+    """What the devices' next mini-batches are (fedgs.data.DeviceStreams)."""
+
+    mode: Literal["sticky", "fresh", "buffer"] = Field("sticky", description="when a device moves on to its next batch")
+    capacity: int | None = Field(None, ge=1, description="buffer: samples a device keeps")
+    arrival: float | None = Field(None, gt=0, description="buffer: samples that come in at each iteration")
+    drift: DriftSettings = DriftSettings()
+
+
+class EvaluationSettings(Section):
+    """When and how the global model is tested."""
+
+    every: int = Field(1, ge=1, description="rounds between two evaluations; round 0 and the last are always tested")
+    target: float = Field(0.82, gt=0, le=1, description="the accuracy whose first round the summary names")
+    ema: float = Field(0.0, ge=0, lt=1, description="decay of the averaged global model that is tested instead")
+    weighting: Literal["test_size", "leaf"] = Field(
+        "test_size",
+        description="how devices count: by their test samples; leaf: by train and test samples (the authors)",
+    )
+
+
+class ServerSettings(Section):
+    """The external synchronisation."""
+
+    rule: str = Field("mean", description="mean (the paper), or a server rule of fedgs.algorithms")
+    options: dict[str, Any] = Field(default_factory=dict, description="of that rule")
+
+
+class DynamicsSettings(Section):
+    """What can happen to devices; rates are chances for each device and iteration."""
+
+    leave: float = Field(0.0, ge=0, le=1, description="a device that is online goes offline")
+    come_back: float = Field(0.1, ge=0, le=1, description="a device that is offline returns")
+    move: float = Field(0.0, ge=0, le=1, description="a device moves to another factory")
+    drop_out: float = Field(0.0, ge=0, le=1, description="a selected device is lost in mid-iteration")
+    straggle: float = Field(0.0, ge=0, le=1, description="a selected device is slow")
+    straggle_share: float = Field(0.5, ge=0, lt=1, description="share of its mini-batch a slow device gets done")
+    trace: str | None = Field(None, description="CSV of events: iteration,device,event,factory")
+
+    @property
+    def active(self) -> bool:
+        """Whether anything can happen at all."""
+        return self.trace is not None or any((self.leave, self.move, self.drop_out, self.straggle))
+
+
+class CheckpointSettings(Section):
+    """How much a crash may cost."""
+
+    every: int = Field(10, ge=1, description="rounds between two checkpoints")
+
+
+class Settings(Section):
+    """Everything an experiment needs to be repeated. The defaults are the paper's."""
+
+    seed: int = Field(0, ge=0, description="all random streams follow from it")
+    federation: FederationSettings = FederationSettings()
+    selection: SelectionSettings = SelectionSettings()
+    algorithm: AlgorithmSettings = AlgorithmSettings()
+    training: TrainingSettings = TrainingSettings()
+    data: DataSettings = DataSettings()
+    streams: StreamSettings = StreamSettings()
+    server: ServerSettings = ServerSettings()
+    eval: EvaluationSettings = EvaluationSettings()
+    dynamics: DynamicsSettings = DynamicsSettings()
+    clock: ClockSettings = ClockSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    tensorboard: bool = Field(False, description="also write TensorBoard events (extra fedgs[tensorboard])")
+    beside: list[str] = Field(
+        default_factory=list, description="key.path=value of a second run to be set beside this one"
+    )
+
+    @model_validator(mode="after")
+    def _pick_fits(self) -> Self:
+        available = self.federation.devices_per_factory
+        if self.selection.pick > available and not self.selection.cap:
+            raise ImpossibleError(
+                "selection.pick",
+                f"is more than the {available} devices of a factory (federation.devices="
+                f"{self.federation.devices} in federation.factories={self.federation.factories}); "
+                "lower it, or set selection.cap=true to take all of them",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _flat_fits(self) -> Self:
+        """Say which settings are FedGS's alone, instead of passing them over."""
+        if not self.algorithm.flat:
+            return self
+        name, most = self.algorithm.name, self.federation.devices
+        for key, default in (
+            ("server", ServerSettings()),
+            ("streams", StreamSettings()),
+            ("dynamics", DynamicsSettings()),
+        ):
+            if getattr(self, key) != default:
+                raise ImpossibleError(
+                    key,
+                    f"has no meaning with algorithm.name={name!r}, whose devices train on all their data and send to "
+                    f"one server; leave the section out ({key}={{}}), options go into algorithm.options",
+                )
+        if self.training.engine not in ("auto", "per-device"):
+            raise ImpossibleError(
+                "training.engine",
+                f"is for FedGS; with algorithm.name={name!r} use 'auto', or 'per-device': one device after the other",
+            )
+        if self.algorithm.devices_per_round is not None and self.algorithm.devices_per_round > most:
+            raise ImpossibleError(
+                "algorithm.devices_per_round", f"is more than federation.devices={most}; lower it, or leave it out"
+            )
+        return self
+
+    def without_fedgs(self) -> "Settings":
+        """Return these settings without what is FedGS's alone: those of a flat approach beside it."""
+        engine = self.training.engine if self.training.engine == "per-device" else "auto"
+        return self.model_copy(
+            update={
+                "server": ServerSettings(),
+                "streams": StreamSettings(),
+                "dynamics": DynamicsSettings(),
+                "training": self.training.model_copy(update={"engine": engine}),
+            }
+        )
+
+
+class ImpossibleError(ValueError):
+    """A key whose value cannot be, given the others: ``key`` is relative to the section that says so."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(reason)
+        self.key = key
+        self.reason = reason
