@@ -131,6 +131,9 @@ class TrainingSettings(Section):
     batch_size: int = Field(32, ge=1, description="samples of a mini-batch (n)")
     learning_rate: float = Field(0.01, gt=0, description="of one SGD step (η)")
     momentum: float = Field(0.0, ge=0, lt=1, description="of the stations' SGD; the paper has none")
+    calibration: float = Field(
+        0.0, ge=0, description="how far a station's own class mix is taken out of its loss (τ); 0: off, 1: wholly"
+    )
     schedule: ScheduleSettings = ScheduleSettings()
     engine: Literal["auto", "fused", "per-device", "graph", "stacked"] = Field(
         "auto", description="fused: one step on the union batch; per-device: the slow oracle; graph, stacked: for GPUs"
@@ -296,6 +299,11 @@ class Settings(Section):
                     f"has no meaning with algorithm.name={name!r}, whose devices train on all their data and send to "
                     f"one server; leave the section out ({key}={{}}), options go into algorithm.options",
                 )
+        if self.training.calibration:
+            raise ImpossibleError(
+                "training.calibration",
+                f"is for FedGS, whose stations know their class mix; with algorithm.name={name!r} leave it at 0",
+            )
         if self.training.engine not in ("auto", "per-device"):
             raise ImpossibleError(
                 "training.engine",
@@ -315,7 +323,7 @@ class Settings(Section):
                 "server": ServerSettings(),
                 "streams": StreamSettings(),
                 "dynamics": DynamicsSettings(),
-                "training": self.training.model_copy(update={"engine": engine}),
+                "training": self.training.model_copy(update={"engine": engine, "calibration": 0.0}),
             }
         )
 

@@ -1,14 +1,18 @@
 """Parts: what is there is not run again, what is wrong is said, nothing is mixed."""
 
 import json
+import multiprocessing
+import os
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 
 from fedgs.data import Federation
-from fedgs.errors import DataError, InputFileError, OutputError
+from fedgs.errors import DataError, DeviceError, InputFileError, OutputError
 from fedgs.experiments.parts import Part, Progress, Result, Results, read_all, run_parts
+from fedgs.settings import Settings
 from tests.simulation.small import small_federation, small_settings
 
 CPU = torch.device("cpu")
@@ -117,3 +121,39 @@ def test_a_run_that_goes_astray_is_a_result(tmp_path: Path) -> None:
     assert result["summary"] is None
     assert result["curve"]["round"] == [0]
     assert run(tmp_path, [wild])[1].said == [1, "closed"]
+
+
+def test_side_by_side_gives_the_same_results(tmp_path: Path) -> None:
+    wanted = parts("random", "gbp-cs", "exact")
+    one, _ = run(tmp_path / "one", wanted)
+    told = Told()
+    both = run_parts(wanted, tmp_path / "both", dealt, "d", CPU, told, jobs=2)
+    assert list(both) == list(one)
+    assert [both[name]["curve"] for name in both] == [one[name]["curve"] for name in one]
+    assert both["exact"]["jobs"] == 2
+    assert told.said[0] == 0
+    assert sorted(told.said[1:-1], key=str) == ["exact", "gbp-cs", "random"]
+    assert json.loads((tmp_path / "both/parts/exact.json").read_text())["curve"] == one["exact"]["curve"]
+
+
+def test_an_error_in_a_process_is_told_as_it_is_and_ends_the_others(tmp_path: Path) -> None:
+    wrong = Part("odd", "odd", small_settings(), "stripes")
+    with pytest.raises(DataError, match="no stripes"):
+        run_parts([*parts("random"), wrong], tmp_path, dealt, "d", CPU, jobs=2)
+    assert not [process for process in multiprocessing.active_children() if process.is_alive() and process.join(10)]
+
+
+def die(settings: Settings, federation: Federation, device: torch.device, share: object) -> Result:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
+def test_a_process_that_is_killed_ends_in_one_clear_line(tmp_path: Path) -> None:
+    wanted = [Part(name, name, small_settings(), "bars", die) for name in ("first", "second")]
+    with pytest.raises(DeviceError, match="fewer than --jobs 2"):
+        run_parts(wanted, tmp_path, dealt, "d", CPU, jobs=2)
+    assert not list((tmp_path / "parts").iterdir())
+
+
+def test_nothing_begins_after_the_time_is_up_side_by_side(tmp_path: Path) -> None:
+    assert run_parts(parts("random", "gbp-cs"), tmp_path, dealt, "d", CPU, stop_after=0.0, jobs=2) == {}

@@ -28,4 +28,7 @@ def test_the_numbers_of_runs() -> None:
     assert f"| {first}, and {len(table_parts(two)) - first} for every further seed" in row("table2")
     finals = len(final_parts(one, results_of("beyond", lambda part: 0.5, one)))
     assert f"| {len(trial_parts(one))} of 100 rounds, and {finals} of 500 a seed |" in row("beyond")
-    assert f"| {len(study_parts(one))} of 80 rounds a seed" in row("selection-study")
+    every = len(study_parts(two)) - len(study_parts(one))
+    weights = len(study_parts(one)) - every
+    assert f"| {every} of 60 rounds a seed" in row("selection-study")
+    assert f"and {weights} with other weights" in row("selection-study")

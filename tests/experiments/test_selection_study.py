@@ -3,23 +3,36 @@
 import pytest
 
 from fedgs.experiments.parts import Part
-from fedgs.experiments.selection_study import DEALS, MILD_TO_SKEWED, POLICIES, make_parts, read_study, title_of
+from fedgs.experiments.selection_study import (
+    DEALS,
+    MILD_TO_SKEWED,
+    POLICIES,
+    WEIGHED,
+    WEIGHTS,
+    make_parts,
+    read_study,
+    read_weights,
+    title_of,
+)
 from fedgs.experiments.study_bar import holds, verdicts
 from tests.experiments.made_up import astray, full_size, results_of
 
 
 def test_every_federation_meets_every_policy() -> None:
     parts = make_parts(full_size((0, 1)))
-    assert len(parts) == 2 * (len(DEALS) + 1) * len(POLICIES)
+    assert len(parts) == 2 * (len(DEALS) + 1) * len(POLICIES) + len(WEIGHED) * len(WEIGHTS)
     assert [part.settings.seed for part in parts] == sorted(part.settings.seed for part in parts)
     assert sorted(MILD_TO_SKEWED) == sorted(DEALS)
     long_rounds = [part for part in parts if "-T200-" in part.name]
     assert {part.federation for part in long_rounds} == {"alpha-0.1-differ"}
-    assert {part.settings.training.rounds * part.settings.training.iterations for part in parts} == {4000}
+    assert {part.settings.training.rounds * part.settings.training.iterations for part in parts} == {3000}
     assert {part.settings.eval.every for part in parts} == {1, 2}
     chosen = {part.name.rpartition("-seed-")[0]: part.settings.selection for part in parts}
     assert (chosen["study-natural-gbp-cs"].presample, chosen["study-natural-exact"].presample) == (2, 0)
-    assert chosen["study-natural-coverage"].coverage_weight == 0.3
+    assert chosen["study-natural-coverage"].coverage_weight == chosen["study-natural-queues"].coverage_weight == 0.3
+    assert chosen["study-alpha-0.02-queues-V3"].coverage_weight == 3
+    calibrated = {part.name.rpartition("-seed-")[0] for part in parts if part.settings.training.calibration}
+    assert {name for name in calibrated if "natural" in name} == {"study-natural-coverage", "study-natural-calibrated"}
     assert chosen["study-natural-random-by-data"].solver == "random-by-data"
     without = full_size((0,))
     object.__setattr__(without.dataset, "attributes", {})
@@ -50,9 +63,21 @@ def test_names_lead_back_to_cells() -> None:
     assert title_of("alpha-0.1-differ-T200") == "α = 0.1, factories differ, T = 200"
     cell = study["natural"]["coverage"]
     assert cell.final == (0.8, 0.8)
-    assert cell.at(40) == pytest.approx(0.4)  # a straight line
-    assert cell.at(41) is None
+    assert cell.at(30) == pytest.approx(0.4)  # a straight line
+    assert cell.at(31) is None
     assert (cell.fact("divergence"), cell.fact("longest_wait")) == (0.04, 47)
+
+
+def test_weights_lead_back_to_their_runs() -> None:
+    results = results_of("selection-study", accuracy)
+    found = read_weights(results)
+    assert {key: list(by_weight) for key, by_weight in found.items()} == {
+        key: [0.0, 0.003, 0.03, 0.3, 3.0] for key in WEIGHED
+    }
+    assert {run["settings"]["seed"] for by_weight in found.values() for run in by_weight.values()} == {0}
+    assert found["alpha-0.02"][3.0]["part"] == "study-alpha-0.02-queues-V3-seed-0"
+    assert found["alpha-0.1-differ"][0.3]["part"] == "study-alpha-0.1-differ-queues-seed-0"
+    assert read_weights({name: run for name, run in results.items() if "-V" not in name}) == {}
 
 
 def test_the_bar() -> None:

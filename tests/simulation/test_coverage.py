@@ -169,10 +169,10 @@ def test_a_round_is_seen_worked_by_hand() -> None:
     labels = np.array([0, 0, 1, 2], dtype=np.uint8)
     target = np.array([0.5, 0.25, 0.25, 0.0])
     samples = np.array([[[[0, 1], [-1, -1]]], [[[2, 3], [-1, -1]]]], dtype=np.int32)  # two iterations, one factory
-    view = view_round(samples, labels, target)
+    view = view_round(count_classes(samples, labels, 4), target)
     assert view.missing_classes.tolist() == [[2.0], [1.0]]  # the fourth class is in nobody's data
     assert view.window_divergence == pytest.approx([0.0])  # each iteration is far off, the round is not
-    nobody = view_round(np.full((2, 1, 2, 2), -1, np.int32), labels, target)
+    nobody = view_round(count_classes(np.full((2, 1, 2, 2), -1, np.int32), labels, 4), target)
     assert np.isnan(nobody.window_divergence).all()
     assert np.isnan(nobody.missing_classes).all()
 

@@ -30,6 +30,7 @@ RATES = np.linspace(0.1, 0.05, 4)
 
 
 def plan(unequal: bool) -> RoundPlan:
+    """Return a round as the paper has it, or one with unequal batches and shifted logits."""
     whole = SelectionPlan(FEDERATION, small_settings()).next_round()
     if not unequal:
         assert whole.full
@@ -37,7 +38,8 @@ def plan(unequal: bool) -> RoundPlan:
     sizes = np.random.default_rng(5).integers(0, 6, whole.sizes.shape).astype(np.int32)
     sizes[1, 2] = 0  # a factory without anybody
     sizes[2, 0] = [1, 5, 2]
-    return RoundPlan(1, whole.devices, whole.samples, sizes, whole.divergence)
+    shifts = np.random.default_rng(6).normal(0, 2, (*sizes.shape[:2], 4)).astype(np.float32)
+    return RoundPlan(1, whole.devices, whole.samples, sizes, whole.divergence, shifts=shifts)
 
 
 @pytest.mark.parametrize("unequal", [False, True])

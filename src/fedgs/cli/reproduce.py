@@ -32,6 +32,9 @@ def reproduce(
     stop_after: Annotated[
         float | None, typer.Option(min=0, help="Begin no part later than so many seconds from the start.")
     ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Parts at work at a time, each in its own process: 3 fill a large GPU.")
+    ] = 1,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write the report at the end.")] = True,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key.path=value for every run; repeatable.")
@@ -57,7 +60,7 @@ def reproduce(
 
         reproduction = Reproduction(femnist, numbers, rounds, overrides or [])
         pick_device(device)  # what is wrong with it is told before anything is loaded
-        results, total = _run(what, reproduction, device, folder, stop_after)
+        results, total = _run(what, reproduction, device, folder, stop_after, jobs)
         failed = sum("failed" in result for result in results.values())
         typer.echo(
             f"{folder}: {len(results)} of {total} parts"
@@ -70,7 +73,7 @@ def reproduce(
 
 
 def _run(
-    what: str, reproduction: "Reproduction", device: str, folder: Path, stop_after: float | None
+    what: str, reproduction: "Reproduction", device: str, folder: Path, stop_after: float | None, jobs: int
 ) -> "tuple[Results, int]":
     import time
 
@@ -90,7 +93,9 @@ def _run(
         digest = digest or reproduction.digest()
         left = None if stop_after is None else max(0.0, stop_after - (time.perf_counter() - began))
         total += len(parts)
-        results |= run_parts(parts, folder, reproduction.federation, digest, pick_device(device), PartsDisplay(), left)
+        results |= run_parts(
+            parts, folder, reproduction.federation, digest, pick_device(device), PartsDisplay(), left, jobs
+        )
     return results, total
 
 

@@ -97,7 +97,7 @@ def final_parts(reproduction: "Reproduction", results: Results) -> list[Part]:
                 continue
             overrides = overrides_of(side, TRIALS[key], _factor(reproduction))
             if final == "coverage":
-                overrides.append("selection.solver=auto")
+                overrides += ["selection.solver=auto", "training.calibration=1"]
             parts.append(_part(reproduction, f"{final}-tuned", f"{title}, seed {seed}", overrides, seed, 1))
     return parts
 

@@ -13,6 +13,7 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import cpu_count
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from fedgs import __version__
 from fedgs.config import settings_from
 from fedgs.data import Federation
 from fedgs.errors import ConfigError, InputFileError, OutputError, TrainingError
+from fedgs.experiments.workers import side_by_side
 from fedgs.files import finite, make_folder, write_text
 from fedgs.settings import Settings
 from fedgs.simulation.memory import memory_errors_in_words
@@ -106,11 +108,12 @@ def run_parts(
     device: torch.device,
     progress: Progress | None = None,
     stop_after: float | None = None,
+    jobs: int = 1,
 ) -> Results:
     """Do the parts that are not there yet, in their order, and return all results.
 
     ``data`` stands for the data set (a digest). ``stop_after``: no part begins later than so many seconds from now;
-    those not begun are missing in the results.
+    those not begun are missing in the results. ``jobs``: how many are at work at a time, each in its own process.
     """
     progress = progress or Progress()
     began = time.perf_counter()
@@ -128,12 +131,20 @@ def run_parts(
         federations(missing[0].federation, missing[0].settings.seed)
     make_folder(folder)
     progress.begin(parts, len(results))
+
+    def begin(part: Part) -> bool:
+        if stop_after is not None and time.perf_counter() - began > stop_after:
+            return False
+        progress.part(part)
+        return True
+
+    work = partial(_do, federations, data, device, jobs)
     try:
-        for part in missing:
-            if stop_after is not None and time.perf_counter() - began > stop_after:
-                break
-            progress.part(part)
-            result = _do(part, federations, data, device, progress)
+        if jobs > 1:
+            done = side_by_side(missing, jobs, work, begin)
+        else:
+            done = ((part, work(part, progress.share)) for part in missing if begin(part))
+        for part, result in done:
             write_text(folder / f"{part.name}.json", as_text(result))
             results[part.name] = result
             progress.end(part, result)
@@ -142,10 +153,17 @@ def run_parts(
     return {part.name: results[part.name] for part in parts if part.name in results}
 
 
-def _do(part: Part, federations: Federations, data: str, device: torch.device, progress: Progress) -> Result:
+def _do(
+    federations: Federations,
+    data: str,
+    device: torch.device,
+    jobs: int,
+    part: Part,
+    share: Share = lambda share: None,
+) -> Result:
     federation = federations(part.federation, part.settings.seed)
     began = time.perf_counter()
-    came_out = part.work(part.settings, federation, device, progress.share)
+    came_out = part.work(part.settings, federation, device, share)
     return {
         "format": FORMAT,
         "part": part.name,
@@ -161,6 +179,7 @@ def _do(part: Part, federations: Federations, data: str, device: torch.device, p
         "fedgs": __version__,
         "hardware": hardware(device),
         "seconds": round(time.perf_counter() - began, 1),
+        "jobs": jobs,
         **came_out,
     }
 

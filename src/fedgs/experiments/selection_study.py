@@ -1,14 +1,19 @@
 """Does selection earn its keep? Five ways to select, on federations from natural to extremely skewed.
 
 Selection as published lowers the divergence of each super node. Whether that raises accuracy is the question; where
-devices are strongly skewed it uses the same convenient devices again and again. The study sets five policies beside
-each other, everything else being equal (T = 50, learning rate 0.05, the paper's network, the same iterations):
+devices are strongly skewed it uses the same convenient devices again and again. The study sets policies beside each
+other, everything else being equal (T = 50, learning rate 0.05, the paper's network, the same iterations):
 
     random            L devices, all alike
     random-by-data    … in proportion to their numbers of samples
     gbp-cs            the paper's, as published (L_rnd = L/5)
     exact             the proven optimum of every iteration, nobody drawn beforehand
-    coverage          the optimum with virtual queues (solver "auto"): all data are used alike in the long run
+    coverage          ours, as in the preset of this name: queues and calibration
+
+and tells apart what ours is made of:
+
+    queues            the optimum with virtual queues (fedgs.selection.coverage): all data are used alike in time
+    calibrated        random-by-data, with the station's class mix taken out of the loss (fedgs.calibration)
 
 Federations re-deal the same images: by writers as they are, factories by form partition, Dirichlet α for each class
 over devices with factories alike or with their own class mix, and two classes a device. Cells come in the order of
@@ -26,7 +31,7 @@ from fedgs.data import DataSet, Federation, build_federation, classes_per_device
 from fedgs.errors import ConfigError
 from fedgs.experiments.measures import at_round, final, last_quarter, mean_of
 from fedgs.experiments.parts import Part, Result, Results
-from fedgs.settings import Settings
+from fedgs.settings import COVERAGE_WEIGHT, Settings
 
 if TYPE_CHECKING:
     from fedgs.experiments.reproduction import Reproduction
@@ -36,8 +41,15 @@ POLICIES: dict[str, dict[str, Any]] = {
     "random-by-data": {"solver": "random-by-data"},
     "gbp-cs": {"solver": "gbp-cs"},
     "exact": {"solver": "exact", "presample": 0},
+    "queues": {"solver": "auto"},
+    "calibrated": {"solver": "random-by-data"},
     "coverage": {"solver": "auto"},
 }
+CALIBRATED = ("calibrated", "coverage")
+"""Policies whose stations take their class mix out of the loss."""
+WEIGHTS = (0.003, 0.03, 3.0)
+"""V beside the default: what the queues trade, one seed, on …"""
+WEIGHED = ("alpha-0.02", "alpha-0.1-differ")
 FEWEST = 20
 """Devices with fewer samples are left out; Dirichlet's law makes such where α is small."""
 PREFIX = "study-"
@@ -101,33 +113,38 @@ def make_parts(reproduction: "Reproduction") -> list[Part]:
     """Return the cells of the study; federations by an attribute the data set has not are left out."""
     from fedgs.experiments.reproduction import Scale
 
-    full, quick = Scale(rounds=80, rate=0.05, every=2), Scale(rounds=12, rate=0.2, every=2, target=0.1)
+    full, quick = Scale(rounds=60, rate=0.05, every=2), Scale(rounds=12, rate=0.2, every=2, target=0.1)
     base = reproduction.settings(full, quick, "selection.cap=true")
     long_rounds = 4 * base.training.iterations
     attributes = tuple(reproduction.dataset.attributes)
     found = []
-    for seed in reproduction.seeds_or((0, 1, 2)):
+    seeds = reproduction.seeds_or((0, 1, 2))
+    for seed in seeds:
         for key, deal in DEALS.items():
             if deal.attribute is not None and deal.attribute not in attributes:
                 continue
             found += [_part(base, seed, key, policy, base.training.iterations) for policy in POLICIES]
             if key == LONG_DEAL:
                 found += [_part(base, seed, key, policy, long_rounds) for policy in POLICIES]
+            if seed == seeds[0] and key in WEIGHED:
+                found += [_part(base, seed, key, "queues", base.training.iterations, weight) for weight in WEIGHTS]
     return found
 
 
-def _part(base: Settings, seed: int, deal: str, policy: str, iterations: int) -> Part:
+def _part(base: Settings, seed: int, deal: str, policy: str, iterations: int, weight: float | None = None) -> Part:
     """Return one cell; long rounds are fewer, so that all cells have the same number of iterations."""
     selection = {**base.selection.model_dump(include={"pick", "cap"}), **POLICIES[policy]}
+    if weight is not None:
+        selection["coverage"] = {"weight": weight}
     rounds = max(1, base.training.rounds * base.training.iterations // iterations)
     values = base.model_dump()
     values |= {"seed": seed, "selection": selection, "beside": []}
-    values["training"] |= {"iterations": iterations, "rounds": rounds}
+    calibration = float(policy in CALIBRATED)
+    values["training"] |= {"iterations": iterations, "rounds": rounds, "calibration": calibration}
     values["eval"] |= {"every": max(1, base.eval.every * base.training.iterations // iterations)}
     key = deal if iterations == base.training.iterations else f"{deal}-T{iterations}"
-    return Part(
-        f"{PREFIX}{key}-{policy}-seed-{seed}", f"{title_of(key)}: {policy}, seed {seed}", Settings(**values), deal
-    )
+    name = policy if weight is None else f"{policy}-V{weight:g}"
+    return Part(f"{PREFIX}{key}-{name}-seed-{seed}", f"{title_of(key)}: {name}, seed {seed}", Settings(**values), deal)
 
 
 def title_of(key: str) -> str:
@@ -180,6 +197,19 @@ def read_study(results: Results) -> tuple[Study, list[str]]:
     for key in sorted({key for key, _ in groups}, key=_place):
         study[key] = {policy: _cell(policy, groups[key, policy]) for policy in POLICIES if (key, policy) in groups}
     return study, astray
+
+
+def read_weights(results: Results) -> dict[str, dict[float, Result]]:
+    """Return the runs with the queues at several weights by federation and V; 0 is ``exact``."""
+    found: dict[str, dict[float, Result]] = {}
+    for key in WEIGHED:
+        for name, result in results.items():
+            cell = name.removeprefix(f"{PREFIX}{key}-").rpartition("-seed-")[0]
+            weights = {"exact": 0.0, "queues": COVERAGE_WEIGHT, **{f"queues-V{weight:g}": weight for weight in WEIGHTS}}
+            if cell in weights and name.startswith(f"{PREFIX}{key}-") and not result.get("failed"):
+                # The first seed alone has all weights; results come in the order of their names, hence of seeds.
+                found.setdefault(key, {}).setdefault(weights[cell], result)
+    return {key: dict(sorted(by_weight.items())) for key, by_weight in found.items() if len(by_weight) > 2}
 
 
 def _key_of(name: str) -> tuple[str, str]:

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from fedgs.experiments.selection_study import DEALS, POLICIES, Cell, Study
+from fedgs.experiments.selection_study import DEALS, Cell, Study
 
 OURS, PUBLISHED = "coverage", "gbp-cs"
+OTHERS = ("random", "random-by-data", PUBLISHED, "exact")
+"""What ours is held against; its own components are not."""
 WITHIN, BETTER_BY = 0.0015, 0.005
 
 
@@ -31,7 +33,7 @@ class Verdict:
     asked_over_published: bool
     """Whether the second condition is asked here."""
     missing: tuple[str, ...]
-    """Policies without a result."""
+    """Of the others, those without a result."""
 
     @property
     def near_the_best(self) -> bool:
@@ -54,9 +56,9 @@ def verdicts(study: Study, final: bool = False) -> dict[str, Verdict]:
     found: dict[str, Verdict] = {}
     for key, cells in study.items():
         differences = {
-            policy: difference(cells[OURS], cell, final)
-            for policy, cell in cells.items()
-            if OURS in cells and policy != OURS
+            policy: difference(cells[OURS], cells[policy], final)
+            for policy in OTHERS
+            if OURS in cells and policy in cells
         }
         differences = {policy: by_seed for policy, by_seed in differences.items() if by_seed}
         if not differences:
@@ -71,7 +73,7 @@ def verdicts(study: Study, final: bool = False) -> dict[str, Verdict]:
             tuple(differences[best]),
             tuple(differences[best].values()),
             DEALS[key.partition("-T")[0]].skewed,
-            tuple(policy for policy in POLICIES if policy not in cells),
+            tuple(policy for policy in OTHERS if policy not in cells),
         )
     return found
 

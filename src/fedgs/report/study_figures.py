@@ -1,20 +1,23 @@
 """The pictures of the selection study: who wins where, the trade-off behind it, and the curves."""
 
+from collections.abc import Mapping
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedgs.experiments.measures import last_quarter
+from fedgs.experiments.parts import Result
 from fedgs.experiments.selection_study import POLICIES, Cell, Study, title_of
 from fedgs.experiments.study_bar import OURS, difference
-from fedgs.report.canvas import AMBER, BLUE, FAINT, GREY, PURPLE, RED
+from fedgs.report.canvas import AMBER, BLUE, FAINT, GREEN, GREY, PURPLE, RED, TEAL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = dict(zip(POLICIES, (GREY, AMBER, RED, PURPLE, BLUE), strict=True))
-MARKERS = dict(zip(POLICIES, ("s", "^", "D", "v", "o"), strict=True))
+COLOURS = dict(zip(POLICIES, (GREY, AMBER, RED, PURPLE, TEAL, GREEN, BLUE), strict=True))
+MARKERS = dict(zip(POLICIES, ("s", "^", "D", "v", "P", "X", "o"), strict=True))
 
 
 def paint_differences(figure: "Figure", study: Study) -> None:
@@ -31,7 +34,7 @@ def paint_differences(figure: "Figure", study: Study) -> None:
             by_seed = [-100 * value for value in difference(study[key][OURS], study[key][policy]).values()]
             if not by_seed:
                 continue
-            height = place + 0.24 - 0.16 * row
+            height = place + 0.3 - 0.12 * row
             axes.plot(by_seed, [height] * len(by_seed), ".", color=COLOURS[policy], markersize=4, alpha=0.7)
             axes.plot(fmean(by_seed), height, MARKERS[policy], color=COLOURS[policy], markersize=6)
         if place:
@@ -42,7 +45,7 @@ def paint_differences(figure: "Figure", study: Study) -> None:
     axes.set_ylim(-0.5, len(keys) - 0.5)
     axes.set_xlabel("points of accuracy above (right) or below (left) coverage; small dots: single seeds")
     axes.grid(axis="y", visible=False)
-    figure.legend(loc="outside upper center", ncols=3)
+    figure.legend(loc="outside upper center", ncols=4)
 
 
 def paint_trade_off(figure: "Figure", study: Study) -> None:
@@ -64,7 +67,30 @@ def paint_trade_off(figure: "Figure", study: Study) -> None:
         if up == 2:
             axes.axhline(0, color=FAINT, linewidth=0.8)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=5)
+    figure.legend(handles, labels, loc="outside upper center", ncols=7)
+
+
+def paint_weights(figure: "Figure", weighed: Mapping[str, Mapping[float, Result]]) -> None:
+    """Paint what a growing weight V of the queues trades, a line a federation: evenness, divergence, accuracy."""
+    panels: Any = figure.subplots(1, 3)
+    for colour, (key, by_weight) in zip((BLUE, AMBER, GREEN, RED), weighed.items(), strict=False):
+        jain, divergence, accuracy = zip(*(weight_facts(result) for result in by_weight.values()), strict=True)
+        points = [100 * value for value in accuracy]
+        for axes, across, up in zip(panels, (jain, divergence, jain), (divergence, points, points), strict=True):
+            axes.plot(across, up, "o-", color=colour, markersize=4, linewidth=1.2, label=title_of(key))
+            for weight, x, y in zip(by_weight, across, up, strict=True):
+                axes.annotate(f"{weight:g}", (x, y), (4, 4), textcoords="offset points", fontsize=7, color=colour)
+    panels[0].set(xlabel="Jain's index of epochs", ylabel="divergence of an iteration")
+    panels[1].set(xlabel="divergence of an iteration", ylabel="accuracy, %")
+    panels[2].set(xlabel="Jain's index of epochs", ylabel="accuracy, %")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4)
+
+
+def weight_facts(result: Result) -> tuple[float, float, float]:
+    """Return Jain's index of epochs, divergence and accuracy (late tests) of a run."""
+    summary = result["summary"]
+    return float(summary["selection"]["jain_of_epochs"]), float(summary["divergence"]), last_quarter(result)
 
 
 def _relative(cells: dict[str, Cell]) -> dict[str, tuple[float, float, float]]:
@@ -100,7 +126,7 @@ def paint_curves(figure: "Figure", study: Study) -> None:
     handles, labels = max(
         (axes.get_legend_handles_labels() for axes in panels[: len(study)]), key=lambda pair: len(pair[0])
     )
-    figure.legend(handles, labels, loc="outside upper center", ncols=5)
+    figure.legend(handles, labels, loc="outside upper center", ncols=7)
     figure.supxlabel("round", fontsize=9)
 
 

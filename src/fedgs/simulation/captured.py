@@ -32,14 +32,17 @@ Shape = tuple[int, int, int]
 class Stations(ABC):
     """The networks of all stations, the plan of a round, and the step that a graph captures."""
 
-    def __init__(self, store: ImageStore, shape: Shape) -> None:
+    def __init__(self, store: ImageStore, shape: Shape, classes: int = 0) -> None:
+        """``classes``: of the logits, where they are shifted (:mod:`fedgs.calibration`); 0: they are not."""
         iterations, factories, batch = self.shape = shape
+        self.classes = classes
         device = store.device
         self._store = store
         self._losses = torch.zeros(iterations, factories, device=device)
         self._samples = torch.zeros(iterations, factories, batch, dtype=torch.int64, device=device)
         self._shares = torch.zeros(iterations, factories, batch, device=device)
         self._rates = torch.zeros(iterations, device=device)
+        self._shifts = torch.zeros(iterations, factories, 1, classes, device=device) if classes else None
         self._iteration = torch.zeros(1, dtype=torch.int64, device=device)
         stream: Any = torch.cuda.Stream
         self._streams = [stream(device) for _ in range(factories)] if device.type == "cuda" else []
@@ -50,8 +53,11 @@ class Stations(ABC):
         """Start all networks from the flat ``weights``, their velocities from ``momentum`` or at rest."""
 
     @abstractmethod
-    def descend(self, samples: Tensor, shares: Tensor, rate: Tensor) -> Tensor:
-        """Make one step in every factory, (factories, batch) samples with their shares; return the losses."""
+    def descend(self, samples: Tensor, shares: Tensor, rate: Tensor, shift: Tensor | None) -> Tensor:
+        """Make one step in every factory, (factories, batch) samples with their shares; return the losses.
+
+        ``shift`` (factories, 1, classes) is added to the logits.
+        """
 
     @abstractmethod
     def result(self) -> tuple[Tensor, Tensor | None]:
@@ -66,6 +72,8 @@ class Stations(ABC):
         self._samples.copy_(torch.from_numpy(places.reshape(self.shape)))
         self._shares.copy_(torch.from_numpy(shares.reshape(self.shape).astype(np.float32)))
         self._rates.copy_(torch.from_numpy(rates.astype(np.float32)))
+        if self._shifts is not None and plan.shifts is not None:
+            self._shifts.copy_(torch.from_numpy(plan.shifts[:, :, None]))
         self._iteration.zero_()
 
     def step(self) -> None:
@@ -117,7 +125,8 @@ class Stations(ABC):
         samples, shares, rate = (
             table.index_select(0, self._iteration)[0] for table in (self._samples, self._shares, self._rates)
         )
-        losses = self.descend(samples, shares, rate)
+        shift = None if self._shifts is None else self._shifts.index_select(0, self._iteration)[0]
+        losses = self.descend(samples, shares, rate, shift)
         self._losses.index_copy_(0, self._iteration, losses[None])
         self._iteration.add_(1)
 
@@ -131,8 +140,8 @@ class CapturedEngine(ABC):
         self._stations: Stations | None = None
 
     @abstractmethod
-    def make_stations(self, shape: Shape) -> Stations:
-        """Return the stations for rounds of this shape."""
+    def make_stations(self, shape: Shape, classes: int) -> Stations:
+        """Return the stations for rounds of this shape; ``classes``: as for :class:`Stations`."""
 
     def train_round(
         self,
@@ -146,9 +155,10 @@ class CapturedEngine(ABC):
         iterations, factories, places = plan.devices.shape
         shape = (iterations, factories, places * plan.samples.shape[-1])
         with gpu_precision(self.precision) if self.store.device.type == "cuda" else nullcontext():
-            if self._stations is None or self._stations.shape != shape:
+            classes = 0 if plan.shifts is None else plan.shifts.shape[-1]
+            if self._stations is None or (self._stations.shape, self._stations.classes) != (shape, classes):
                 self._stations = None  # its memory goes back first
-                self._stations = self.make_stations(shape)
+                self._stations = self.make_stations(shape, classes)
                 self._stations.capture()
             stations = self._stations
             stations.set(weights, momentum)

@@ -114,7 +114,8 @@ class FusedEngine:
             if len(samples):
                 images, labels = self.store.batch(samples)
                 with mixed:
-                    loss = cross_entropy(model(images).float(), labels)
+                    logits = plan.shifted(model(images).float(), iteration, factory)
+                    loss = cross_entropy(logits, labels)
                 gradients = torch.autograd.grad(loss, parameters)
                 losses[iteration] = loss.detach()
                 with torch.no_grad():

@@ -17,18 +17,25 @@ from fedgs.simulation.layout import Layout
 class GraphEngine(CapturedEngine):
     """Trains all factories at once on a GPU."""
 
-    def make_stations(self, shape: Shape) -> Stations:
+    def make_stations(self, shape: Shape, classes: int) -> Stations:
         """Return a copy of the network for each factory."""
-        return _Networks(self.model, self.store, self.layout, shape, self.momentum, self.precision)
+        return _Networks(self.model, self.store, self.layout, shape, self.momentum, self.precision, classes)
 
 
 class _Networks(Stations):
     """A network a factory, their weights the rows of one array."""
 
     def __init__(
-        self, template: nn.Module, store: ImageStore, layout: Layout, shape: Shape, momentum: float, precision: str
+        self,
+        template: nn.Module,
+        store: ImageStore,
+        layout: Layout,
+        shape: Shape,
+        momentum: float,
+        precision: str,
+        classes: int,
     ) -> None:
-        super().__init__(store, shape)
+        super().__init__(store, shape, classes)
         self._momentum, self._precision = momentum, precision
         self._weights = torch.zeros(shape[1], layout.size, device=store.device)
         self._velocity = torch.zeros_like(self._weights) if momentum else None
@@ -49,20 +56,29 @@ class _Networks(Stations):
         """Return copies, since the next round writes over them."""
         return self._weights.clone(), None if self._velocity is None else self._velocity.clone()
 
-    def descend(self, samples: Tensor, shares: Tensor, rate: Tensor) -> Tensor:
+    def descend(self, samples: Tensor, shares: Tensor, rate: Tensor, shift: Tensor | None) -> Tensor:
         """Make one step in every factory."""
         losses = torch.zeros(len(self._models), device=samples.device)
-        self.side_by_side(lambda factory: self._step_factory(factory, samples[factory], shares[factory], rate, losses))
+
+        def step(factory: int) -> None:
+            own = None if shift is None else shift[factory]
+            self._step_factory(factory, samples[factory], shares[factory], rate, own, losses)
+
+        self.side_by_side(step)
         return losses
 
-    def _step_factory(self, factory: int, samples: Tensor, shares: Tensor, rate: Tensor, losses: Tensor) -> None:
+    def _step_factory(
+        self, factory: int, samples: Tensor, shares: Tensor, rate: Tensor, shift: Tensor | None, losses: Tensor
+    ) -> None:
         model = self._models[factory]
         parameters: list[Tensor] = list(model.parameters())
         images = self._store.normalised(self._store.images.index_select(0, samples))
         labels = self._store.labels.index_select(0, samples)
         with mixed_precision(self._store.device, self._precision):
-            logits = model(images)
-        loss = (cross_entropy(logits.float(), labels, reduction="none") * shares).sum()
+            logits = model(images).float()
+        if shift is not None:
+            logits = logits + shift
+        loss = (cross_entropy(logits, labels, reduction="none") * shares).sum()
         gradients = list(torch.autograd.grad(loss, parameters))
         with torch.no_grad():
             losses[factory] = loss.detach()

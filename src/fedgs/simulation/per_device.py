@@ -87,7 +87,7 @@ class PerDeviceEngine:
             samples = plan.samples[iteration, factory, place, :size].astype(np.int64)
             images, labels = self.store.batch(samples)
             self._flat.copy_(station)
-            loss = cross_entropy(self._model(images), labels)
+            loss = cross_entropy(plan.shifted(self._model(images), iteration, factory), labels)
             gradients = torch.autograd.grad(loss, self._parameters)
             with torch.no_grad():
                 for parameter, gradient in zip(self._parameters, gradients, strict=True):

@@ -4,7 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class RoundPlan:
     """(factories,) the divergence of all samples of a factory's round pooled; NaN where there was nobody."""
     missing_classes: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
     """(iterations, factories) how many classes of P_real a super node had no sample of; NaN where there was nobody."""
+    shifts: NDArray[np.float32] | None = None
+    """(iterations, factories, classes) what is added to the logits in training (fedgs.calibration); None: nothing."""
 
     @property
     def full(self) -> bool:
@@ -55,6 +59,12 @@ class RoundPlan:
         union: NDArray[np.int64] = samples[counting].astype(np.int64)
         return union
 
+    def shifted(self, logits: Tensor, iteration: int, factory: int) -> Tensor:
+        """Return the logits a super node's loss looks at."""
+        if self.shifts is None:
+            return logits
+        return logits + torch.from_numpy(self.shifts[iteration, factory]).to(logits.device)
+
     def only(self, factories: NDArray[np.int64]) -> "RoundPlan":
         """Return the part of some factories."""
         return RoundPlan(
@@ -66,4 +76,5 @@ class RoundPlan:
             self.events,
             self.state,
             self.seconds,
+            shifts=None if self.shifts is None else self.shifts[:, factories],
         )

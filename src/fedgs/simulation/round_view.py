@@ -21,9 +21,8 @@ class RoundView(NamedTuple):
     """(iterations, factories) classes of P_real without a sample; NaN where there was nobody."""
 
 
-def view_round(samples: NDArray[np.int32], labels: NDArray[np.integer], target: NDArray[np.float64]) -> RoundView:
-    """Look at the samples (iterations, factories, places, batch) of a round; −1 stands for none."""
-    counts = count_classes(samples, labels, len(target))
+def view_round(counts: NDArray[np.int64], target: NDArray[np.float64]) -> RoundView:
+    """Look at the class counts (iterations, factories, classes) of a round's super nodes."""
     sizes = counts.sum(axis=2)
     missing = ((counts == 0) & (target > 0)).sum(axis=2).astype(np.float64)
     missing[sizes == 0] = np.nan
@@ -44,7 +43,10 @@ def count_classes_oracle(samples: NDArray[np.int32], labels: NDArray[np.integer]
 
 @kernel(count_classes_oracle)
 def count_classes(samples: NDArray[np.int32], labels: NDArray[np.integer], classes: int) -> NDArray[np.int64]:
-    """Return the class counts (iterations, factories, classes) of a round's super nodes."""
+    """Return the class counts of a round's super nodes from its samples (iterations, factories, places, batch).
+
+    −1 stands for no sample.
+    """
     iterations, factories, places, batch = samples.shape
     counts = np.zeros((iterations, factories, classes), dtype=np.int64)
     for t in range(iterations):

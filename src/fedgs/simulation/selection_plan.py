@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.calibration import ClassMix
 from fedgs.data import DeviceStreams, Drift, Federation
 from fedgs.errors import DataError
 from fedgs.selection import SelectionProblem, solve_batch
@@ -26,7 +27,7 @@ from fedgs.settings import Settings, StreamSettings
 from fedgs.simulation.coverage import Coverage
 from fedgs.simulation.dynamics import Dynamics
 from fedgs.simulation.round_plan import RoundPlan
-from fedgs.simulation.round_view import view_round
+from fedgs.simulation.round_view import count_classes, view_round
 from fedgs.simulation.station_round import Schedule, Tally, make_rules, play_round
 
 Devices = NDArray[np.int64]
@@ -52,6 +53,8 @@ class SelectionPlan:
         self.longest_wait = np.zeros(devices, np.int64)
         """(devices,) the most iterations between two selections, those before the first and after the last too."""
         self.coverage = Coverage(federation, settings.selection)
+        training = settings.training
+        self.mix = ClassMix(federation.factories, self.target, training.iterations, training.calibration)
         self._train_sizes = federation.train.sizes.astype(np.float64)
         self._solver_options = _solver_options(settings)
         self._warm: set[str] = set()
@@ -108,7 +111,9 @@ class SelectionPlan:
             self.streams.advance(everyone)
         self.round += 1
         events = self.dynamics.take_events()
-        view = view_round(samples, self.federation.labels, self.target)
+        counts = count_classes(samples, self.federation.labels, len(self.target))
+        view = view_round(counts, self.target)
+        shifts = self.mix.follow(counts) if self.mix.strength else None
         return RoundPlan(
             self.round,
             devices,
@@ -120,6 +125,7 @@ class SelectionPlan:
             seconds,
             view.window_divergence,
             view.missing_classes,
+            shifts,
         )
 
     def _select(self, iteration: int, everybody: list[Devices]) -> tuple[list[Devices], NDArray[np.float64], float]:
@@ -204,6 +210,7 @@ class SelectionPlan:
             "last": self.last.tolist(),
             "longest_wait": self.longest_wait.tolist(),
             "queue": self.coverage.queue.tolist(),
+            "mix": {"shares": self.mix.shares.tolist(), "steps": self.mix.steps.tolist()} if self.mix.strength else {},
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -215,6 +222,9 @@ class SelectionPlan:
             np.asarray(state[key], dtype=np.int64) for key in ("selected", "last", "longest_wait")
         )
         self.coverage.queue = np.asarray(state["queue"], dtype=np.float64)
+        if state.get("mix"):
+            self.mix.shares = np.asarray(state["mix"]["shares"], dtype=np.float64)
+            self.mix.steps = np.asarray(state["mix"]["steps"], dtype=np.int64)
 
 
 def make_streams(federation: Federation, batch_size: int, seed: int, settings: StreamSettings) -> DeviceStreams:

@@ -36,16 +36,18 @@ def fits(model: nn.Module, store: ImageStore) -> bool:
 class StackedEngine(CapturedEngine):
     """Trains all stations' CNNs at once."""
 
-    def make_stations(self, shape: Shape) -> Stations:
+    def make_stations(self, shape: Shape, classes: int) -> Stations:
         """Return the stacked networks."""
-        return _Stacked(self.store, self.layout, shape, self.momentum, self.precision)
+        return _Stacked(self.store, self.layout, shape, self.momentum, self.precision, classes)
 
 
 class _Stacked(Stations):
     """The weights of all stations, one tensor (stations, …) a name."""
 
-    def __init__(self, store: ImageStore, layout: Layout, shape: Shape, momentum: float, precision: str) -> None:
-        super().__init__(store, shape)
+    def __init__(
+        self, store: ImageStore, layout: Layout, shape: Shape, momentum: float, precision: str, classes: int
+    ) -> None:
+        super().__init__(store, shape, classes)
         device = store.device
         self._layout, self._momentum, self._ops = (
             layout,
@@ -70,12 +72,12 @@ class _Stacked(Stations):
         return self._layout.gather(self._weights), self._layout.gather(self._velocity) if self._velocity else None
 
     @torch.no_grad()
-    def descend(self, samples: Tensor, shares: Tensor, rate: Tensor) -> Tensor:
+    def descend(self, samples: Tensor, shares: Tensor, rate: Tensor, shift: Tensor | None) -> Tensor:
         """Make one step in every factory."""
         if self._velocity is None:
-            return self._send_back(samples, shares, -rate * shares, self._weights)
+            return self._send_back(samples, shares, -rate * shares, shift, self._weights)
         gradients = {name: torch.zeros_like(weight) for name, weight in self._weights.items()}
-        losses = self._send_back(samples, shares, shares, gradients)
+        losses = self._send_back(samples, shares, shares, shift, gradients)
         here = (shares.sum(1) > 0).float()  # a factory without anybody keeps its velocity and does not move
         for name, weight in self._weights.items():
             alike = (-1, *[1] * (weight.ndim - 1))
@@ -83,7 +85,9 @@ class _Stacked(Stations):
             weight.add_(self._velocity[name] * (-rate * here).view(alike))
         return losses
 
-    def _send_back(self, samples: Tensor, shares: Tensor, factors: Tensor, into: dict[str, Tensor]) -> Tensor:
+    def _send_back(
+        self, samples: Tensor, shares: Tensor, factors: Tensor, shift: Tensor | None, into: dict[str, Tensor]
+    ) -> Tensor:
         """Send ``factors`` · ∂L/∂z back from the logits, add what arrives at each weight to ``into``; the losses.
 
         ``into`` may be the weights themselves: each is changed only after its last use.
@@ -104,7 +108,8 @@ class _Stacked(Stations):
         dense1, dense2 = weights["dense1.weight"].to(dtype), weights["dense2.weight"].to(dtype)
         hidden = torch.baddbmm(weights["dense1.bias"][:, None].to(dtype), features, dense1.transpose(1, 2)).relu_()
         logits = torch.baddbmm(weights["dense2.bias"][:, None].to(dtype), hidden, dense2.transpose(1, 2)).float()
-
+        if shift is not None:
+            logits += shift
         log_chances = logits.log_softmax(-1)
         losses = -(log_chances.gather(2, labels)[..., 0] * shares).sum(1)
         back = log_chances.exp_()

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from statistics import fmean
 
 from fedgs.experiments.measures import late_tests, round_of
-from fedgs.experiments.selection_study import DEALS, POLICIES, PREFIX, Cell, Study, read_study, title_of
+from fedgs.experiments.selection_study import DEALS, POLICIES, PREFIX, Cell, Study, read_study, read_weights, title_of
 from fedgs.experiments.study_bar import BETTER_BY, WITHIN, Verdict, holds, verdicts
 from fedgs.report.markdown import bullets, listing, number, percent, plural, points, rounds, share, table, with_range
 from fedgs.report.material import Material
 from fedgs.report.sections.study_conclusions import conclude
-from fedgs.report.study_figures import paint_curves, paint_differences, paint_trade_off
+from fedgs.report.study_figures import paint_curves, paint_differences, paint_trade_off, paint_weights, weight_facts
 
 FIXED = (0.25, 0.5, 0.75, 1.0)
 """Shares of the rounds at which accuracies are told."""
@@ -27,14 +27,16 @@ def write(material: Material) -> list[str]:
     decided = verdicts(study)
     blocks = [
         "## Does selection earn its keep?",
-        f"Five ways to select devices on {len({key.partition('-T')[0] for key in study})} federations made of the "
-        "same images, from writers as they are to extreme "
-        f"skew; all else is equal: {training['rounds']} rounds of {training['iterations']} iterations, learning rate "
+        f"Devices are selected in {len(POLICIES)} ways on {len({key.partition('-T')[0] for key in study})} federations "
+        "made of the same images, from writers as they are to extreme skew; all else is equal: "
+        f"{training['rounds']} rounds of {training['iterations']} iterations, learning rate "
         f"{training['learning_rate']:g}, {training['model']} network; {'seed' if len(seeds) == 1 else 'seeds'} "
         f"{listing([str(seed) for seed in seeds])}. Long rounds (T in the name) are "
         f"fewer, the iterations as many. Tests are made every {every} rounds. The number that counts is the mean "
         "accuracy of the tests in the last quarter of "
         f"the rounds (the last {late_tests(first)}), the mean over seeds with the least and the most.",
+        "`coverage` is ours, made of two parts: `queues` is its selection without calibration, `calibrated` its "
+        "calibration without matching (devices at random, in proportion to data).",
         "### Conclusions",
         bullets(conclude(study, decided)),
         *_missing(study, seeds, astray, material.quick),
@@ -45,6 +47,7 @@ def write(material: Material) -> list[str]:
         *_bar(study, decided, material),
         "### What is behind it",
         *_facts(study),
+        *_weights(material),
         "### On the way there",
         *_on_the_way(study),
     ]  # fmt: skip
@@ -167,6 +170,27 @@ def _facts(study: Study) -> list[str]:
         ]
         blocks += [f"{title}:", table(["federation", *POLICIES], lines)]
     return blocks
+
+
+def _weights(material: Material) -> list[str]:
+    weighed = read_weights(material.starting_with(PREFIX))
+    if not weighed:
+        return []
+    lines = [
+        [title_of(key), f"{weight:g}", number(jain, 3), number(divergence, 4), percent(accuracy, 2),
+         number(result["summary"]["selection"]["longest_wait"], 0)]
+        for key, by_weight in weighed.items()
+        for weight, result in by_weight.items()
+        for jain, divergence, accuracy in [weight_facts(result)]
+    ]  # fmt: skip
+    return [
+        "### The weight of the queues",
+        "What the weight V trades, one seed, without calibration: 0 is `exact`, 0.3 the default. V has no unit, so one "
+        "number serves all federations.",
+        table(["federation", "V", "Jain's index of epochs", "divergence", "accuracy", "longest wait"], lines),
+        material.figure("study-weights", "Evenness of use, divergence and accuracy as the weight V of the queues grows",
+                        (10.5, 3.7), lambda figure: paint_weights(figure, weighed)),
+    ]  # fmt: skip
 
 
 def _on_the_way(study: Study) -> list[str]:

@@ -5,7 +5,7 @@ from statistics import fmean
 
 import numpy as np
 
-from fedgs.experiments.selection_study import DEALS, Study, title_of
+from fedgs.experiments.selection_study import CALIBRATED, DEALS, Study, title_of
 from fedgs.experiments.study_bar import OURS, PUBLISHED, WITHIN, Verdict, difference, holds
 from fedgs.report.markdown import listing, plural, points, share, signed
 
@@ -21,6 +21,7 @@ def conclude(study: Study, decided: Mapping[str, Verdict]) -> list[str]:
         _exact(study),
         _coverage(study, decided),
         _by_data(study),
+        _parts(study),
         _what_goes_with_accuracy(study),
         _noise(study),
     ]
@@ -121,25 +122,44 @@ def _coverage(study: Study, decided: Mapping[str, Verdict]) -> str:
 
 
 def _by_data(study: Study) -> str:
-    gaps, divergences = _gaps(study, OURS, "random-by-data"), _divergences(study, OURS, "random-by-data")
+    ours = "queues"
+    gaps, divergences = _gaps(study, ours, "random-by-data"), _divergences(study, ours, "random-by-data")
     if not gaps or not divergences:
         return ""
     even = [
-        fmean(study[key][policy].fact("jain_of_epochs") or 0.0 for key in gaps) for policy in (OURS, "random-by-data")
+        fmean(study[key][policy].fact("jain_of_epochs") or 0.0 for key in gaps) for policy in (ours, "random-by-data")
     ]
     return (
-        "Against random selection in proportion to data, which matches nothing, coverage has "
+        "Against random selection in proportion to data, which matches nothing, the queues alone have "
         f"{divergences} of the divergence at a Jain's index of epochs of {even[0]:.3f} (to {even[1]:.3f}, means) and "
-        "is "
+        "are "
         f"{_tally(gaps)}: {_range(gaps)}."
     )
 
 
+def _parts(study: Study) -> str:
+    """Say what each of the two parts of coverage does."""
+    added, alone = _gaps(study, OURS, "queues"), _gaps(study, "calibrated", "random-by-data")
+    matched = _gaps(study, OURS, "calibrated")
+    if not added or not alone or not matched:
+        return ""
+    return (
+        f"Of its two parts, calibration adds {points(fmean(added.values()), 2)} points to the queues on average "
+        f"({_range(added)}) and {points(fmean(alone.values()), 2)} to random selection by data ({_range(alone)}). With "
+        f"calibration in both, the queues and their matching are against random selection by data {_tally(matched)}: "
+        f"{_range(matched)}."
+    )
+
+
 def _what_goes_with_accuracy(study: Study) -> str:
-    """Say whether divergence or even use tells more about accuracy, over all policies and federations."""
+    """Say whether divergence or even use tells more about accuracy, over all ways to select and federations."""
     divergence, evenness, accuracy = [], [], []
     for cells in study.values():
-        whole = {policy: (cell.fact("divergence"), cell.fact("jain_of_epochs")) for policy, cell in cells.items()}
+        whole = {
+            policy: (cell.fact("divergence"), cell.fact("jain_of_epochs"))
+            for policy, cell in cells.items()
+            if policy not in CALIBRATED  # they differ by more than their selection
+        }
         known = {policy: pair for policy, pair in whole.items() if None not in pair}
         if len(known) < 3:
             continue

@@ -1,0 +1,68 @@
+"""Parts side by side, each in a process of its own: one run seldom fills a GPU, nor all cores of a large machine.
+
+Results are those of one part after the other, but for what a GPU's own order of adding changes. Times of a part are
+longer than alone; a part's file says how many were at work beside it.
+"""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import TYPE_CHECKING
+
+import torch
+
+from fedgs.errors import DeviceError
+
+if TYPE_CHECKING:
+    from fedgs.experiments.parts import Part, Result
+
+Work = Callable[["Part"], "Result"]
+_work: Work | None = None
+"""What this process does with a part; set once, when it starts."""
+
+
+def side_by_side(
+    parts: Sequence["Part"], jobs: int, work: Work, begin: Callable[["Part"], bool]
+) -> "Iterator[tuple[Part, Result]]":
+    """Yield parts with their results as they are done, at most ``jobs`` at work at a time.
+
+    ``begin`` is asked before a part begins; from its first no on, nothing begins any more.
+    """
+    waiting = iter(parts)
+    working: dict[Future[Result], Part] = {}
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start, (work, jobs))
+    try:
+        while True:
+            while len(working) < jobs and (part := next(waiting, None)) is not None:
+                if not begin(part):
+                    waiting = iter(())
+                    break
+                working[pool.submit(_do, part)] = part
+            if not working:
+                return
+            for done in wait(working, return_when=FIRST_COMPLETED).done:
+                yield working.pop(done), done.result()
+    except BrokenProcessPool:
+        raise DeviceError(
+            f"a process that ran a part came to an end, out of memory perhaps; use fewer than --jobs {jobs}"
+        ) from None
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():  # who is still at work was not waited for: an error, Ctrl-C
+            process.terminate()
+
+
+def _start(work: Work, jobs: int) -> None:
+    """Make a process ready; the one that started it hears Ctrl-C for both."""
+    global _work  # a pool has no other place for what is too large to be sent with every part
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // jobs))
+    _work = work
+
+
+def _do(part: "Part") -> "Result":
+    assert _work is not None
+    return _work(part)
