@@ -12,7 +12,8 @@ calibration"). With a_t the class counts of a station's super node t, n_t their 
 
 By Bayes' rule a softmax z + log(p/P) that fits data of mix p means a z that fits the same data in mix P: whatever each
 station sees, all of them learn the same z. The mix is known to the station already, for selection sees these counts.
-A shift is the same as moving the last layer's bias by s_t for this one gradient.
+A shift is the same as moving the last layer's bias by s_t for this one gradient: so a deployed station does it
+(:mod:`fedgs.deploy.station_mix`).
 """
 
 import numpy as np

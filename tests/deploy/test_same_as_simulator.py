@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -15,11 +16,12 @@ from tests.deploy.processes import park_in, write_device
 from tests.simulation.small import SMALL, small_set, small_settings
 
 
-def test_a_park_ends_with_the_simulators_selections_and_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("model", "calibration"), [("compact", 1), ("linear", 0)])
+def test_a_park_ends_with_the_simulators_selections_and_weights(tmp_path: Path, model: str, calibration: int) -> None:
     """2 stations × 5 devices, T=5, R=3, over mTLS; the oracle is the simulator's per-device path."""
     options = [
-        "training.model=compact", "federation.devices=10", "federation.factories=2", "training.iterations=5",
-        "training.rounds=3", "training.engine=per-device",
+        f"training.model={model}", "federation.devices=10", "federation.factories=2", "training.iterations=5",
+        "training.rounds=3", "training.engine=per-device", f"training.calibration={calibration}",
     ]  # fmt: skip
     settings = small_settings(*options)
     federation = build_federation(small_set(10), 2, seed=settings.seed)

@@ -122,6 +122,12 @@ def test_the_target_is_estimated_from_what_all_devices_announced() -> None:
     assert pooled({}) is None
 
 
+def test_calibration_goes_into_every_order() -> None:
+    station = Fake("a", 1.0)
+    advance(top(station, settings=load_settings(overrides=["training.calibration=0.5", "training.rounds=1"])))
+    assert [order.calibration for order in station.orders] == [0.5]
+
+
 def test_a_server_rule_takes_the_means_place() -> None:
     """FedAvgM: momentum 0.5 on updates of 2 each: 1 + 2 = 3, then 3 + (0.5·2 + 2) = 6."""
     options = ["server.rule=fedavgm", "server.options.beta=0.5", "server.options.server_lr=1.0"]

@@ -36,6 +36,25 @@ def test_a_step_moves_the_weights_down_the_gradient(model: str, shape: tuple[int
         np.testing.assert_allclose(view, -0.5 * gradient.numpy(), atol=2e-6)
 
 
+@pytest.mark.parametrize("model", ["linear", "compact", "paper"])
+def test_a_moved_last_bias_trains_as_shifted_logits_do(model: str) -> None:
+    """What a calibrated station relies on: the last tensor is the bias of the logits, and the step does not see it."""
+    draws = np.random.default_rng(2)
+    batch = Batch(draws.integers(0, 256, (6, 8, 8)).astype(np.uint8), draws.integers(0, 4, 6))
+    shift = draws.normal(0, 3, 4).astype(np.float32)
+    network = build_model(model, 4, (8, 8), seed=3)
+    logits = network(as_input(torch.from_numpy(batch.images)))
+    loss = cross_entropy(logits + torch.from_numpy(shift), torch.from_numpy(batch.labels))
+    gradients = torch.autograd.grad(loss, list(network.parameters()))
+    trainer = make_trainer(Task("r", model, 4, (8, 8), 6))
+    flat = trainer.shapes.flatten({name: value.detach().numpy() for name, value in network.named_parameters()})
+    flat[-4:] += shift
+    change, found = trainer.step(flat, batch, 0.5)
+    assert found == pytest.approx(float(loss.detach()), rel=1e-5)
+    for view, gradient in zip(trainer.shapes.views(change).values(), gradients, strict=True):
+        np.testing.assert_allclose(view, -0.5 * gradient.numpy(), atol=2e-6)
+
+
 def test_an_unknown_model_is_refused() -> None:
     with pytest.raises(ConfigError, match="trains a model 'huge', which this version"):
         make_trainer(Task("r", "huge", 4, (8, 8), 6))

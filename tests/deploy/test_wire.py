@@ -1,5 +1,6 @@
 """The messages: what fits comes through, what does not is a WireError, and no field could carry a sample."""
 
+import math
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -174,11 +175,12 @@ def test_weights_that_do_not_fit_themselves_are_refused(weights: pb.Params, reas
 
 
 def test_an_order_and_its_result_come_through() -> None:
-    asked = order(3, 2, rate=0.125, weights=CHANGE)
+    asked = order(3, 2, rate=0.125, weights=CHANGE, calibration=0.5)
     got = decode_order(encode_order(asked))
     assert (got.run, got.round, got.task, got.first_iteration) == ("test", 3, TASK, 4)
     assert got.rates.tolist() == [0.125, 0.125]
     assert got.wanted.target.tolist() == [0.25] * 4
+    assert got.calibration == 0.5
     np.testing.assert_array_equal(got.weights, CHANGE)
     result = RoundResult("r", 3, SHAPES, CHANGE, 2, 30, 0.5, 0.1, 3, np.array([0.5, 0.5]), {"late": 1})
     back = decode_result(encode_result(result))
@@ -195,11 +197,26 @@ def test_an_order_and_its_result_come_through() -> None:
         ("presample", 9, "presample=9"),
         ("start", "here", "start='here'"),
         ("run", "x" * 101, "run is"),
+        ("calibration", math.nan, "calibration=nan"),
+        ("calibration", math.inf, "calibration=inf"),
+        ("calibration", -0.5, "calibration=-0.5; it is a finite number, 0 or more"),
     ],
 )
 def test_orders_that_cannot_be_are_refused(field: str, value: object, reason: str) -> None:
     message = pb.RoundIn.FromString(encode_order(order()))
     setattr(message, field, value)
+    with pytest.raises(WireError, match=reason):
+        decode_order(serialise(message))
+
+
+def test_calibration_needs_the_bias_of_the_logits_at_the_end() -> None:
+    """A model without it is refused by whoever makes the order and by whoever gets it."""
+    shapes = Shapes(SHAPES.tensors[::-1])
+    reason = r"of shape \(4,\), but the model's last tensor is 'dense.weight' of shape \(4, 64\); set training.calibr"
+    with pytest.raises(WireError, match=reason):
+        order(shapes=shapes, calibration=1.0)
+    message = pb.RoundIn.FromString(encode_order(order(shapes=shapes)))
+    message.calibration = 1.0
     with pytest.raises(WireError, match=reason):
         decode_order(serialise(message))
 

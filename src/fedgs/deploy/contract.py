@@ -8,6 +8,7 @@ The same order always gets the same result: a station remembers its last one (:m
 again, after a lost connection or a restart of the top server, counts no round twice.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -57,6 +58,18 @@ class RoundOrder:
     """(T,) learning rate η of each iteration."""
     shapes: Shapes
     weights: Flat
+    calibration: float = 0.0
+    """τ of :mod:`fedgs.calibration`; 0: off."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.calibration < math.inf:  # nor NaN
+            raise WireError(f"calibration={self.calibration}; it is a finite number, 0 or more")
+        name, shape = self.shapes.tensors[-1]
+        if self.calibration and shape != (self.task.classes,):
+            raise WireError(
+                f"calibration moves the bias of the last layer, of shape ({self.task.classes},), but the model's last "
+                f"tensor is {name!r} of shape {shape}; set training.calibration=0"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +113,7 @@ def encode_order(order: RoundOrder) -> bytes:
         target=wanted.target.tolist(),
         first_iteration=order.first_iteration,
         learning_rates=order.rates.tolist(),
+        calibration=order.calibration,
         weights=encode_params(order.shapes, to_bytes(order.weights, "float32"), "float32"),
     )
     return serialise(message)
@@ -136,7 +150,15 @@ def decode_order(data: bytes) -> RoundOrder:
         finite("coverage", message.coverage),
     )
     return RoundOrder(
-        text("run", message.run), message.round, task, wanted, message.first_iteration, rates, shapes, weights
+        text("run", message.run),
+        message.round,
+        task,
+        wanted,
+        message.first_iteration,
+        rates,
+        shapes,
+        weights,
+        message.calibration,
     )
 
 

@@ -50,7 +50,9 @@ class Recipe:
         )
         rates = learning_rates(training, round_number) if round_number else np.empty(0)
         first = max(round_number - 1, 0) * training.iterations
-        return RoundOrder(self.run, round_number, self.task, wanted, first, rates, shapes, weights)
+        return RoundOrder(
+            self.run, round_number, self.task, wanted, first, rates, shapes, weights, training.calibration
+        )
 
 
 def check_deployable(settings: Settings) -> None:

@@ -17,6 +17,7 @@ from fedgs.deploy.contract import RoundOrder, RoundResult
 from fedgs.deploy.logs import log
 from fedgs.deploy.membership import Member
 from fedgs.deploy.station import Answer, Station
+from fedgs.deploy.station_mix import StationMix
 from fedgs.deploy.team import Wanted, select_team, turns_owed
 from fedgs.deploy.tensors import Flat, norm
 from fedgs.deploy.wire import StepMessages
@@ -46,6 +47,7 @@ class RoundTrainer:
 
     station: Station
     progress: Progress = field(default_factory=Progress)
+    mix: StationMix = field(default_factory=StationMix)
     _expected: int | None = None
     """How many devices it is worth waiting for: as many as there have been lately."""
 
@@ -56,6 +58,7 @@ class RoundTrainer:
         progress.run, progress.round = order.run, order.round
         progress.iteration, progress.iterations = 0, len(order.rates)
         await station.tell(order.task)
+        self.mix.begin(order)
         weights, trained, samples = order.weights, 0, 0
         losses, divergences = [], []
         if not len(order.rates):
@@ -133,7 +136,8 @@ class RoundTrainer:
             for (member, _), behind in zip(announced, turns_owed(queue, rows, wanted.pick).tolist(), strict=True):
                 member.queue = behind
         self.station.metrics.selecting.observe(time.perf_counter() - began)
-        messages = StepMessages(rate, order.shapes, weights, order.task.wire)
+        start = self.mix.moved(weights, counts[rows], wanted.target) if order.calibration else weights
+        messages = StepMessages(rate, order.shapes, start, order.task.wire)
         largest = self.station.settings.largest_move * max(1.0, norm(weights))
         team = [announced[index] for index in rows.tolist()]
         answers = await asyncio.gather(

@@ -137,7 +137,7 @@ class Bye(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class RoundIn(_message.Message):
-    __slots__ = ("version", "run", "round", "task", "seed", "factory", "pick", "presample", "solver", "start", "target", "first_iteration", "learning_rates", "weights", "coverage")
+    __slots__ = ("version", "run", "round", "task", "seed", "factory", "pick", "presample", "solver", "start", "target", "first_iteration", "learning_rates", "weights", "coverage", "calibration")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -153,6 +153,7 @@ class RoundIn(_message.Message):
     LEARNING_RATES_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    CALIBRATION_FIELD_NUMBER: _ClassVar[int]
     version: int
     run: str
     round: int
@@ -168,7 +169,8 @@ class RoundIn(_message.Message):
     learning_rates: _containers.RepeatedScalarFieldContainer[float]
     weights: Params
     coverage: float
-    def __init__(self, version: _Optional[int] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., seed: _Optional[int] = ..., factory: _Optional[int] = ..., pick: _Optional[int] = ..., presample: _Optional[int] = ..., solver: _Optional[str] = ..., start: _Optional[str] = ..., target: _Optional[_Iterable[float]] = ..., first_iteration: _Optional[int] = ..., learning_rates: _Optional[_Iterable[float]] = ..., weights: _Optional[_Union[Params, _Mapping]] = ..., coverage: _Optional[float] = ...) -> None: ...
+    calibration: float
+    def __init__(self, version: _Optional[int] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., seed: _Optional[int] = ..., factory: _Optional[int] = ..., pick: _Optional[int] = ..., presample: _Optional[int] = ..., solver: _Optional[str] = ..., start: _Optional[str] = ..., target: _Optional[_Iterable[float]] = ..., first_iteration: _Optional[int] = ..., learning_rates: _Optional[_Iterable[float]] = ..., weights: _Optional[_Union[Params, _Mapping]] = ..., coverage: _Optional[float] = ..., calibration: _Optional[float] = ...) -> None: ...
 
 class RoundOut(_message.Message):
     __slots__ = ("version", "run", "round", "weights", "iterations", "samples", "loss", "divergence", "devices", "announced", "events")
