@@ -213,3 +213,23 @@ def test_no_folder_and_no_results(tmp_path: Path) -> None:
         write_report(tmp_path / "nowhere")
     with pytest.raises(InputFileError, match="holds no results yet"):
         write_report(tmp_path)
+
+
+def test_results_of_further_folders_are_reported_with_it(tmp_path: Path) -> None:
+    own = write(tmp_path / "table", results_of("table2", as_in_the_paper))
+    study = write(tmp_path / "study", results_of("selection-study", lambda part: 0.8))
+    (study / "remarks.toml").write_text('[study]\nsection = "One machine."\n')
+    write_report(own, [study])
+    text = (own / "report.md").read_text(encoding="utf-8")
+    assert "## Table II" in text
+    assert "## Does selection earn its keep?" in text
+    assert "*One machine.*" in text
+    assert (own / "figures/study-curves.png").exists()
+    for file in (study / "parts").iterdir():
+        file.write_text(json.dumps({**json.loads(file.read_text()), "data": "another"}))
+    for file in (own / "parts").iterdir():
+        file.write_text(json.dumps({**json.loads(file.read_text()), "data": "one"}))
+    with pytest.raises(InputFileError, match="of another data set"):
+        write_report(own, [study])
+    with pytest.raises(InputFileError, match="name it with --with"):
+        write_report(own, [tmp_path / "nowhere"])

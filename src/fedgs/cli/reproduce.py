@@ -36,6 +36,9 @@ def reproduce(
         int, typer.Option(min=1, help="Parts at work at a time, each in its own process: 3 fill a large GPU.")
     ] = 1,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write the report at the end.")] = True,
+    further: Annotated[
+        list[Path] | None, typer.Option("--with", help="A further folder whose results the report shows; repeatable.")
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key.path=value for every run; repeatable.")
     ] = None,
@@ -69,7 +72,7 @@ def reproduce(
         )
         found = bool(results)
     if report and found:
-        _report(folder)
+        _report(folder, further or [])
 
 
 def _run(
@@ -99,10 +102,10 @@ def _run(
     return results, total
 
 
-def _report(folder: Path) -> None:
+def _report(folder: Path, further: list[Path]) -> None:
     from fedgs.report.reproduction import write_report
 
-    paths, unused = write_report(folder)
+    paths, unused = write_report(folder, further)
     for place in unused:
         typer.echo(f"fedgs: note: remarks.toml: {place} is not in the report, nothing is said there", err=True)
     typer.echo(f"report: {', '.join(str(path) for path in paths)}")

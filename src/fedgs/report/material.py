@@ -8,7 +8,7 @@
 """
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,14 +83,23 @@ class Material:
         ]
 
 
-def gather(folder: Path) -> Material:
-    """Read the results and remarks of a folder."""
-    if not folder.is_dir():
-        raise InputFileError(f"{folder}: there is no such folder of results; name it with --out")
-    results = read_all(folder)
-    if not results:
-        raise InputFileError(f"{folder}: holds no results yet; run an experiment into it first")
-    return Material(folder, results, read_remarks(folder / REMARKS))
+def gather(folder: Path, further: Sequence[Path] = ()) -> Material:
+    """Read the results and remarks of a folder, and those of ``further`` folders that it does not have itself."""
+    results: Results = {}
+    remarks: dict[str, Mapping[str, str]] = {}
+    for option, place in [("--out", folder), *(("--with", other) for other in further)]:
+        if not place.is_dir():
+            raise InputFileError(f"{place}: there is no such folder of results; name it with {option}")
+        found = read_all(place)
+        if not found:
+            raise InputFileError(f"{place}: holds no results yet; run an experiment into it first")
+        known, new = ({result["data"] for result in some.values() if "data" in result} for some in (results, found))
+        if known and new - known:
+            raise InputFileError(f"{place}: holds results of another data set than {folder}; a report is of one")
+        results = found | results
+        for section, entries in read_remarks(place / REMARKS).items():
+            remarks[section] = {**entries, **remarks.get(section, {})}
+    return Material(folder, results, remarks)
 
 
 def read_remarks(path: Path) -> Remarks:

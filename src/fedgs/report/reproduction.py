@@ -4,7 +4,7 @@ It is made of the results in a folder and nothing else, so a folder that is half
 missing, and results that came from another machine are reported as they are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedgs import __version__
@@ -27,9 +27,12 @@ SECTIONS: dict[str, Callable[[Material], list[str]]] = {
 MARKDOWN, HTML, STUDY = "report.md", "report.html", "selection-study.md"
 
 
-def write_report(folder: Path) -> tuple[list[Path], list[str]]:
-    """Write the report of a folder; return its files, and remarks that found no place in it."""
-    material = gather(folder)
+def write_report(folder: Path, further: Sequence[Path] = ()) -> tuple[list[Path], list[str]]:
+    """Write the report of a folder; return its files, and remarks that found no place in it.
+
+    ``further``: folders whose results are reported with it.
+    """
+    material = gather(folder, further)
     text, alone = compose(material)
     paths = [write_text(folder / MARKDOWN, text), write_text(folder / HTML, page(text, folder))]
     if alone:
@@ -80,7 +83,7 @@ def _top(material: Material, missing: list[str]) -> list[str]:
     versions = sorted({run["fedgs"] for run in everything})
     on_gpu = [run for run in material.trainings.values() if run["hardware"].get("kind", "cuda") == "cuda"]
     precisions = sorted({run["settings"]["training"]["precision"] for run in on_gpu})
-    seconds = sum(run["seconds"] for run in everything)
+    seconds = sum(run["seconds"] / run.get("jobs", 1) for run in everything)
     facts = [
         f"{plural(len(everything), 'part')} in `parts/`, one JSON file each with settings, seed, version and "
         f"hardware; {seconds / 60:.0f} minutes of computing in all.",

@@ -10,13 +10,13 @@ from fedgs.experiments.measures import last_quarter
 from fedgs.experiments.parts import Result
 from fedgs.experiments.selection_study import POLICIES, Cell, Study, title_of
 from fedgs.experiments.study_bar import OURS, difference
-from fedgs.report.canvas import AMBER, BLUE, FAINT, GREEN, GREY, PURPLE, RED, TEAL
+from fedgs.report.canvas import AMBER, BLUE, FAINT, GREEN, GREY, PINK, PURPLE, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = dict(zip(POLICIES, (GREY, AMBER, RED, PURPLE, TEAL, GREEN, BLUE), strict=True))
+COLOURS = dict(zip(POLICIES, (GREY, AMBER, RED, PURPLE, PINK, GREEN, BLUE), strict=True))
 MARKERS = dict(zip(POLICIES, ("s", "^", "D", "v", "P", "X", "o"), strict=True))
 
 

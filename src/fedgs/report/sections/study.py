@@ -79,12 +79,13 @@ def _missing(study: Study, seeds: list[int], astray: list[str], quick: bool) -> 
 def _accuracy(study: Study) -> str:
     lines = []
     for key, cells in study.items():
-        best = max(cell.mean for cell in cells.values())
+        seeds = max(len(cell.seeds) for cell in cells.values())
+        best = max(cell.mean for cell in cells.values() if len(cell.seeds) == seeds)
         line = [title_of(key)]
         for policy in POLICIES:
             cell = cells.get(policy)
             text = with_range(cell.late, 2) if cell else "not run"
-            line.append(f"**{text}**" if cell and cell.mean == best else text)
+            line.append(f"**{text}**" if cell and (cell.mean, len(cell.seeds)) == (best, seeds) else text)
         lines.append(line)
     return table(["federation", *POLICIES], lines)
 
