@@ -64,7 +64,7 @@ class RunDisplay(Watcher):
         """Show the line."""
         total = self._rounds * self._iterations
         done = state.round * self._iterations
-        facts = self._fitting("the first round …")
+        facts = self._fitting("the first round (compiles once) …")
         self._task = self._progress.add_task(self._name, total=total, completed=done, facts=facts)
         self._progress.start()
         self._began, self._done = time.perf_counter(), 0

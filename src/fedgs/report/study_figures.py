@@ -79,7 +79,14 @@ def paint_weights(figure: "Figure", weighed: Mapping[str, Mapping[float, Result]
         for axes, across, up in zip(panels, (jain, divergence, jain), (divergence, points, points), strict=True):
             axes.plot(across, up, "o-", color=colour, markersize=4, linewidth=1.2, label=title_of(key))
             for weight, x, y in zip(by_weight, across, up, strict=True):
-                axes.annotate(f"{weight:g}", (x, y), (4, 4), textcoords="offset points", fontsize=7, color=colour)
+                axes.annotate(
+                    f"V = {weight:g}" if not weight else f"{weight:g}",
+                    (x, y),
+                    (4, 4),
+                    textcoords="offset points",
+                    fontsize=7,
+                    color=colour,
+                )
     panels[0].set(xlabel="Jain's index of epochs", ylabel="divergence of an iteration")
     panels[1].set(xlabel="divergence of an iteration", ylabel="accuracy, %")
     panels[2].set(xlabel="Jain's index of epochs", ylabel="accuracy, %")
