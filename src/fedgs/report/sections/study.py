@@ -6,7 +6,7 @@ from statistics import fmean
 from fedgs.experiments.measures import late_tests, round_of
 from fedgs.experiments.selection_study import DEALS, POLICIES, PREFIX, Cell, Study, read_study, read_weights, title_of
 from fedgs.experiments.study_bar import BETTER_BY, WITHIN, Verdict, holds, verdicts
-from fedgs.report.markdown import bullets, listing, number, percent, plural, points, rounds, share, table, with_range
+from fedgs.report.markdown import bullets, listing, number, percent, plural, points, rounds, share, table
 from fedgs.report.material import Material
 from fedgs.report.sections.study_conclusions import conclude
 from fedgs.report.study_figures import paint_curves, paint_differences, paint_trade_off, paint_weights, weight_facts
@@ -34,14 +34,14 @@ def write(material: Material) -> list[str]:
         f"{listing([str(seed) for seed in seeds])}. Long rounds (T in the name) are "
         f"fewer, the iterations as many. Tests are made every {every} rounds. The number that counts is the mean "
         "accuracy of the tests in the last quarter of "
-        f"the rounds (the last {late_tests(first)}), the mean over seeds with the least and the most.",
+        f"the rounds (the last {late_tests(first)}).",
         "`coverage` is ours, made of two parts: `queues` is its selection without calibration, `calibrated` its "
         "calibration without matching (devices at random, in proportion to data).",
         "### Conclusions",
         bullets(conclude(study, decided)),
         *_missing(study, seeds, astray, material.quick),
         "### Accuracy",
-        _accuracy(study),
+        *_accuracy(study),
         *(_pictures(material, study)),
         "### The bar",
         *_bar(study, decided, material),
@@ -76,18 +76,33 @@ def _missing(study: Study, seeds: list[int], astray: list[str], quick: bool) -> 
     return [" ".join(lines)] if lines else []
 
 
-def _accuracy(study: Study) -> str:
-    lines = []
+def _accuracy(study: Study) -> list[str]:
+    means, ranges = [], []
     for key, cells in study.items():
         seeds = max(len(cell.seeds) for cell in cells.values())
         best = max(cell.mean for cell in cells.values() if len(cell.seeds) == seeds)
         line = [title_of(key)]
         for policy in POLICIES:
             cell = cells.get(policy)
-            text = with_range(cell.late, 2) if cell else "not run"
+            text = f"{100 * cell.mean:.2f}" if cell else "not run"
             line.append(f"**{text}**" if cell and (cell.mean, len(cell.seeds)) == (best, seeds) else text)
-        lines.append(line)
-    return table(["federation", *POLICIES], lines)
+        means.append(line)
+        ranges.append([title_of(key), *(_range(cells.get(policy)) for policy in POLICIES)])
+    heads = ["federation", *POLICIES]
+    several = any(len(cell.seeds) > 1 for cells in study.values() for cell in cells.values())
+    return [
+        "In per cent, mean over seeds; the best in bold.",
+        table(heads, means),
+        *(["The least and the most of the seeds:", table(heads, ranges)] if several else []),
+    ]
+
+
+def _range(cell: Cell | None) -> str:
+    if cell is None:
+        return "–"
+    if len(cell.late) == 1:
+        return "one seed"
+    return f"{100 * min(cell.late):.1f}–{100 * max(cell.late):.1f}"
 
 
 def _pictures(material: Material, study: Study) -> list[str]:
