@@ -28,6 +28,13 @@ from fedgs.selection.swap import best_descent, descend
 
 IN_THE_LOOP = ("gbp-cs", "swap", "multistart", "exact")
 """Solvers that are compiled as a whole, by the number ``solve_one`` knows them by."""
+Piece = bool | None
+"""Whether a piece of ``solve_one`` is needed; None leaves it out of the machine code, and a first run waits less."""
+
+
+def pieces_of(method: int) -> tuple[Piece, Piece]:
+    """Return which pieces a method needs: the least-squares start, the quadratic form."""
+    return (True if method <= 1 else None), (True if 1 <= method <= 3 else None)
 
 
 class Batch(NamedTuple):
@@ -125,7 +132,8 @@ def _solve_group(
     answers = Answers(
         np.empty(batch.picks[-1], dtype=np.int64), np.zeros(total, dtype=np.bool_), np.empty(total), np.empty(total)
     )
-    arguments = (batch, answers, IN_THE_LOOP.index(name), settings.get("starts", 0), settings.get("budget", 0))
+    method = IN_THE_LOOP.index(name)
+    arguments = (batch, answers, method, settings.get("starts", 0), settings.get("budget", 0), *pieces_of(method))
     workers = min(total, threads or os.cpu_count() or 1)
     others = 0.0
     if workers == 1:
@@ -150,10 +158,10 @@ def _solve_group(
     ]
 
 
-def _timed_range(batch: Batch, answers: Answers, method: int, starts: int, budget: int, first: int, last: int) -> float:
-    """Solve the problems from ``first`` to ``last`` and return this thread's time on a processor."""
+def _timed_range(*arguments: Any) -> float:
+    """Call ``solve_range`` and return this thread's time on a processor."""
     began = thread_time()
-    solve_range(batch, answers, method, starts, budget, first, last)
+    solve_range(*arguments)
     return thread_time() - began
 
 
@@ -190,16 +198,18 @@ def solve_one(
     method: int,
     starts: int,
     budget: int,
+    start: Piece,
+    quadratic: Piece,
     chosen: Indices,
 ) -> bool:
     """Solve one problem into ``chosen``: 0 gbp-cs, 1 swap, 2 multistart, 3 exact; return whether it is proven."""
     proven = False
-    if method <= 1:
+    if start is not None:
         wanted = expected_size * target - base
         chosen[:] = largest_entries(least_squares(counts, wanted), pick)
         if method == 0:
             permute(counts, wanted, bonus, chosen, NO_LIMIT)
-    if method >= 1:
+    if quadratic is not None:
         form = gram_form(counts, target, base, bonus, sizes, base_size, expected_size, pick)
         if method == 1:
             descend(form, chosen, NO_LIMIT)
@@ -212,7 +222,17 @@ def solve_one(
 
 
 @composed
-def solve_range(batch: Batch, answers: Answers, method: int, starts: int, budget: int, first: int, last: int) -> None:
+def solve_range(
+    batch: Batch,
+    answers: Answers,
+    method: int,
+    starts: int,
+    budget: int,
+    start: Piece,
+    quadratic: Piece,
+    first: int,
+    last: int,
+) -> None:
     """Solve the problems from ``first`` to ``last``."""
     for i in range(first, last):
         begin, end = batch.rows[i], batch.rows[i + 1]
@@ -222,7 +242,7 @@ def solve_range(batch: Batch, answers: Answers, method: int, starts: int, budget
         chosen = answers.chosen[batch.picks[i] : batch.picks[i + 1]]
         answers.proven[i] = solve_one(
             counts, target, base, bonus, sizes, base_size, expected_size, pick, batch.keys[i], method, starts, budget,
-            chosen,
+            start, quadratic, chosen,
         )  # fmt: skip
         divergence, distance = measure(
             counts, target, base, sizes, base_size, expected_size, batch.unit_sums[i], chosen

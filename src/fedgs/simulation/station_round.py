@@ -17,7 +17,7 @@ from fedgs import rng
 from fedgs.compiled import COMPILED, composed
 from fedgs.data import DeviceStreams
 from fedgs.data.streams import StreamArrays
-from fedgs.selection.batch import IN_THE_LOOP, solve_one, worker_threads
+from fedgs.selection.batch import IN_THE_LOOP, Piece, pieces_of, solve_one, worker_threads
 from fedgs.selection.coverage import fair_shares, typical_batch
 from fedgs.selection.draws import draw_subset
 from fedgs.selection.problem import measure
@@ -158,6 +158,7 @@ def play_round(
     neither threads side by side nor a busy machine change what one selection costs. Compiling is not in it.
     """
     iterations, first = len(schedule.devices), streams.iteration
+    pieces = pieces_of(rules.method)  # those of the method with a bonus are the same
     stage = streams.inside()
     draws = draw_orders(seed, first, iterations, everybody, rules)
 
@@ -169,7 +170,9 @@ def play_round(
             while row < iterations:
                 began = thread_time()
                 # Batches are equal, so the matrix of a proof is positive definite: G + a·11ᵀ + ε·I.
-                row, empty = play_station(rules, stage, tally, schedule, draws[factory], scratch, factory, first, row)
+                row, empty = play_station(
+                    rules, stage, tally, schedule, draws[factory], scratch, factory, first, row, *pieces
+                )
                 seconds += thread_time() - began
                 for device in empty:
                     streams.refill(int(device))
@@ -178,7 +181,7 @@ def play_round(
     def warm_up() -> None:
         """Compile or load the loop by playing no iteration, so that the time of the first round is its own."""
         scratch = _scratch(len(everybody[0]), len(rules.target), rules.batch_size)
-        play_station(rules, stage, tally, schedule, draws[0], scratch, 0, first, iterations)
+        play_station(rules, stage, tally, schedule, draws[0], scratch, 0, first, iterations, *pieces)
 
     warm_up()
     workers = min(len(everybody), os.cpu_count() or 1)
@@ -211,6 +214,8 @@ def play_station(
     factory: int,
     first: int,
     row: int,
+    start: Piece,
+    quadratic: Piece,
 ) -> tuple[int, Devices]:
     """Play iterations from ``row`` on; return the next one to play, and the devices to refill before it."""
     iterations, everybody = draws.orders.shape
@@ -245,7 +250,7 @@ def play_station(
         if method < 4:
             solve_one(
                 counts, rules.target, scratch.fixed_base, bonus, sizes, base_size, expected_size, pick, key, method,
-                rules.starts_with_bonus if any_bonus else rules.starts, rules.budget, chosen,
+                rules.starts_with_bonus if any_bonus else rules.starts, rules.budget, start, quadratic, chosen,
             )  # fmt: skip
         elif method == 4:
             chosen[:] = draw_subset(everybody - drawn, pick, key)
