@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 from fedgs.calibration import FLOOR, ClassMix
 from fedgs.config import load_settings
 from fedgs.errors import ConfigError
+from fedgs.models import build_model
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator
 from tests.simulation.small import small_federation, small_settings
@@ -80,8 +81,14 @@ def test_training_with_it_differs_and_the_test_is_of_plain_logits() -> None:
         with Simulator(small_settings(f"training.calibration={strength}"), federation, torch.device("cpu")) as run:
             states = list(run.rounds(run.begin()))
             ends.append(states[-1])
-            model_loss = run.evaluate(states[-1]).loss
-            assert states[-1].metrics[-1]["loss"] == pytest.approx(model_loss)
+            model = build_model("compact", 4, (8, 8))
+            run.layout.bind(model, states[-1].weights)
+            samples = np.asarray(federation.test.flat, dtype=np.int64)
+            with torch.no_grad():
+                logits = model(torch.from_numpy(federation.images[samples]).float()[:, None] / 255)
+            labels = torch.from_numpy(federation.labels[samples].astype(np.int64))
+            expected = float(cross_entropy(logits, labels))
+            assert states[-1].metrics[-1]["loss"] == pytest.approx(expected, rel=1e-4)
     assert not torch.allclose(ends[0].weights, ends[1].weights)
 
 

@@ -132,7 +132,10 @@ class TrainingSettings(Section):
     learning_rate: float = Field(0.01, gt=0, description="of one SGD step (η)")
     momentum: float = Field(0.0, ge=0, lt=1, description="of the stations' SGD; the paper has none")
     calibration: float = Field(
-        0.0, ge=0, description="how far a station's own class mix is taken out of its loss (τ); 0: off, 1: wholly"
+        0.0,
+        ge=0,
+        le=10,
+        description="how far a station's own class mix is taken out of its loss (τ); 0: off, 1: wholly",
     )
     schedule: ScheduleSettings = ScheduleSettings()
     engine: Literal["auto", "fused", "per-device", "graph", "stacked"] = Field(

@@ -199,7 +199,7 @@ def test_an_order_and_its_result_come_through() -> None:
         ("run", "x" * 101, "run is"),
         ("calibration", math.nan, "calibration=nan"),
         ("calibration", math.inf, "calibration=inf"),
-        ("calibration", -0.5, "calibration=-0.5; it is a finite number, 0 or more"),
+        ("calibration", -0.5, "calibration=-0.5; it is from 0 to 10"),
     ],
 )
 def test_orders_that_cannot_be_are_refused(field: str, value: object, reason: str) -> None:

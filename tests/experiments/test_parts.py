@@ -4,6 +4,8 @@ import json
 import multiprocessing
 import os
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -140,7 +142,58 @@ def test_an_error_in_a_process_is_told_as_it_is_and_ends_the_others(tmp_path: Pa
     wrong = Part("odd", "odd", small_settings(), "stripes")
     with pytest.raises(DataError, match="no stripes"):
         run_parts([*parts("random"), wrong], tmp_path, dealt, "d", CPU, jobs=2)
-    assert not [process for process in multiprocessing.active_children() if process.is_alive() and process.join(10)]
+    for process in multiprocessing.active_children():
+        process.join(20)
+    assert not multiprocessing.active_children()
+
+
+def test_other_children_of_the_program_are_left_alone(tmp_path: Path) -> None:
+    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    other.start()
+    run_parts(parts("random", "gbp-cs"), tmp_path, dealt, "d", CPU, jobs=2)
+    assert other.is_alive()
+    other.kill()
+    other.join()
+
+
+def wait_long(settings: Settings, federation: Federation, device: torch.device, share: object) -> Result:
+    Path(os.environ["FEDGS_TEST_PIDS"], str(os.getpid())).touch()
+    time.sleep(60)
+    return {}
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_nobody_works_on_when_the_program_is_killed(
+    tmp_path: Path, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    monkeypatch.setenv("FEDGS_TEST_PIDS", str(pids))
+    wanted = [Part(name, name, small_settings(), "bars", wait_long) for name in ("first", "second")]
+    arguments = (wanted, tmp_path / "out", dealt, "d", CPU, None, None, 2)
+    program = multiprocessing.get_context("spawn").Process(target=run_parts, args=arguments)
+    program.start()
+    _until(lambda: len(list(pids.iterdir())) == 2)
+    assert program.pid is not None
+    os.kill(program.pid, how)
+    _until(lambda: not any(_lives(int(path.name)) for path in pids.iterdir()))
+    program.join()
+
+
+def _until(true: Callable[[], bool]) -> None:
+    """Wait for something to become true, for a minute."""
+    for _ in range(600):
+        if true():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it did not happen")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
 
 
 def die(settings: Settings, federation: Federation, device: torch.device, share: object) -> Result:

@@ -55,6 +55,10 @@ def reproduce(
     if preset == "quick" and femnist is not None:
         raise ConfigError("--preset quick uses the embedded glyphs; leave --femnist or --preset out")
     numbers = None if seeds is None else _numbers(seeds)
+    for place in further or []:
+        from fedgs.report.material import read_folder
+
+        read_folder(place, "--with")  # before hours of work
     folder = out or Path("results") / ("quick" if femnist is None else femnist.stem.replace("_", "-"))
     found = what == "report"
     if what != "report":
@@ -63,7 +67,11 @@ def reproduce(
 
         reproduction = Reproduction(femnist, numbers, rounds, overrides or [])
         pick_device(device)  # what is wrong with it is told before anything is loaded
-        results, total = _run(what, reproduction, device, folder, stop_after, jobs)
+        try:
+            results, total = _run(what, reproduction, device, folder, stop_after, jobs)
+        except KeyboardInterrupt:
+            typer.echo("fedgs: interrupted; the same command goes on with the parts that are missing", err=True)
+            raise typer.Exit(130) from None
         failed = sum("failed" in result for result in results.values())
         typer.echo(
             f"{folder}: {len(results)} of {total} parts"

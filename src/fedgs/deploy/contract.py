@@ -8,7 +8,6 @@ The same order always gets the same result: a station remembers its last one (:m
 again, after a lost connection or a restart of the top server, counts no round twice.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -62,8 +61,8 @@ class RoundOrder:
     """τ of :mod:`fedgs.calibration`; 0: off."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.calibration < math.inf:  # nor NaN
-            raise WireError(f"calibration={self.calibration}; it is a finite number, 0 or more")
+        if not 0 <= self.calibration <= 10:  # nor NaN
+            raise WireError(f"calibration={self.calibration}; it is from 0 to 10")
         name, shape = self.shapes.tensors[-1]
         if self.calibration and shape != (self.task.classes,):
             raise WireError(

@@ -7,6 +7,7 @@ longer than alone; a part's file says how many were at work beside it.
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -31,6 +32,7 @@ def side_by_side(
 
     ``begin`` is asked before a part begins; from its first no on, nothing begins any more.
     """
+    others = multiprocessing.active_children()
     waiting = iter(parts)
     working: dict[Future[Result], Part] = {}
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start, (work, jobs))
@@ -51,16 +53,26 @@ def side_by_side(
         ) from None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in multiprocessing.active_children():  # who is still at work was not waited for: an error, Ctrl-C
-            process.terminate()
+        for process in multiprocessing.active_children():
+            if process not in others:  # who is still at work was not waited for: an error, Ctrl-C
+                process.terminate()
 
 
 def _start(work: Work, jobs: int) -> None:
     """Make a process ready; the one that started it hears Ctrl-C for both."""
     global _work  # a pool has no other place for what is too large to be sent with every part
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // jobs))
     _work = work
+
+
+def _end_with_parent() -> None:
+    """Leave nobody at work, and no GPU taken, when the process that started this one is killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _do(part: "Part") -> "Result":

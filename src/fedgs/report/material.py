@@ -88,11 +88,7 @@ def gather(folder: Path, further: Sequence[Path] = ()) -> Material:
     results: Results = {}
     remarks: dict[str, Mapping[str, str]] = {}
     for option, place in [("--out", folder), *(("--with", other) for other in further)]:
-        if not place.is_dir():
-            raise InputFileError(f"{place}: there is no such folder of results; name it with {option}")
-        found = read_all(place)
-        if not found:
-            raise InputFileError(f"{place}: holds no results yet; run an experiment into it first")
+        found = read_folder(place, option)
         known, new = ({result["data"] for result in some.values() if "data" in result} for some in (results, found))
         if known and new - known:
             raise InputFileError(f"{place}: holds results of another data set than {folder}; a report is of one")
@@ -100,6 +96,16 @@ def gather(folder: Path, further: Sequence[Path] = ()) -> Material:
         for section, entries in read_remarks(place / REMARKS).items():
             remarks[section] = {**entries, **remarks.get(section, {})}
     return Material(folder, results, remarks)
+
+
+def read_folder(folder: Path, option: str) -> Results:
+    """Return the results of a folder that an option has named; there must be some."""
+    if not folder.is_dir():
+        raise InputFileError(f"{folder}: there is no such folder of results; name it with {option}")
+    found = read_all(folder)
+    if not found:
+        raise InputFileError(f"{folder}: holds no results yet; run an experiment into it first")
+    return found
 
 
 def read_remarks(path: Path) -> Remarks:
