@@ -13,6 +13,7 @@ from fedgs.experiments.selection_study import (
     read_study,
     read_weights,
     title_of,
+    with_all_seeds,
 )
 from fedgs.experiments.study_bar import holds, verdicts
 from tests.experiments.made_up import astray, full_size, results_of
@@ -78,6 +79,18 @@ def test_weights_lead_back_to_their_runs() -> None:
     assert found["alpha-0.02"][3.0]["part"] == "study-alpha-0.02-queues-V3-seed-0"
     assert found["alpha-0.1-differ"][0.3]["part"] == "study-alpha-0.1-differ-queues-seed-0"
     assert read_weights({name: run for name, run in results.items() if "-V" not in name}) == {}
+
+
+def test_runs_with_other_settings_are_left_out_and_told() -> None:
+    results = results_of("selection-study", accuracy)
+    name = "study-natural-exact-seed-1"
+    results[name] = {**results[name], "settings": {**results[name]["settings"], "training": {
+        **results[name]["settings"]["training"], "learning_rate": 0.1}}}  # fmt: skip
+    study, gone = read_study(results)
+    assert study["natural"]["exact"].seeds == (0,)
+    assert gone == ["writers as they are: exact, seed 1: made with other settings than most, and left out"]
+    assert "exact" not in with_all_seeds(study["natural"])
+    assert study["natural"]["coverage"].facts("longest_wait", {1}) == [47]
 
 
 def test_the_bar() -> None:

@@ -1,4 +1,4 @@
-"""Does selection earn its keep? Five ways to select, on federations from natural to extremely skewed.
+"""Does selection earn its keep? Seven ways to select, on federations from natural to extremely skewed.
 
 Selection as published lowers the divergence of each super node. Whether that raises accuracy is the question; where
 devices are strongly skewed it uses the same convenient devices again and again. The study sets policies beside each
@@ -7,7 +7,7 @@ other, everything else being equal (T = 50, learning rate 0.05, the paper's netw
     random            L devices, all alike
     random-by-data    … in proportion to their numbers of samples
     gbp-cs            the paper's, as published (L_rnd = L/5)
-    exact             the proven optimum of every iteration, nobody drawn beforehand
+    exact             the optimum of every iteration (nearly always proven), nobody drawn beforehand
     coverage          ours, as in the preset of this name: queues and calibration
 
 and tells apart what ours is made of:
@@ -18,10 +18,11 @@ and tells apart what ours is made of:
 Federations re-deal the same images: by writers as they are, factories by form partition, Dirichlet α for each class
 over devices with factories alike or with their own class mix, and two classes a device. Cells come in the order of
 what decides most, one seed of all before the second. Tests are made every second round; what counts is the mean of
-those in the last quarter of the rounds (ten, where rounds are not long), the last one stands beside it.
+those in the last quarter of the rounds (eight, where rounds are not long), the last one stands beside it.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -169,14 +170,28 @@ class Cell:
         """The mean over seeds of the number that counts."""
         return float(np.mean(self.late))
 
-    def fact(self, key: str) -> float | None:
-        """Return the mean over seeds of a fact of the summary, such as divergence or longest_wait."""
-        return mean_of([run["summary"].get(key, run["summary"]["selection"].get(key)) for run in self.runs])
+    def fact(self, key: str, seeds: Collection[int] | None = None) -> float | None:
+        """Return the mean of a fact of the summary, such as divergence, over these seeds or all."""
+        return mean_of(self.facts(key, seeds))
+
+    def facts(self, key: str, seeds: Collection[int] | None = None) -> list[float | None]:
+        """Return a fact of the summary seed by seed."""
+        return [
+            run["summary"].get(key, run["summary"]["selection"].get(key))
+            for seed, run in zip(self.seeds, self.runs, strict=True)
+            if seeds is None or seed in seeds
+        ]
 
     def at(self, number: int) -> float | None:
         """Return the mean accuracy in a round; None where it was not tested."""
         found = [at_round(run, number) for run in self.runs]
         return None if None in found else mean_of(found)
+
+
+def with_all_seeds(cells: Mapping[str, Cell]) -> dict[str, Cell]:
+    """Return the policies of a federation that have run with as many seeds as any: means of others are of less."""
+    most = max(len(cell.seeds) for cell in cells.values())
+    return {policy: cell for policy, cell in cells.items() if len(cell.seeds) == most}
 
 
 Study = dict[str, dict[str, Cell]]
@@ -187,10 +202,13 @@ def read_study(results: Results) -> tuple[Study, list[str]]:
     """Return the cells of which there are results, and what went astray, in words."""
     groups: dict[tuple[str, str], list[Result]] = {}
     astray = []
+    kinds = Counter(_kind(result) for name, result in results.items() if _key_of(name)[0])
     for name, result in results.items():
         key, policy = _key_of(name)
         if result.get("failed"):
             astray.append(f"{result['title']}: {result['failed']}")
+        elif key and _kind(result) != kinds.most_common(1)[0][0]:
+            astray.append(f"{result['title']}: made with other settings than most, and left out")
         elif key:
             groups.setdefault((key, policy), []).append(result)
     study: Study = {}
@@ -220,6 +238,13 @@ def _key_of(name: str) -> tuple[str, str]:
     policy = max((policy for policy in POLICIES if cell.endswith(f"-{policy}")), key=len, default="")
     key = cell.removesuffix(f"-{policy}")
     return (key, policy) if policy and key.partition("-T")[0] in DEALS else ("", "")
+
+
+def _kind(result: Result) -> tuple[Any, ...]:
+    """Return what must be alike in all cells that are set beside each other."""
+    training = result["settings"]["training"]
+    alike = ("model", "batch_size", "learning_rate", "momentum", "precision", "schedule")
+    return (training["rounds"] * training["iterations"], *(repr(training.get(key)) for key in alike))
 
 
 def _place(key: str) -> tuple[int, str]:

@@ -48,17 +48,17 @@ class Verdict:
         return self.to_published >= BETTER_BY - 1e-12
 
 
-def verdicts(study: Study, final: bool = False) -> dict[str, Verdict]:
-    """Return the verdict on every federation that coverage and another policy have run on.
+def verdicts(study: Study, final: bool = False, ours: str = OURS) -> dict[str, Verdict]:
+    """Return the verdict on every federation that ours and another policy have run on.
 
-    ``final``: by the last test instead of the mean of the late ones.
+    ``final``: by the last test instead of the mean of the late ones. ``ours``: the policy that is judged.
     """
     found: dict[str, Verdict] = {}
     for key, cells in study.items():
         differences = {
-            policy: difference(cells[OURS], cells[policy], final)
+            policy: difference(cells[ours], cells[policy], final)
             for policy in OTHERS
-            if OURS in cells and policy in cells
+            if ours in cells and policy in cells
         }
         differences = {policy: by_seed for policy, by_seed in differences.items() if by_seed}
         if not differences:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedgs.experiments.measures import last_quarter
 from fedgs.experiments.parts import Result
-from fedgs.experiments.selection_study import POLICIES, Cell, Study, title_of
+from fedgs.experiments.selection_study import POLICIES, Cell, Study, title_of, with_all_seeds
 from fedgs.experiments.study_bar import OURS, difference
 from fedgs.report.canvas import AMBER, BLUE, FAINT, GREEN, GREY, PINK, PURPLE, RED
 
@@ -104,10 +104,11 @@ def _relative(cells: dict[str, Cell]) -> dict[str, tuple[float, float, float]]:
     """Return divergence over random's, Jain's index and points over random, of the policies beside random."""
     if "random" not in cells:
         return {}
-    base = cells["random"].fact("divergence")
     found = {}
     for policy, cell in cells.items():
-        divergence, jain = cell.fact("divergence"), cell.fact("jain_of_epochs")
+        seeds = set(cell.seeds) & set(cells["random"].seeds)
+        base = cells["random"].fact("divergence", seeds)
+        divergence, jain = cell.fact("divergence", seeds), cell.fact("jain_of_epochs", seeds)
         above = difference(cell, cells["random"])
         if base and divergence is not None and jain is not None and above:
             found[policy] = (divergence / base, jain, 100 * fmean(above.values()))
@@ -123,7 +124,7 @@ def paint_curves(figure: "Figure", study: Study) -> None:
         axes.set_axis_off()
     for axes, (key, cells) in zip(panels, study.items(), strict=False):
         ends = []
-        for policy, cell in cells.items():
+        for policy, cell in with_all_seeds(cells).items():
             rounds, accuracy = _mean_curve(cell)
             axes.plot(rounds, accuracy, color=COLOURS[policy], linewidth=1.3, label=policy)
             ends += accuracy[-3:]

@@ -4,13 +4,24 @@ from collections.abc import Callable
 from statistics import fmean
 
 from fedgs.experiments.measures import late_tests, round_of
-from fedgs.experiments.selection_study import DEALS, POLICIES, PREFIX, Cell, Study, read_study, read_weights, title_of
-from fedgs.experiments.study_bar import BETTER_BY, WITHIN, Verdict, holds, verdicts
+from fedgs.experiments.selection_study import (
+    DEALS,
+    POLICIES,
+    PREFIX,
+    Cell,
+    Study,
+    read_study,
+    read_weights,
+    title_of,
+    with_all_seeds,
+)
+from fedgs.experiments.study_bar import BETTER_BY, OTHERS, WITHIN, Verdict, holds, verdicts
 from fedgs.report.markdown import bullets, listing, number, percent, plural, points, rounds, share, table
 from fedgs.report.material import Material
 from fedgs.report.sections.study_conclusions import conclude
 from fedgs.report.study_figures import paint_curves, paint_differences, paint_trade_off, paint_weights, weight_facts
 
+FEWER = "†"
 FIXED = (0.25, 0.5, 0.75, 1.0)
 """Shares of the rounds at which accuracies are told."""
 
@@ -84,14 +95,16 @@ def _accuracy(study: Study) -> list[str]:
         line = [title_of(key)]
         for policy in POLICIES:
             cell = cells.get(policy)
-            text = f"{100 * cell.mean:.2f}" if cell else "not run"
+            text = f"{100 * cell.mean:.2f}{'' if len(cell.seeds) == seeds else FEWER}" if cell else "not run"
             line.append(f"**{text}**" if cell and (cell.mean, len(cell.seeds)) == (best, seeds) else text)
         means.append(line)
         ranges.append([title_of(key), *(_range(cells.get(policy)) for policy in POLICIES)])
     heads = ["federation", *POLICIES]
+    fewer = any(FEWER in text for line in means for text in line)
     several = any(len(cell.seeds) > 1 for cells in study.values() for cell in cells.values())
     return [
-        "In per cent, mean over seeds; the best in bold.",
+        "In per cent, mean over seeds; the best in bold."
+        + (f" {FEWER}: fewer seeds than the others, not to be set beside them." if fewer else ""),
         table(heads, means),
         *(["The least and the most of the seeds:", table(heads, ranges)] if several else []),
     ]
@@ -133,18 +146,19 @@ def _bar(study: Study, decided: dict[str, Verdict], material: Material) -> list[
         lines.append([
             title_of(key), verdict.best, points(verdict.to_best, 2), _word(verdict.near_the_best),
             points(verdict.to_published, 2), "not asked" if beats is None else _word(beats),
-            points(last.to_best, 2), points(last.to_published, 2), str(len(verdict.seeds)),
+            points(last.to_best, 2), points(last.to_published, 2),
+            f"{sum(gap > 0 for gap in verdict.by_seed)} of {len(verdict.seeds)}",
         ])  # fmt: skip
     asked = (
-        f"Asked of `coverage`: within {100 * WITHIN:g} points of the best alternative on every federation, and at "
-        "least "
+        f"Asked of `coverage`: within {100 * WITHIN:g} points of the best of "
+        f"{listing([f'`{name}`' for name in OTHERS])} on every federation, and at least "
         f"{100 * BETTER_BY:g} points over `gbp-cs` as published where α ≤ 0.1. Differences are in points, on the "
         "seeds both have."
     )
     if not lines:
         return [asked, "Nothing to judge yet: `coverage` and another policy must have run on the same federation."]
     heads = ["federation", "best other", "to it", "within", "over gbp-cs", "enough", "last test: to best",
-             "over gbp-cs", "seeds"]  # fmt: skip
+             "over gbp-cs", "seeds ahead of best"]  # fmt: skip
     near, over = holds(list(decided.values()))
     failing = [title_of(v.key) for v in decided.values() if not v.near_the_best]
     short = [title_of(v.key) for v in decided.values() if v.beats_published is False]
@@ -153,9 +167,29 @@ def _bar(study: Study, decided: dict[str, Verdict], material: Material) -> list[
     return [
         asked,
         table(heads, lines, left=2),
-        bullets([_condition("first", near, failing), _condition("second", over, short), *[lacking] * bool(open_ones)]),
+        bullets([
+            _condition("first", near, failing), _condition("second", over, short), *_without_calibration(study),
+            *[lacking] * bool(open_ones),
+        ]),
         *[f"{title_of(key)}:{text}" for key in decided if (text := material.remark("study", key))],
     ]  # fmt: skip
+
+
+def _without_calibration(study: Study) -> list[str]:
+    """Say what the bar comes to for the queues alone."""
+    found = verdicts(study, ours="queues")
+    if not found:
+        return []
+    near, over = holds(list(found.values()))
+    far = [title_of(v.key) for v in found.values() if not v.near_the_best]
+    short = [title_of(v.key) for v in found.values() if v.beats_published is False]
+    seeds = sorted({seed for verdict in found.values() for seed in verdict.seeds})
+    return [
+        f"Without calibration (`queues`, {plural(len(seeds), 'seed')}) the first condition "
+        + ("holds" if near else f"does not hold on {listing(far)}")
+        + ", the second "
+        + ("holds." if over else f"does not hold on {listing(short)}.")
+    ]
 
 
 def _condition(which: str, held: bool, failing: list[str]) -> str:
@@ -175,17 +209,25 @@ def _facts(study: Study) -> list[str]:
         ("Divergence of an iteration", lambda cell: number(cell.fact("divergence"), 4)),
         ("Divergence of a round, all its samples pooled", lambda cell: number(cell.fact("divergence_of_round"), 4)),
         ("Jain's index of epochs (1: all data used alike)", lambda cell: number(cell.fact("jain_of_epochs"), 3)),
-        ("Longest wait for a turn, iterations", lambda cell: number(cell.fact("longest_wait"), 0)),
+        ("Longest wait for a turn with any seed, iterations", lambda cell: number(_most(cell, "longest_wait"), 0)),
         ("Classes missing in a super node, mean of an iteration", lambda cell: number(cell.fact("missing_classes"), 1)),
     ]
     blocks = []
     for title, show in kinds:
-        lines = [
-            [title_of(key), *(show(cells[policy]) if policy in cells else "–" for policy in POLICIES)]
-            for key, cells in study.items()
-        ]
+        lines = [[title_of(key), *(_shown(show, cells, policy) for policy in POLICIES)] for key, cells in study.items()]
         blocks += [f"{title}:", table(["federation", *POLICIES], lines)]
     return blocks
+
+
+def _shown(show: Callable[[Cell], str], cells: dict[str, Cell], policy: str) -> str:
+    if policy not in cells:
+        return "–"
+    return show(cells[policy]) + ("" if policy in with_all_seeds(cells) else FEWER)
+
+
+def _most(cell: Cell, key: str) -> float | None:
+    known = [value for value in cell.facts(key) if value is not None]
+    return max(known) if known else None
 
 
 def _weights(material: Material) -> list[str]:
@@ -201,8 +243,7 @@ def _weights(material: Material) -> list[str]:
     ]  # fmt: skip
     return [
         "### The weight of the queues",
-        "What the weight V trades, one seed, without calibration: 0 is `exact`, 0.3 the default. V has no unit, so one "
-        "number serves all federations.",
+        "What the weight V, which has no unit, trades; one seed, without calibration: 0 is `exact`, 0.3 the default.",
         table(["federation", "V", "Jain's index of epochs", "divergence", "accuracy", "longest wait"], lines),
         material.figure("study-weights", "Evenness of use, divergence and accuracy as the weight V of the queues grows",
                         (10.5, 3.7), lambda figure: paint_weights(figure, weighed)),
