@@ -15,7 +15,10 @@ def top(
     ],
     state: Annotated[Path, typer.Option(help="Folder of this run: checkpoint, metrics, model. Resumes what it finds.")],
     config: Annotated[Path | None, typer.Argument(help="A TOML file of settings, as for fedgs run.")] = None,
-    preset: Annotated[str | None, typer.Option(help="quick or paper, under the CONFIG.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="quick or paper, under the CONFIG (coverage: with selection.coverage.share=turns)."),
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key.path=value, for example training.rounds=20; repeatable.")
     ] = None,

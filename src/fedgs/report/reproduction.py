@@ -85,7 +85,7 @@ def _top(material: Material, missing: list[str]) -> list[str]:
     precisions = sorted({run["settings"]["training"]["precision"] for run in on_gpu})
     seconds = sum(run["seconds"] / run.get("jobs", 1) for run in everything)
     facts = [
-        f"{plural(len(everything), 'part')} in `parts/`, one JSON file each with settings, seed, version and "
+        f"{plural(len(everything), 'part')}, one JSON file each with settings, seed, version and "
         f"hardware; {seconds / 60:.0f} minutes of computing in all.",
         f"fedgs {listing(versions)}; {listing(machines)}"
         + (f"; matrix products on a GPU in {listing(precisions)}." if precisions else "."),
