@@ -12,9 +12,9 @@ calibration"). With a_t the class counts of a station's super node t, n_t their 
 
 By Bayes' rule a softmax z + log(p/P) that fits data of mix p means a z that fits the same data in mix P. So, with τ = 1
 and as far as images of a class look alike at all stations, all of them learn the same z, whatever their mixes. The loss
-that a run reports for training is that of the shifted logits. The mix is known to the station already, for selection sees these counts.
-A shift is the same as moving the last layer's bias by s_t for this one gradient: so a deployed station does it
-(:mod:`fedgs.deploy.station_mix`).
+that a run reports for training is that of the shifted logits. The mix is known to the station already, for selection
+sees these counts. A shift is the same as moving the last layer's bias by s_t for this one gradient: so a deployed
+station does it (:mod:`fedgs.deploy.station_mix`).
 """
 
 import numpy as np

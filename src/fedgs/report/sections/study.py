@@ -6,6 +6,7 @@ from statistics import fmean
 from fedgs.experiments.measures import late_tests, round_of
 from fedgs.experiments.selection_study import (
     DEALS,
+    FEWEST,
     POLICIES,
     PREFIX,
     Cell,
@@ -48,6 +49,8 @@ def write(material: Material) -> list[str]:
         f"the rounds (the last {late_tests(first)}).",
         "`coverage` is ours, made of two parts: `queues` is its selection without calibration, `calibrated` its "
         "calibration without matching (devices at random, in proportion to data).",
+        "α is Dirichlet's, for each class over devices. *Factories alike*: devices are dealt to factories at random; "
+        "*differ*: classes are dealt to factories first, by Dirichlet's law with α = 1." + _fewer_devices(study),
         "### Conclusions",
         bullets(conclude(study, decided)),
         *_missing(study, seeds, astray, material.quick),
@@ -64,6 +67,17 @@ def write(material: Material) -> list[str]:
     ]  # fmt: skip
     remark = material.remark("study").strip()
     return [*blocks, *([remark] if remark else [])]
+
+
+def _fewer_devices(study: Study) -> str:
+    """Say where devices were left out, for the first seed."""
+    first = {key: next(iter(cells.values())).runs[0] for key, cells in study.items() if "-T" not in key}
+    devices = {key: run.get("devices") for key, run in first.items()}
+    most = max((number for number in devices.values() if number), default=0)
+    fewer = [f"{number} ({title_of(key)})" for key, number in devices.items() if number and number < most]
+    return (
+        f" Devices with fewer than {FEWEST} samples are left out: of {most} remain {listing(fewer)}." if fewer else ""
+    )
 
 
 def _missing(study: Study, seeds: list[int], astray: list[str], quick: bool) -> list[str]:
