@@ -53,7 +53,12 @@ def _layout(run: Path) -> Layout:
 def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     folder = tmp_path_factory.mktemp("distributed")
     options = small_config(
-        folder, "training.momentum=0.5", "training.rounds=6", "dynamics.leave=0.05", "checkpoint.every=2"
+        folder,
+        "training.momentum=0.5",
+        "training.calibration=1",
+        "training.rounds=6",
+        "dynamics.leave=0.05",
+        "checkpoint.every=2",
     )
     alone("run", *options, "--out", "one", cwd=folder)
     return folder, options
