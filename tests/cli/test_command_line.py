@@ -233,7 +233,8 @@ def test_bench_selection_leaves_out_what_would_not_end(tmp_path: Path) -> None:
     assert "brute was left out: brute would have to try" in done.stdout
     (tmp_path / "time.png").unlink()
     (tmp_path / "time.png").mkdir()
-    assert "cannot be written" in fedgs("bench-selection", "--instances", 1, "--out", tmp_path, *large).stderr
+    small = ["--set", "federation.devices=20", "--set", "federation.factories=2", "--set", "selection.pick=4"]
+    assert "cannot be written" in fedgs("bench-selection", "--instances", 1, "--out", tmp_path, *small).stderr
 
 
 def test_bench_selection_prints_json(tmp_path: Path) -> None:

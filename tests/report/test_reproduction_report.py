@@ -217,8 +217,9 @@ def test_no_folder_and_no_results(tmp_path: Path) -> None:
 
 
 def test_results_of_further_folders_are_reported_with_it(tmp_path: Path) -> None:
-    own = write(tmp_path / "table", results_of("table2", as_in_the_paper))
-    study = write(tmp_path / "study", results_of("selection-study", lambda part: 0.8))
+    table = {name: run for name, run in results_of("table2", as_in_the_paper).items() if "-fed" in name}
+    cells = {name: run for name, run in results_of("selection-study", lambda part: 0.8).items() if "-natural-" in name}
+    own, study = write(tmp_path / "table", table), write(tmp_path / "study", cells)
     (study / "remarks.toml").write_text('[study]\nsection = "One machine."\n')
     write_report(own, [study])
     text = (own / "report.md").read_text(encoding="utf-8")
