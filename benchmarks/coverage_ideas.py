@@ -11,7 +11,7 @@ All runs select by queues, but for ``window`` and ``by-data``:
     weighted     queues; the loss of a class c is weighed by P_real(c) / p(c), at most 5, p the mix of the whole round
     iteration    queues; logits shifted by log(p/P_real), p the mix of this iteration alone
     calibration  queues; … p the running mix of about a round (fedgs.calibration): what the preset ``coverage`` does
-    rows         … and the top server averages the classifier's row of a class by who saw the class
+    rows         … and the top server averages the classifier's row of a class by who saw it (server.by_class)
 
 Steps are larger here than in the selection study (rate 0.2), so differences are too: this tells which ideas are worth a
 GPU, no more. One seed; a run takes minutes.
@@ -31,9 +31,8 @@ from fedgs.data import Federation
 from fedgs.experiments.reproduction import Reproduction
 from fedgs.experiments.selection_study import make_parts
 from fedgs.selection import SelectionProblem
-from fedgs.settings import Settings
+from fedgs.settings import ServerSettings, Settings
 from fedgs.simulation import fused, selection_plan
-from fedgs.simulation.grouped import GroupedRounds
 from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.round_view import count_classes
 from fedgs.simulation.simulator import Simulator
@@ -101,7 +100,6 @@ def run(settings: Settings, federation: Federation, idea: str) -> tuple[float, f
     Loss.idea = idea  # for all threads
     patches: list[tuple[Any, str, Any]] = [(fused, "cross_entropy", loss)]
     train_factory = fused.FusedEngine._train_factory
-    play = GroupedRounds.play
 
     def with_shares(self: Any, factory: int, station: Tensor, plan: RoundPlan, *more: Any) -> None:
         loss.shares = torch.from_numpy(_shares(plan, federation)[factory]).float()
@@ -113,7 +111,7 @@ def run(settings: Settings, federation: Federation, idea: str) -> tuple[float, f
         patches += [(selection_plan, "solve_batch", window.solve_batch), (selection_plan, "make_rules", _no_rules)]
         patches.append((selection_plan, "SelectionProblem", _Problems(window)))
     if idea == "rows":
-        patches.append((GroupedRounds, "play", lambda *arguments: _by_rows(play, *arguments)))
+        settings = settings.model_copy(update={"server": ServerSettings(by_class=True)})
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
     for owner, name, value in patches:
         setattr(owner, name, value)
@@ -146,27 +144,6 @@ def _shares(plan: RoundPlan, federation: Federation) -> np.ndarray:
     """Return the class shares (factories, classes) of a round."""
     counts = count_classes(plan.samples, federation.labels, len(federation.classes)).sum(axis=0)
     return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-
-
-def _by_rows(play: Any, rounds: GroupedRounds, state: Any, plan: RoundPlan, tick: Any) -> Any:
-    """Play a round, then average each row of the classifier by who saw its class."""
-    kept: list[Tensor] = []
-    update = rounds._synchroniser.update
-
-    def remembering(memory: Any, weights: Tensor, stations: Tensor, *more: Any) -> Any:
-        kept.append(stations)
-        return update(memory, weights, stations, *more)
-
-    rounds._synchroniser.update = remembering  # type: ignore[method-assign]
-    outcome = play(rounds, state, plan, tick)
-    rounds._synchroniser.update = update  # type: ignore[method-assign]
-    shares = _shares(plan, rounds.federation) + FLOOR * rounds.federation.p_real()
-    weights = torch.from_numpy(shares / shares.sum(axis=0)).float()
-    new = rounds.layout.views(outcome.weights)
-    own = [rounds.layout.views(station) for station in kept[0]]
-    new["dense2.weight"].copy_(sum(w[:, None] * views["dense2.weight"] for w, views in zip(weights, own, strict=True)))
-    new["dense2.bias"].copy_(sum(w * views["dense2.bias"] for w, views in zip(weights, own, strict=True)))
-    return outcome
 
 
 def main() -> None:

@@ -228,6 +228,15 @@ class ServerSettings(Section):
 
     rule: str = Field("mean", description="mean (the paper), or a server rule of fedgs.algorithms")
     options: dict[str, Any] = Field(default_factory=dict, description="of that rule")
+    by_class: bool = Field(
+        False, description="mean: the classifier's row of a class is averaged by who saw the class in the round"
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.by_class and self.rule != "mean":
+            raise ImpossibleError("by_class", f"is for rule='mean'; with rule={self.rule!r} leave it at false")
+        return self
 
 
 class DynamicsSettings(Section):

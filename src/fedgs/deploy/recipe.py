@@ -64,6 +64,7 @@ def check_deployable(settings: Settings) -> None:
         ("streams", settings.streams, default.streams),
         ("dynamics", settings.dynamics, default.dynamics),
         ("eval.ema", settings.eval.ema, 0.0),
+        ("server.by_class", settings.server.by_class, False),
         ("beside", settings.beside, []),
     ):
         if given != allowed:

@@ -74,7 +74,12 @@ class GroupedRounds:
         self._check(plan, losses, rates, result)
         try:
             weights, memory = self._synchroniser.update(
-                state.server, state.weights, result.stations, plan.trained, self._reports(plan, result.stations)
+                state.server,
+                state.weights,
+                result.stations,
+                plan.trained,
+                self._reports(plan, result.stations),
+                plan.seen,
             )
         except AlgorithmError as error:
             raise TrainingError(f"round {plan.round}: {self.server_words} cannot go on: {error}") from None

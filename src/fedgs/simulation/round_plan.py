@@ -35,6 +35,8 @@ class RoundPlan:
     """(iterations, factories) how many classes of P_real a super node had no sample of; NaN where there was nobody."""
     shifts: NDArray[np.float32] | None = None
     """(iterations, factories, classes) what is added to the logits in training (fedgs.calibration); None: nothing."""
+    seen: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 0), np.int64))
+    """(factories, classes) samples of all teams of the round."""
 
     @property
     def full(self) -> bool:

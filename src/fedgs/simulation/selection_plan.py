@@ -126,6 +126,7 @@ class SelectionPlan:
             view.window_divergence,
             view.missing_classes,
             shifts,
+            counts.sum(axis=0),
         )
 
     def _select(self, iteration: int, everybody: list[Devices]) -> tuple[list[Devices], NDArray[np.float64], float]:

@@ -2,7 +2,8 @@
 
 The paper (eq. external-aggr) takes the plain mean of all M stations, ω ← (1/M) Σ_m ω^m: summed in float64, factory by
 factory. A factory that made no step in the round sits it out: the mean is over the others. With several processes
-each adds up its own stations, and one all-reduce gives the sum.
+each adds up its own stations, and one all-reduce gives the sum. With ``server.by_class`` the classifier is averaged
+class by class (:mod:`fedgs.simulation.by_class`).
 
 Any server rule of ``fedgs.algorithms`` can take the mean's place; every station counts as one sample. A station
 reports the steps it made (FedNova) and, for INTRAC, the accuracy of its model on the samples of its last iteration.
@@ -20,6 +21,7 @@ from fedgs.algorithms import ServerRule, Upload, server_rule
 from fedgs.algorithms.rule import asked_for
 from fedgs.errors import AlgorithmError, ConfigError
 from fedgs.settings import ServerSettings
+from fedgs.simulation.by_class import ClassRows, row_weights
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.world import World
 
@@ -29,6 +31,7 @@ class Synchroniser:
 
     def __init__(self, settings: ServerSettings, layout: Layout, world: World | None = None) -> None:
         self.layout, self.world = layout, world or World()
+        self._rows = ClassRows(layout) if settings.by_class else None
         self._rule: ServerRule | None = None
         if settings.rule == "mean":
             if settings.options:
@@ -59,16 +62,21 @@ class Synchroniser:
         stations: Tensor,
         trained: NDArray[np.bool_],
         reports: Sequence[Mapping[str, float]] = (),
+        seen: NDArray[np.int64] | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
         """Return the next global weights and what to remember.
 
         ``stations`` are this process's; ``trained`` tells for all factories whether they made a step, ``reports`` what
-        they measured: ``steps`` and, where the rule needs it, ``train_acc``.
+        they measured: ``steps`` and, where the rule needs it, ``train_acc``. ``seen``: the samples of each class that
+        the factories trained on, for ``server.by_class``.
         """
         if not trained.any():
             return weights, memory
         if self._rule is None:
-            return self._mean(stations, trained), memory
+            mean = self._mean(stations, trained)
+            if self._rows is None or seen is None:
+                return mean, memory
+            return self._rows.average(mean, stations, row_weights(seen, trained), self.world), memory
         everyone = self.world.gather_rows(stations, len(trained))
         uploads = [
             Upload(self.layout.views(everyone[factory]), 1, reports[factory] if reports else {})
