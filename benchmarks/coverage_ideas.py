@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fedgs.calibration import FLOOR
 from fedgs.data import Federation
 from fedgs.experiments.reproduction import Reproduction
 from fedgs.experiments.selection_study import make_parts
@@ -39,7 +40,7 @@ from fedgs.simulation.simulator import Simulator
 
 IDEAS = ("plain", "by-data", "window", "weighted", "iteration", "calibration", "rows")
 POLICY = {"by-data": "random-by-data", "window": "exact", "calibration": "coverage", "rows": "coverage"}
-MOST_WEIGHT, FLOOR = 5.0, 1e-3
+MOST_WEIGHT = 5.0
 
 
 class Window:
@@ -93,8 +94,8 @@ class Loss(threading.local):
 TARGET: list[Tensor] = []
 
 
-def run(settings: Settings, federation: Federation, idea: str) -> tuple[float, float]:
-    """Return the mean accuracy of the tests in the last quarter of the rounds, and the last one."""
+def run(settings: Settings, federation: Federation, idea: str) -> float:
+    """Return the mean accuracy of the tests in the last quarter of the rounds."""
     TARGET[:] = [torch.from_numpy(federation.p_real()).float()]
     loss = Loss()
     Loss.idea = idea  # for all threads
@@ -123,7 +124,7 @@ def run(settings: Settings, federation: Federation, idea: str) -> tuple[float, f
             setattr(owner, name, value)
     tests = [line["accuracy"] for line in last.metrics if line.get("round", 0) > 0.75 * settings.training.rounds
              and "accuracy" in line]  # fmt: skip
-    return float(np.mean(tests)), tests[-1]
+    return float(np.mean(tests))
 
 
 class _Problems:
@@ -161,7 +162,7 @@ def main() -> None:
         print(f"{deal:24}", end="", flush=True)
         for idea in given.ideas:
             part = parts[f"study-{deal}-{POLICY.get(idea, 'queues')}-seed-0"]
-            late, _ = run(part.settings, reproduction.federation(part.federation, 0), idea)
+            late = run(part.settings, reproduction.federation(part.federation, 0), idea)
             print(f"{100 * late:13.2f}", end="", flush=True)
         print(flush=True)
 

@@ -33,7 +33,7 @@ def reproduce(
         float | None, typer.Option(min=0, help="Begin no part later than so many seconds from the start.")
     ] = None,
     jobs: Annotated[
-        int, typer.Option(min=1, help="Parts at work at a time, each in its own process: 3 fill a large GPU.")
+        int, typer.Option(min=1, help="Parts at work at a time, each in its own process; one seldom fills a GPU.")
     ] = 1,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write the report at the end.")] = True,
     further: Annotated[

@@ -188,6 +188,11 @@ class Cell:
         return None if None in found else mean_of(found)
 
 
+def common(one: Cell, other: Cell) -> set[int]:
+    """Return the seeds both have."""
+    return set(one.seeds) & set(other.seeds)
+
+
 def with_all_seeds(cells: Mapping[str, Cell]) -> dict[str, Cell]:
     """Return the policies of a federation that have run with as many seeds as any: means of others are of less."""
     most = max(len(cell.seeds) for cell in cells.values())

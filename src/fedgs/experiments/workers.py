@@ -1,7 +1,7 @@
 """Parts side by side, each in a process of its own: one run seldom fills a GPU, nor all cores of a large machine.
 
 Results are those of one part after the other, but for what a GPU's own order of adding changes. Times of a part are
-longer than alone; a part's file says how many were at work beside it.
+longer than alone; a part's file says how many could be at work at a time.
 """
 
 import multiprocessing

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedgs.experiments.measures import last_quarter
 from fedgs.experiments.parts import Result
-from fedgs.experiments.selection_study import POLICIES, Cell, Study, title_of, with_all_seeds
+from fedgs.experiments.selection_study import POLICIES, Cell, Study, common, title_of, with_all_seeds
 from fedgs.experiments.study_bar import OURS, difference
 from fedgs.report.canvas import AMBER, BLUE, FAINT, GREEN, GREY, PINK, PURPLE, RED
 
@@ -106,7 +106,7 @@ def _relative(cells: dict[str, Cell]) -> dict[str, tuple[float, float, float]]:
         return {}
     found = {}
     for policy, cell in cells.items():
-        seeds = set(cell.seeds) & set(cells["random"].seeds)
+        seeds = common(cell, cells["random"])
         base = cells["random"].fact("divergence", seeds)
         divergence, jain = cell.fact("divergence", seeds), cell.fact("jain_of_epochs", seeds)
         above = difference(cell, cells["random"])

@@ -104,13 +104,13 @@ def _missing(study: Study, seeds: list[int], astray: list[str], quick: bool) -> 
 def _accuracy(study: Study) -> list[str]:
     means, ranges = [], []
     for key, cells in study.items():
-        seeds = max(len(cell.seeds) for cell in cells.values())
-        best = max(cell.mean for cell in cells.values() if len(cell.seeds) == seeds)
+        whole = with_all_seeds(cells)
+        best = max(cell.mean for cell in whole.values())
         line = [title_of(key)]
         for policy in POLICIES:
             cell = cells.get(policy)
-            text = f"{100 * cell.mean:.2f}{'' if len(cell.seeds) == seeds else FEWER}" if cell else "not run"
-            line.append(f"**{text}**" if cell and (cell.mean, len(cell.seeds)) == (best, seeds) else text)
+            text = f"{100 * cell.mean:.2f}{'' if policy in whole else FEWER}" if cell else "not run"
+            line.append(f"**{text}**" if policy in whole and whole[policy].mean == best else text)
         means.append(line)
         ranges.append([title_of(key), *(_range(cells.get(policy)) for policy in POLICIES)])
     heads = ["federation", *POLICIES]

@@ -5,7 +5,7 @@ from statistics import fmean
 
 import numpy as np
 
-from fedgs.experiments.selection_study import CALIBRATED, DEALS, Cell, Study, title_of, with_all_seeds
+from fedgs.experiments.selection_study import CALIBRATED, DEALS, Study, common, title_of, with_all_seeds
 from fedgs.experiments.study_bar import OTHERS, OURS, PUBLISHED, WITHIN, Verdict, difference, holds
 from fedgs.report.markdown import listing, plural, points, share, signed
 
@@ -26,11 +26,6 @@ def conclude(study: Study, decided: Mapping[str, Verdict]) -> list[str]:
         _noise(study),
     ]
     return [sentence for sentence in sentences if sentence] or ["Too little has been run to conclude anything."]
-
-
-def common(one: Cell, other: Cell) -> set[int]:
-    """Return the seeds both have."""
-    return set(one.seeds) & set(other.seeds)
 
 
 def _gaps(study: Study, one: str, other: str) -> dict[str, float]:
