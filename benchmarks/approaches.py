@@ -4,12 +4,14 @@
     python benchmarks/approaches.py --femnist femnist_350.npz --device cuda    # the paper's: 100 devices, 5 epochs
 
 Prints, for every name in ``fedgs.algorithms.APPROACHES``, the median seconds of a round (local training and server),
-its ratio to FedAvg's, and what was asked for; then FedAvg one device after the other, and the peak of memory.
-``--accuracy`` also runs FedAvg's first rounds and prints its accuracy.
+its ratio to FedAvg's, what was asked for, and the peak of memory. Then, where asked for, FedAvg with no step put off
+(``--at-once``, on a GPU; fedgs.models.put_off), one device after the other (``--one-by-one``), and the accuracy of its
+first rounds (``--accuracy``).
 """
 
 import argparse
 import statistics
+import sys
 import time
 
 import torch
@@ -18,6 +20,7 @@ from fedgs.algorithms import APPROACHES
 from fedgs.config import load_settings
 from fedgs.data import Federation
 from fedgs.settings import Settings
+from fedgs.simulation.captured_training import LARGE, CapturedTraining
 from fedgs.simulation.memory import resident_megabytes
 from fedgs.simulation.simulator import Simulator, pick_device
 from fedgs.simulation.source import load_federation
@@ -36,6 +39,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="these approaches alone (FedAvg is always among them)")
     parser.add_argument("--precision", default="tf32", help="float32, tf32 or bfloat16, on a GPU")
     parser.add_argument("--one-by-one", action="store_true", help="also time the oracle")
+    parser.add_argument("--at-once", action="store_true", help="also time FedAvg with every step made at once")
     parser.add_argument("--accuracy", type=int, nargs="*", default=[], help="rounds whose accuracy FedAvg is to print")
     options = parser.parse_args()
     device = pick_device(options.device)
@@ -54,6 +58,12 @@ def main() -> None:
         print(
             f"{name:18} {seconds:9.3f} {seconds / baseline:8.2f}× {asked:>6} {peak_megabytes(device):7.0f}", flush=True
         )
+    if options.at_once:
+        CapturedTraining.large = sys.maxsize
+        seconds = time_rounds(load_settings(overrides=[*overrides, "algorithm.name=fedavg"]), federation, device,
+                              options.rounds)  # fmt: skip
+        CapturedTraining.large = LARGE
+        print(f"{'steps at once':18} {seconds:9.3f} {seconds / (baseline or 1):8.2f}×", flush=True)
     if options.one_by_one:
         settings = load_settings(overrides=[*overrides, "algorithm.name=fedavg", "training.engine=per-device"])
         seconds = time_rounds(settings, federation, device, 1)

@@ -1,14 +1,20 @@
 """The GPU's way to train participants, without its graphs on a processor, with them on a GPU, against the oracle."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from fedgs.algorithms import APPROACHES, Sent
-from fedgs.models import stacked_ops
+from fedgs.algorithms import APPROACHES, Approach, Sent
+from fedgs.algorithms.approach import Batch
+from fedgs.algorithms.upload import Weights
+from fedgs.models import Network, stacked_ops
 from fedgs.models.layers import paper_maps
 from fedgs.models.networks import build_network
-from fedgs.simulation.captured_training import RUNG, CapturedTraining
+from fedgs.simulation.captured_training import AT_ONCE, LARGE, RUNG, CapturedTraining
 from fedgs.simulation.flat import FlatRounds
 from fedgs.simulation.images import ImageStore, gpu_precision
 from fedgs.simulation.one_by_one import OneByOne
@@ -19,15 +25,28 @@ FEDERATION = small_federation()
 GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
 
 
-def train(name: str, device: str, model: str, *overrides: str) -> tuple[np.ndarray, ...]:
-    """Two rounds by both trainers, from weights that are not the first ones; differences of weights and accuracies."""
+def train(
+    name: str, device: str, model: str, *overrides: str, large: int = LARGE, approach: Approach | None = None
+) -> tuple[np.ndarray, ...]:
+    """Two rounds by both trainers, from weights that are not the first ones; differences of weights and accuracies.
+
+    ``large``: weights of a dense layer from which on its steps are put off.
+    """
     settings = small_settings(
         f"algorithm.name={name}", "algorithm.local_epochs=2", "algorithm.devices_per_round=10",
         f"training.model={model}", "training.precision=float32", *overrides,
     )  # fmt: skip
     rounds = FlatRounds(settings, FEDERATION, ImageStore(FEDERATION, torch.device(device)), World())
-    made = (rounds.network, rounds.approach, rounds.layout, rounds.store, rounds.owners, settings.training.momentum)
+    made = (
+        rounds.network,
+        approach or rounds.approach,
+        rounds.layout,
+        rounds.store,
+        rounds.owners,
+        settings.training.momentum,
+    )
     fast, slow = CapturedTraining(*made, precision="float32"), OneByOne(*made, precision="float32")
+    fast.large = large
     # First biases are 0: where images are blank rectifiers stand at their edge, and rounding says which way they fall.
     first = {key: value + 0.05 * (value.ndim == 1) * torch.rand(value.shape, generator=torch.Generator().manual_seed(3))
              for key, value in rounds.network.first_weights(0).items()}  # fmt: skip
@@ -39,6 +58,7 @@ def train(name: str, device: str, model: str, *overrides: str) -> tuple[np.ndarr
         sent = Sent({key: weight[None] for key, weight in rounds.layout.views(weights).items()}, memory)
         following = plan.next_round()
         # Not a multiple of a rung are ever busy: some who are done take part with nothing.
+        assert large == LARGE or len(following.sizes) > 2 * AT_ONCE
         assert any((10 - following.active(step)) % RUNG for step in range(len(following.sizes)))
         one, other = fast.train(sent, following, 0.02), slow.train(sent, following, 0.02)
         differences.append(max(float((one.weights[key] - other.weights[key]).abs().max()) for key in one.weights))
@@ -55,6 +75,38 @@ def train(name: str, device: str, model: str, *overrides: str) -> tuple[np.ndarr
 def test_captured_steps_equal_one_device_after_the_other(name: str, device: str) -> None:
     limit = 5e-3 if name == "fedmmd" else 1e-4  # a kernel of width 10⁻⁶ blows up rounding errors
     assert max(train(name, device, "compact" if device == "cpu" else "paper")) < limit
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize("name", APPROACHES)
+def test_steps_that_are_put_off_equal_those_made_at_once(name: str, device: str) -> None:
+    limit = 5e-3 if name == "fedmmd" else 1e-4
+    assert max(train(name, device, "compact", "algorithm.local_epochs=4", large=1)) < limit
+
+
+@dataclass(frozen=True)
+class Decay(Approach):
+    """Draws the weights of a layer to 0; to do so it looks at them."""
+
+    reads_weights: ClassVar[bool] = True
+
+    def objective(self, network: Network, weights: Weights, sent: Sent, batch: Batch) -> tuple[Tensor, Tensor]:
+        losses, logits = super().objective(network, weights, sent, batch)
+        return losses + 0.1 * weights["dense1.weight"].square().sum((1, 2)), logits
+
+
+@dataclass(frozen=True)
+class Careless(Decay):
+    """The same, without saying so."""
+
+    reads_weights: ClassVar[bool] = False
+
+
+def test_an_approach_that_reads_weights_has_them() -> None:
+    long = "algorithm.local_epochs=4"
+    assert max(train("fedavg", "cpu", "compact", long, large=1, approach=Decay())) < 1e-4
+    with pytest.raises(TypeError, match="reads_weights"):
+        train("fedavg", "cpu", "compact", long, large=1, approach=Careless())
 
 
 @pytest.mark.parametrize("device", ["cpu", GPU])

@@ -73,6 +73,9 @@ class Approach:
 
     pull: ClassVar[float] = 0.0
     """μ of w ← w − η (g + μ (w − w_t))."""
+    reads_weights: ClassVar[bool] = False
+    """Whether the objective looks at weights other than through the network: then large layers are plain tensors on a
+    GPU too, which takes longer (:mod:`fedgs.models.put_off`)."""
     train_acc: ClassVar[Literal["final", "running"] | None] = None
     """Which training accuracy devices report: of the finished model, over the last epoch, or none."""
     pretrain_rounds: ClassVar[int] = 0

@@ -5,6 +5,9 @@ them. So the step of the first A devices is captured once for A = P, P − 4, P 
 Before each replay the step's batches are copied to where the graph reads them. With A rounded up to the next such
 number, up to three devices that are done take part with nothing: no shares, a learning rate of 0.
 
+The steps of large dense layers are put off and made every few steps, which spares the GPU most of its traffic
+(:mod:`fedgs.models.put_off`); not so with momentum, whose velocity is as large as the weights.
+
 Without a GPU the same step runs as it stands: that is how it is tested.
 """
 
@@ -17,12 +20,17 @@ from torch import Tensor
 
 from fedgs.algorithms.approach import Batch, Sent
 from fedgs.algorithms.state import State
+from fedgs.models.put_off import PutOff
 from fedgs.simulation.images import gpu_precision
 from fedgs.simulation.local_training import KEYS_A_STEP, Batches, LocalTraining, Trained, count_hits
 from fedgs.simulation.participants import FlatPlan
 
 RUNG = 4
 """Devices between two graphs."""
+AT_ONCE = 8
+"""Steps that are put off until they are made: with more the kept ones, with fewer the weights take most of the time."""
+LARGE = 1 << 21
+"""Weights of a dense layer from which on its steps are put off."""
 WARM_UP = 3
 """Steps before a capture, in which libraries choose their kernels and take their memory."""
 
@@ -31,6 +39,7 @@ class CapturedTraining(LocalTraining):
     """Trains the participants of a round together, replaying graphs."""
 
     _bench: "_Bench | None" = None
+    large = LARGE
 
     def train(self, sent: Sent, plan: FlatPlan, rate: float, tick: Callable[[float], None] | None = None) -> Trained:
         """Train all participants from what was sent; the weights returned live until the next round is trained."""
@@ -53,6 +62,7 @@ class CapturedTraining(LocalTraining):
                 bench.step(active)
                 losses[step, :active] = bench.losses[:active]
                 hits[step, :active] = bench.hits[:active]
+            bench.settle()
             final = torch.zeros(count, device=self.store.device)
             if self.approach.train_acc == "final":
                 self._final_hits(bench.sent, plan, batches, bench.weights, final)
@@ -76,6 +86,9 @@ class _Bench:
         self.weights = training.layout.stacked(count, device)
         self._velocity = training.layout.stacked(count, device) if training.momentum else None
         self.sent = Sent({name: torch.empty_like(weight) for name, weight in sent.weights.items()}, _copy(sent.memory))
+        self._put_off = self._large_layers(batch)
+        self._kept, self._first = 0, 0
+        """Uses of these layers since they were written, and by how many devices at first."""
         self.losses, self.hits = torch.zeros(count, device=device), torch.zeros(count, device=device)
         self._rate = torch.zeros(1, device=device)
         self._places = torch.zeros(count, batch, dtype=torch.int64, device=device)
@@ -88,6 +101,16 @@ class _Bench:
         self._side = stream(device) if device.type == "cuda" else None
         self._pool: Any = None
 
+    def _large_layers(self, batch: int) -> dict[str, PutOff]:
+        training = self._training
+        if training.momentum or training.approach.reads_weights:
+            return {}
+        return {
+            name: PutOff(weight, AT_ONCE, batch, training.network.dtype, training.approach.pull)
+            for name, weight in self.weights.items()
+            if name.endswith(".weight") and weight.ndim == 3 and weight[0].numel() >= training.large
+        }
+
     def begin(self, sent: Sent, rate: float) -> None:
         """Start all devices from what was sent."""
         for name, weight in sent.weights.items():
@@ -97,6 +120,9 @@ class _Bench:
         self._rate.fill_(rate)
         for velocity in (self._velocity or {}).values():
             velocity.zero_()
+        for name, layer in self._put_off.items():
+            layer.begin(sent.weights[name][0])
+        self._kept = 0
 
     def load(self, batches: Batches, step: int) -> None:
         """Put the batches of a step where the graphs read them."""
@@ -108,6 +134,24 @@ class _Bench:
     def step(self, active: int) -> None:
         """Make one step of the first ``active`` devices."""
         rung = self.size[0] - (self.size[0] - active) // RUNG * RUNG
+        uses = max((layer.uses for layer in self._put_off.values()), default=0)
+        if self._kept + uses > AT_ONCE:
+            self.settle()
+        if self._kept == 0:
+            self._first = rung  # later there are never more: who is done makes no step
+        for layer in self._put_off.values():
+            layer.at(self._kept)
+        self._replay(rung)
+        self._kept += max((layer.uses for layer in self._put_off.values()), default=0)
+
+    def settle(self) -> None:
+        """Make the steps that were put off."""
+        if self._kept:
+            for layer in self._put_off.values():
+                layer.settle(self._first)
+        self._kept = 0
+
+    def _replay(self, rung: int) -> None:
         if self._training.store.device.type != "cuda":
             self._step(rung)
             return
@@ -136,7 +180,9 @@ class _Bench:
 
     def _changing(self) -> dict[str, Tensor]:
         velocity = {f"velocity/{name}": tensor for name, tensor in (self._velocity or {}).items()}
-        return {**self.weights, **velocity}
+        kept = {f"{part}/{name}": getattr(layer, part) for name, layer in self._put_off.items()
+                for part in ("came", "went", "left")}  # fmt: skip
+        return {**self.weights, **velocity, **kept}
 
     def _step(self, active: int) -> None:
         training, places = self._training, self._places[:active]
@@ -145,7 +191,7 @@ class _Bench:
         owners = self._owners[:active].expand(places.shape)
         batch = Batch(images, labels, shares, owners, self._keys[:active])
         rates = self._rate * (shares.sum(1) > 0)
-        losses, logits = training.descend(self.weights, self._velocity, self.sent, batch, rates, active)
+        losses, logits = training.descend(self.weights, self._velocity, self.sent, batch, rates, active, self._put_off)
         self.losses[:active] = losses
         if training.approach.train_acc == "running":
             self.hits[:active] = count_hits(logits, batch)

@@ -15,10 +15,11 @@ bucket of gradients a thread on processors. 100 devices and the paper's CNN: 2.6
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import ModuleType
+from types import MappingProxyType, ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,12 +29,14 @@ from torch import Tensor
 from fedgs.algorithms.approach import Approach, Batch, Sent, cross_entropy
 from fedgs.models import Network, stacked_ops
 from fedgs.models.layers import triton_kernels
+from fedgs.models.put_off import PutOff
 from fedgs.simulation.images import ImageStore, one_thread_each
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.participants import FlatPlan
 
 BUCKET = 12
 """Devices trained together by one thread of a processor; beyond it a step leaves the caches."""
+NOTHING: Mapping[str, PutOff] = MappingProxyType({})
 KEYS_A_STEP = 16
 """Random numbers a step may use."""
 
@@ -120,15 +123,17 @@ class LocalTraining:
 
     def descend(
         self, weights: dict[str, Tensor], velocity: dict[str, Tensor] | None,
-        sent: Sent, batch: Batch, rates: Tensor, active: int,
+        sent: Sent, batch: Batch, rates: Tensor, active: int, put_off: Mapping[str, PutOff] = NOTHING,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Make one step of the first ``active`` devices, each with its own rate; their losses and logits before it.
 
-        A loss that is told is the cross-entropy alone, whatever penalty the approach adds to it.
+        A loss that is told is the cross-entropy alone, whatever penalty the approach adds to it. Layers in ``put_off``
+        keep their steps to themselves for now.
         """
         # .data, because autograd would otherwise see other threads step down in their parts of the same tensor.
-        own = {name: weight.data[:active].requires_grad_() for name, weight in weights.items()}
-        losses, logits = self.approach.objective(self.network, own, sent, batch)
+        own = {name: weight.data[:active].requires_grad_() for name, weight in weights.items() if name not in put_off}
+        everything: dict[str, Any] = {**own, **put_off}
+        losses, logits = self.approach.objective(self.network, everything, sent, batch)
         gradients = torch.autograd.grad(losses.sum(), list(own.values()), allow_unused=True)
         with torch.no_grad():
             for name, gradient in zip(own, gradients, strict=True):
@@ -140,6 +145,8 @@ class LocalTraining:
                 elif gradient.stride() != weight.stride():
                     gradient = torch.empty_like(weight).copy_(gradient)
                 self._ops.step_down(weight, gradient, sent.weights[name], rates, self.approach.pull)
+            for layer in put_off.values():
+                layer.step(rates)
             return cross_entropy(logits, batch), logits.detach()
 
     @torch.no_grad()
