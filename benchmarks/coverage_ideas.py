@@ -3,15 +3,17 @@
     python benchmarks/coverage_ideas.py --femnist FILE                            # all ideas on two federations
     python benchmarks/coverage_ideas.py --femnist FILE --deals natural --ideas plain rows --rounds 10
 
-All runs select by queues, but for ``window`` and ``by-data``:
+All runs select by queues, but for ``window``, ``by-data`` and ``unmatched``:
 
     plain        queues alone
     by-data      no matching: devices at random, in proportion to data
     window       nobody's turn is owed: the pooled samples of the round so far are matched, not each iteration's
     weighted     queues; the loss of a class c is weighed by P_real(c) / p(c), at most 5, p the mix of the whole round
     iteration    queues; logits shifted by log(p/P_real), p the mix of this iteration alone
-    calibration  queues; … p the running mix of about a round (fedgs.calibration): what the preset ``coverage`` does
-    rows         … and the top server averages the classifier's row of a class by who saw it (server.by_class)
+    calibration  queues; … p the running mix of about a round (fedgs.calibration)
+    rows         … and the top server averages the classifier's row of a class by who saw it (server.by_class): what the
+                 preset ``coverage`` does
+    unmatched    the same without queues and matching: devices at random, in proportion to data
 
 Steps are larger here than in the selection study (rate 0.2), so differences are too: this tells which ideas are worth a
 GPU, no more. One seed; a run takes minutes.
@@ -38,8 +40,9 @@ from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.round_view import count_classes
 from fedgs.simulation.simulator import Simulator
 
-IDEAS = ("plain", "by-data", "window", "weighted", "iteration", "calibration", "rows")
-POLICY = {"by-data": "random-by-data", "window": "exact", "calibration": "coverage", "rows": "coverage"}
+IDEAS = ("plain", "by-data", "window", "weighted", "iteration", "calibration", "rows", "unmatched")
+POLICY = {"by-data": "random-by-data", "window": "exact", "calibration": "queues-calibrated", "rows": "coverage",
+          "unmatched": "calibrated"}  # fmt: skip
 MOST_WEIGHT = 5.0
 
 
@@ -111,7 +114,7 @@ def run(settings: Settings, federation: Federation, idea: str) -> float:
         window = Window(settings, federation)
         patches += [(selection_plan, "solve_batch", window.solve_batch), (selection_plan, "make_rules", _no_rules)]
         patches.append((selection_plan, "SelectionProblem", _Problems(window)))
-    if idea == "rows":
+    if idea == "unmatched":
         settings = settings.model_copy(update={"server": ServerSettings(by_class=True)})
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
     for owner, name, value in patches:

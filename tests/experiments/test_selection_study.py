@@ -32,8 +32,12 @@ def test_every_federation_meets_every_policy() -> None:
     assert (chosen["study-natural-gbp-cs"].presample, chosen["study-natural-exact"].presample) == (2, 0)
     assert chosen["study-natural-coverage"].coverage_weight == chosen["study-natural-queues"].coverage_weight == 0.3
     assert chosen["study-alpha-0.02-queues-V3"].coverage_weight == 3
-    calibrated = {part.name.rpartition("-seed-")[0] for part in parts if part.settings.training.calibration}
-    assert {name for name in calibrated if "natural" in name} == {"study-natural-coverage", "study-natural-calibrated"}
+    natural = {part.name.rpartition("-seed-")[0].removeprefix("study-natural-"): part.settings
+               for part in parts if part.federation == "natural"}  # fmt: skip
+    assert {policy for policy, made in natural.items() if made.training.calibration} == {
+        "coverage", "calibrated", "queues-calibrated",
+    }  # fmt: skip
+    assert {policy for policy, made in natural.items() if made.server.by_class} == {"coverage"}
     assert chosen["study-natural-random-by-data"].solver == "random-by-data"
     without = full_size((0,))
     object.__setattr__(without.dataset, "attributes", {})

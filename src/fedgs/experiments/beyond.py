@@ -98,6 +98,8 @@ def final_parts(reproduction: "Reproduction", results: Results) -> list[Part]:
             overrides = overrides_of(side, TRIALS[key], _factor(reproduction))
             if final == "coverage":
                 overrides += ["selection.solver=auto", "training.calibration=1"]
+                # The classifier goes class by class where the server takes the mean; other rules have their own way.
+                overrides += ["server.by_class=true"] if TRIALS[key].rule is None else []
             parts.append(_part(reproduction, f"{final}-tuned", f"{title}, seed {seed}", overrides, seed, 1))
     return parts
 

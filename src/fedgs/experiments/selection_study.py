@@ -1,4 +1,4 @@
-"""Does selection earn its keep? Seven ways to select, on federations from natural to extremely skewed.
+"""Does selection earn its keep? Eight ways to select, on federations from natural to extremely skewed.
 
 Selection as published lowers the divergence of each super node. Whether that raises accuracy is the question; where
 devices are strongly skewed it uses the same convenient devices again and again. The study sets policies beside each
@@ -8,12 +8,13 @@ other, everything else being equal (T = 50, learning rate 0.05, the paper's netw
     random-by-data    … in proportion to their numbers of samples
     gbp-cs            the paper's, as published (L_rnd = L/5)
     exact             the optimum of every iteration (nearly always proven), nobody drawn beforehand
-    coverage          ours, as in the preset of this name: queues and calibration
+    coverage          ours, as in the preset of this name: queues, calibration, classifier averaged class by class
 
 and tells apart what ours is made of:
 
     queues            the optimum with virtual queues (fedgs.selection.coverage): all data are used alike in time
-    calibrated        random-by-data, with the station's class mix taken out of the loss (fedgs.calibration)
+    queues-calibrated … and the station's class mix taken out of the loss (fedgs.calibration): coverage, plain mean
+    calibrated        random-by-data with the same calibration, plain mean
 
 Federations re-deal the same images: by writers as they are, factories by form partition, Dirichlet α for each class
 over devices with factories alike or with their own class mix, and two classes a device. Cells come in the order of
@@ -44,10 +45,13 @@ POLICIES: dict[str, dict[str, Any]] = {
     "exact": {"solver": "exact", "presample": 0},
     "queues": {"solver": "auto"},
     "calibrated": {"solver": "random-by-data"},
+    "queues-calibrated": {"solver": "auto"},
     "coverage": {"solver": "auto"},
 }
-CALIBRATED = ("calibrated", "coverage")
+CALIBRATED = ("calibrated", "queues-calibrated", "coverage")
 """Policies whose stations take their class mix out of the loss."""
+BY_CLASS = ("coverage",)
+"""Policies whose top server averages the classifier class by class."""
 WEIGHTS = (0.003, 0.03, 3.0)
 """V beside the default: what the queues trade, one seed, on …"""
 WEIGHED = ("alpha-0.02", "alpha-0.1-differ")
@@ -142,6 +146,7 @@ def _part(base: Settings, seed: int, deal: str, policy: str, iterations: int, we
     values |= {"seed": seed, "selection": selection, "beside": []}
     calibration = float(policy in CALIBRATED)
     values["training"] |= {"iterations": iterations, "rounds": rounds, "calibration": calibration}
+    values["server"] |= {"by_class": policy in BY_CLASS}
     values["eval"] |= {"every": max(1, base.eval.every * base.training.iterations // iterations)}
     key = deal if iterations == base.training.iterations else f"{deal}-T{iterations}"
     name = policy if weight is None else f"{policy}-V{weight:g}"

@@ -10,14 +10,14 @@ from fedgs.experiments.measures import last_quarter
 from fedgs.experiments.parts import Result
 from fedgs.experiments.selection_study import POLICIES, Cell, Study, common, title_of, with_all_seeds
 from fedgs.experiments.study_bar import OURS, difference
-from fedgs.report.canvas import AMBER, BLUE, FAINT, GREEN, GREY, PINK, PURPLE, RED
+from fedgs.report.canvas import AMBER, BLUE, FAINT, GREEN, GREY, INK, PINK, PURPLE, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = dict(zip(POLICIES, (GREY, AMBER, RED, PURPLE, PINK, GREEN, BLUE), strict=True))
-MARKERS = dict(zip(POLICIES, ("s", "^", "D", "v", "P", "X", "o"), strict=True))
+COLOURS = dict(zip(POLICIES, (GREY, AMBER, RED, PURPLE, PINK, GREEN, INK, BLUE), strict=True))
+MARKERS = dict(zip(POLICIES, ("s", "^", "D", "v", "P", "X", "*", "o"), strict=True))
 
 
 def paint_differences(figure: "Figure", study: Study) -> None:
@@ -34,7 +34,7 @@ def paint_differences(figure: "Figure", study: Study) -> None:
             by_seed = [-100 * value for value in difference(study[key][OURS], study[key][policy]).values()]
             if not by_seed:
                 continue
-            height = place + 0.3 - 0.12 * row
+            height = place + 0.33 - 0.11 * row
             axes.plot(by_seed, [height] * len(by_seed), ".", color=COLOURS[policy], markersize=4, alpha=0.7)
             axes.plot(fmean(by_seed), height, MARKERS[policy], color=COLOURS[policy], markersize=6)
         if place:
@@ -67,30 +67,34 @@ def paint_trade_off(figure: "Figure", study: Study) -> None:
         if up == 2:
             axes.axhline(0, color=FAINT, linewidth=0.8)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=7)
+    figure.legend(handles, labels, loc="outside upper center", ncols=8)
 
 
 def paint_weights(figure: "Figure", weighed: Mapping[str, Mapping[float, Result]]) -> None:
     """Paint what a growing weight V of the queues trades, a line a federation: evenness, divergence, accuracy."""
-    panels: Any = figure.subplots(1, 3)
+    trade, cost, gain = figure.subplots(1, 3)
+    weights = sorted({weight for by_weight in weighed.values() for weight in by_weight})
     for colour, (key, by_weight) in zip((BLUE, AMBER, GREEN, RED), weighed.items(), strict=False):
         jain, divergence, accuracy = zip(*(weight_facts(result) for result in by_weight.values()), strict=True)
         points = [100 * value for value in accuracy]
-        for axes, across, up in zip(panels, (jain, divergence, jain), (divergence, points, points), strict=True):
+        for axes, across, up in ((trade, jain, divergence), (cost, divergence, points)):
             axes.plot(across, up, "o-", color=colour, markersize=4, linewidth=1.2, label=title_of(key))
-            for weight, x, y in zip(by_weight, across, up, strict=True):
+            for place, (weight, x, y) in enumerate(zip(by_weight, across, up, strict=True)):
+                # The first and the last to the right, the others to the left: they may lie close together.
+                at_end = place in (0, len(by_weight) - 1)
+                offset = (-4, 3) if not at_end else (5, -2) if place else (6, -9)
                 axes.annotate(
-                    f"V = {weight:g}" if not weight else f"{weight:g}",
-                    (x, y),
-                    (4, 4),
-                    textcoords="offset points",
-                    fontsize=7,
-                    color=colour,
-                )
-    panels[0].set(xlabel="Jain's index of epochs", ylabel="divergence of an iteration")
-    panels[1].set(xlabel="divergence of an iteration", ylabel="accuracy, %")
-    panels[2].set(xlabel="Jain's index of epochs", ylabel="accuracy, %")
-    handles, labels = panels[0].get_legend_handles_labels()
+                    f"{weight:g}" if place else f"V = {weight:g}", (x, y), offset, textcoords="offset points",
+                    ha="left" if at_end else "right", fontsize=7, color=colour,
+                )  # fmt: skip
+        gain.plot([weights.index(weight) for weight in by_weight], points, "o-", color=colour, markersize=4)
+    trade.set(xlabel="Jain's index of epochs", ylabel="divergence of an iteration")
+    cost.set(xlabel="divergence of an iteration", ylabel="accuracy, %")
+    gain.set(xlabel="weight V of the queues", ylabel="accuracy, %")
+    gain.set_xticks(range(len(weights)), [f"{weight:g}" for weight in weights])
+    for axes in (trade, cost):
+        axes.margins(x=0.12)
+    handles, labels = trade.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4)
 
 
@@ -134,7 +138,7 @@ def paint_curves(figure: "Figure", study: Study) -> None:
     handles, labels = max(
         (axes.get_legend_handles_labels() for axes in panels[: len(study)]), key=lambda pair: len(pair[0])
     )
-    figure.legend(handles, labels, loc="outside upper center", ncols=7)
+    figure.legend(handles, labels, loc="outside upper center", ncols=8)
     figure.supxlabel("round", fontsize=9)
 
 

@@ -47,8 +47,9 @@ def write(material: Material) -> list[str]:
         f"fewer, the iterations as many. Tests are made every {every} rounds. The number that counts is the mean "
         "accuracy of the tests in the last quarter of "
         f"the rounds (the last {late_tests(first)}).",
-        "`coverage` is ours, made of two parts: `queues` is its selection without calibration, `calibrated` its "
-        "calibration without matching (devices at random, in proportion to data).",
+        "`coverage` is ours, made of three parts: `queues` is its selection alone, `queues-calibrated` that with "
+        "calibration, and to both it adds a classifier that is averaged class by class. `calibrated` is calibration "
+        "without matching (devices at random, in proportion to data).",
         "α is Dirichlet's, for each class over devices. *Factories alike*: devices are dealt to factories at random; "
         "*differ*: classes are dealt to factories first, by Dirichlet's law with α = 1." + _fewer_devices(study),
         "### Conclusions",
@@ -182,14 +183,14 @@ def _bar(study: Study, decided: dict[str, Verdict], material: Material) -> list[
         asked,
         table(heads, lines, left=2),
         bullets([
-            _condition("first", near, failing), _condition("second", over, short), *_without_calibration(study),
+            _condition("first", near, failing), _condition("second", over, short), *_queues_alone(study),
             *[lacking] * bool(open_ones),
         ]),
         *[f"{title_of(key)}:{text}" for key in decided if (text := material.remark("study", key))],
     ]  # fmt: skip
 
 
-def _without_calibration(study: Study) -> list[str]:
+def _queues_alone(study: Study) -> list[str]:
     """Say what the bar comes to for the queues alone."""
     found = verdicts(study, ours="queues")
     if not found:
@@ -199,7 +200,7 @@ def _without_calibration(study: Study) -> list[str]:
     short = [title_of(v.key) for v in found.values() if v.beats_published is False]
     seeds = sorted({seed for verdict in found.values() for seed in verdict.seeds})
     return [
-        f"Without calibration (`queues`, {plural(len(seeds), 'seed')}) the first condition "
+        f"For the queues alone (`queues`, {plural(len(seeds), 'seed')}) the first condition "
         + ("holds" if near else f"does not hold on {listing(far)}")
         + ", the second "
         + ("holds." if over else f"does not hold on {listing(short)}.")

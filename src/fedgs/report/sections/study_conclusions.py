@@ -119,7 +119,8 @@ def _coverage(study: Study, decided: Mapping[str, Verdict]) -> str:
         f"{title_of(v.key)} ({points(v.to_best, 2)} to {v.best})" for v in decided.values() if v.to_best < -WITHIN
     ]
     text = (
-        f"Coverage (queues and calibration) is against GBP-CS, which has neither, {_tally(gaps)} ({_range(gaps)}), "
+        "Coverage (queues, calibration, classifier averaged class by class) is against GBP-CS, which has none of them, "
+        f"{_tally(gaps)} ({_range(gaps)}), "
         f"and ahead of all of {listing(list(OTHERS))} by more than {100 * SMALL:g} points on {ahead} of {len(decided)}"
     )
     text += f"; it falls behind the best by more than {100 * WITHIN:g} points on {listing(behind)}" if behind else ""
@@ -144,18 +145,17 @@ def _by_data(study: Study) -> str:
 
 
 def _parts(study: Study) -> str:
-    """Say what each of the two parts of coverage does."""
-    added, alone = _gaps(study, OURS, "queues"), _gaps(study, "calibrated", "random-by-data")
-    matched = _gaps(study, OURS, "calibrated")
-    if not added or not alone or not matched:
+    """Say what each of the three parts of coverage does."""
+    added, rows = _gaps(study, "queues-calibrated", "queues"), _gaps(study, OURS, "queues-calibrated")
+    alone, matched = _gaps(study, "calibrated", "random-by-data"), _gaps(study, "queues-calibrated", "calibrated")
+    if not added or not rows or not alone or not matched:
         return ""
-    seeds = {seed for cells in study.values() if "queues" in cells for seed in cells["queues"].seeds}
     return (
-        f"Of its two parts ({plural(len(seeds), 'seed')}), calibration adds {points(fmean(added.values()), 2)} points "
-        f"to the queues on average ({_range(added)}) and {points(fmean(alone.values()), 2)} to random selection by "
-        f"data ({_range(alone)}). With "
-        f"calibration in both, the queues and their matching are against random selection by data {_tally(matched)}: "
-        f"{_range(matched)}."
+        f"Of its parts, calibration adds {points(fmean(added.values()), 2)} points to the queues on average "
+        f"({_range(added)}) and {points(fmean(alone.values()), 2)} to random selection by data ({_range(alone)}); "
+        f"averaging the classifier class by class adds {points(fmean(rows.values()), 2)} more ({_range(rows)}). With "
+        "calibration in both and the plain mean, the queues and their matching are against random selection by data "
+        f"{_tally(matched)}: {_range(matched)}."
     )
 
 
