@@ -22,8 +22,8 @@ from tests.deploy.processes import BATCH, CLASSES, SHAPE, SHAPES, StationHandle,
 def test_an_internal_synchronisation_by_hand() -> None:
     """ω = (1, 1); 10 samples moved it by (4, 0), 30 by (0, −4): (1 + 1/4·4, 1 − 3/4·4) = (2, −2)."""
     answers = [
-        Answer(np.array([4, 0], np.float32), 10, 1.0),
-        Answer(np.array([0, -4], np.float32), 30, 1.0),
+        Answer(np.array([4, 0], np.float32), np.array([3, 7]), 1.0),
+        Answer(np.array([0, -4], np.float32), np.array([30, 0]), 1.0),
     ]
     assert averaged(np.ones(2, np.float32), answers).tolist() == [2.0, -2.0]
 
@@ -35,15 +35,18 @@ def test_a_round_is_sgd_on_the_batches_of_the_team(tmp_path: Path, wire: str, to
 
     async def run() -> None:
         async with good_devices(park, station, "a", "b", "c"):
-            result = await run_round(station, 1, 4, task=task)
+            result = await run_round(station, 1, 4, task=task, by_class=True)
             trainer = LinearTrainer(CLASSES, SHAPE)
             streams = [Noise(number).batches(BATCH, CLASSES) for number in range(3)]
-            weights = np.zeros(SHAPES.size, np.float32)
+            weights, seen = np.zeros(SHAPES.size, np.float32), np.zeros(CLASSES, np.int64)
             for _ in range(4):
                 batches = [batch for batch in map(next, streams) if batch is not None]
+                seen += sum(np.bincount(batch.labels, minlength=CLASSES) for batch in batches)
                 weights = weights + np.mean([trainer.step(weights, batch, 0.1)[0] for batch in batches], axis=0)
             np.testing.assert_allclose(result.weights, weights, atol=tolerance)
             assert result.samples == 4 * 3 * BATCH
+            assert result.seen.tolist() == seen.tolist()
+            assert not len((await run_round(station, 2, 1, task=task)).seen)  # nobody asked
 
     with park_in(tmp_path) as park:
         station = park.station("s1", "--min-devices", "3")

@@ -118,21 +118,27 @@ def test_rounds_over_the_wire_and_one_asked_for_twice(tmp_path: Path, wire: str,
 
 
 def test_who_was_selected_counts_without_an_answer_too(tmp_path: Path) -> None:
-    """The third device announces class 0 alone and sends NaN: not in the mean, but in the mix, as in the simulator."""
+    """The third device announces class 0 alone and sends NaN: not in the mean, but in the mix, as in the simulator.
+
+    What the station says it has ``seen`` is what was learned from: without the third.
+    """
 
     async def run() -> None:
         async with good_devices(park, station, "a", "b"):
             nan = np.full(SHAPES.size, np.nan, np.float32)
             bad = asyncio.ensure_future(misbehave(park, station, "bad", lambda step: good_answer(step, change=nan), 2))
             await asyncio.to_thread(station.wait_ready, 3)
-            result = await run_round(station, 1, 2, calibration=1.0)
+            result = await run_round(station, 1, 2, calibration=1.0, by_class=True)
             bad.cancel()
             await asyncio.gather(bad, return_exceptions=True)
             assert result.events == {"rejected": 2}
             mix, weights = ClassMix(1, UNIFORM, 2, 1.0), ZEROS
+            seen = np.zeros(CLASSES, np.int64)
             for batches in drawn([Noise(0), Noise(1)], 2):
+                seen += np.sum(counts_of(batches), axis=0)
                 weights = trained(weights, batches, np.array([*counts_of(batches), announcement(1).counts]), mix)
             np.testing.assert_allclose(result.weights, weights, atol=1e-6)
+            assert result.seen.tolist() == seen.tolist()
 
     with park_in(tmp_path) as park:
         station = park.station("s1", "--min-devices", "3")

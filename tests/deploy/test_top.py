@@ -3,19 +3,22 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from fedgs.by_class import FLOOR
 from fedgs.config import load_settings
+from fedgs.deploy.carrier import Carrier, checked_result
 from fedgs.deploy.contract import RoundOrder, RoundResult
 from fedgs.deploy.metrics import TopMetrics
 from fedgs.deploy.recipe import Recipe, check_deployable
 from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.top import Top, make_rule, pooled
-from fedgs.deploy.top_state import load_state, save_model, save_state, settings_digest
+from fedgs.deploy.top_state import TopState, load_state, save_model, save_state, settings_digest
 from fedgs.errors import CheckpointError, ConfigError, IdentityError, PeerError, TrainingError
 from fedgs.settings import Settings
 
@@ -58,7 +61,7 @@ async def hangs() -> None:
     await asyncio.sleep(3600)
 
 
-def top(*stations: Fake, settings: Settings = SETTINGS, target: bool = True, **policy: object) -> Top:
+def top(*stations: Carrier, settings: Settings = SETTINGS, target: bool = True, **policy: object) -> Top:
     recipe = Recipe(settings, "run", 2, (8, 8))
     wanted = np.array([0.5, 0.5]) if target else None
     return Top(recipe, stations, TopSettings.model_validate(policy), TopMetrics(), None, wanted)
@@ -126,6 +129,87 @@ def test_calibration_goes_into_every_order() -> None:
     station = Fake("a", 1.0)
     advance(top(station, settings=load_settings(overrides=["training.calibration=0.5", "training.rounds=1"])))
     assert [order.calibration for order in station.orders] == [0.5]
+
+
+class Seeing:
+    """A station whose weights are all ``value`` after the round, and whose teams have seen some classes."""
+
+    def __init__(self, name: str, value: float, *seen: int) -> None:
+        self.name, self.value, self.seen = name, value, np.array(seen)
+        self.orders: list[RoundOrder] = []
+
+    async def run_round(self, order: RoundOrder) -> RoundResult:
+        self.orders.append(order)
+        samples = int(self.seen.sum())
+        return checked_result(
+            RoundResult(
+                order.run, order.round, order.shapes, np.full(order.shapes.size, self.value, np.float32),
+                1 if samples else 0, samples, 0.5, 0.1, 3, np.empty(0), seen=self.seen,
+            ),
+            order, self.name,
+        )  # fmt: skip
+
+
+BY_CLASS = load_settings(overrides=["training.rounds=1", "selection.pick=10", "server.by_class=true"])
+
+
+def test_the_classifier_is_averaged_by_who_saw_a_class_and_the_rest_is_the_plain_mean() -> None:
+    """Weights of 0, 10 and 90 after the round; the last one did not train and has no say.
+
+    Shares of the first class ¾ and ¼, of the second ¼ and ¾, their means ½: π = (¾ + ε/2) / (1 + ε) and the like.
+    """
+    stations = Seeing("a", 0.0, 6, 2), Seeing("b", 10.0, 1, 3), Seeing("c", 90.0, 0, 0)
+    server = top(*stations, settings=BY_CLASS)
+    named = {"first": torch.ones(2, 2), "last.weight": torch.ones(2, 3), "last.bias": torch.ones(2)}
+
+    async def run() -> TopState:
+        return await server.advance(await server.begin("run", named))
+
+    state = asyncio.run(run())
+    assert [order.by_class for order in stations[0].orders] == [True]
+    rows = [10 * (0.25 + FLOOR / 2) / (1 + FLOOR), 10 * (0.75 + FLOOR / 2) / (1 + FLOOR)]
+    assert list(state.weights) == list(named)
+    torch.testing.assert_close(state.weights["first"], torch.full((2, 2), 5.0))
+    torch.testing.assert_close(state.weights["last.bias"], torch.tensor(rows))
+    torch.testing.assert_close(state.weights["last.weight"], torch.tensor(rows)[:, None].expand(2, 3))
+
+
+def test_by_class_needs_a_dense_last_layer_and_says_so_before_anybody_is_asked() -> None:
+    station = Fake("a", 1.0)
+    with pytest.raises(ConfigError, match="last layer is dense with a bias; set it to false") as error:
+        advance(top(station, settings=BY_CLASS, target=False))
+    assert "\n" not in str(error.value)
+    assert not station.orders
+
+
+def test_a_station_that_says_nothing_of_classes_is_asked_again_and_never_averaged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fedgs.deploy.top.AGAIN", 0.01)
+    silent = Seeing("b", 10.0, 1, 3)
+    server = top(Seeing("a", 0.0, 6, 2), silent, settings=BY_CLASS)
+    told = silent.run_round
+
+    async def old(order: RoundOrder) -> RoundResult:
+        result = await told(order)
+        if len(silent.orders) < 3:
+            return checked_result(replace(result, seen=np.empty(0, np.int64)), order, silent.name)
+        return result
+
+    monkeypatch.setattr(silent, "run_round", old)
+    named = {"last.weight": torch.ones(2, 3), "last.bias": torch.ones(2)}
+
+    async def run() -> TopState:
+        return await server.advance(await server.begin("run", named))
+
+    with caplog.at_level("WARNING", logger="fedgs"):
+        state = asyncio.run(run())
+    assert len(silent.orders) == 3
+    assert state.metrics[-1]["stations"] == 2
+    reasons = [vars(record)["reason"] for record in caplog.records]
+    assert reasons == [
+        "station b: does not say which classes it trained on, which server.by_class needs; install the same fedgs there"
+    ]
 
 
 def test_a_server_rule_takes_the_means_place() -> None:

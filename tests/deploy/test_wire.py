@@ -175,17 +175,33 @@ def test_weights_that_do_not_fit_themselves_are_refused(weights: pb.Params, reas
 
 
 def test_an_order_and_its_result_come_through() -> None:
-    asked = order(3, 2, rate=0.125, weights=CHANGE, calibration=0.5)
+    asked = order(3, 2, rate=0.125, weights=CHANGE, calibration=0.5, by_class=True)
     got = decode_order(encode_order(asked))
     assert (got.run, got.round, got.task, got.first_iteration) == ("test", 3, TASK, 4)
     assert got.rates.tolist() == [0.125, 0.125]
     assert got.wanted.target.tolist() == [0.25] * 4
     assert got.calibration == 0.5
+    assert got.by_class
     np.testing.assert_array_equal(got.weights, CHANGE)
-    result = RoundResult("r", 3, SHAPES, CHANGE, 2, 30, 0.5, 0.1, 3, np.array([0.5, 0.5]), {"late": 1})
+    seen = np.array([0, 29, 1, 0])
+    result = RoundResult("r", 3, SHAPES, CHANGE, 2, 30, 0.5, 0.1, 3, np.array([0.5, 0.5]), {"late": 1}, seen)
     back = decode_result(encode_result(result))
     assert (back.round, back.iterations, back.samples, back.loss, back.events) == (3, 2, 30, 0.5, {"late": 1})
+    assert back.seen.tolist() == [0, 29, 1, 0]
     np.testing.assert_array_equal(back.weights, CHANGE)
+
+
+def test_a_station_that_does_not_know_by_class_refuses_the_order_and_all_others_are_as_they_were() -> None:
+    """An older station takes version 1 alone and passes over fields it does not know: so the version must say it."""
+    plain, asking = (pb.RoundIn.FromString(encode_order(order(by_class=by_class))) for by_class in (False, True))
+    assert (plain.version, asking.version) == (1, 2)
+    assert (decode_order(serialise(plain)).by_class, decode_order(serialise(asking)).by_class) == (False, True)
+    asking.ClearField("by_class")  # as an older station reads it
+    with pytest.raises(WireError, match="protocol version 2, this end speaks 1; install the same fedgs on both"):
+        decode_order(serialise(asking))
+    plain.by_class = True
+    with pytest.raises(WireError, match="protocol version 1, this end speaks 2"):
+        decode_order(serialise(plain))
 
 
 @pytest.mark.parametrize(
@@ -242,13 +258,29 @@ def test_orders_with_numbers_that_cannot_be_are_refused() -> None:
         ({"announced": np.array([0.5, 0.5])}, "announces 2 classes, the task has 4"),
         ({"iterations": 4}, "answers 4 iterations, asked were 3"),
         ({"round": 2}, "answers round 2"),
+        ({"samples": 46, "seen": np.array([46, 0, 0, 0])}, "answers 46 samples of 3 iterations; there are 3 to 45"),
+        ({"samples": 2, "seen": np.array([2, 0, 0, 0])}, "answers 2 samples of 3 iterations"),
+        ({"seen": np.array([10, 10, 10, 1])}, "seen sums to 31 for 30 samples"),
+        ({"seen": np.array([0, 0, 0, 0])}, "seen sums to 0 for 30 samples"),
+        ({"seen": np.array([15, 15])}, "counts samples of 2 classes, the task has 4"),
+        ({"seen": np.ones(1 << 16 | 1, np.int64)}, "seen has 65537 classes; 65536 are the most"),
+        ({"seen": np.array([1 << 63, 1 << 63, 30, 0], np.uint64)}, "seen sums to 18446744073709551646 for 30 samples"),
+        (
+            {"seen": np.array([1 << 63, 1 << 62, 0, 0], np.uint64), "samples": 3 << 62},
+            "seen sums to 13835058055282163712",
+        ),
+        ({"seen": np.empty(0, np.int64)}, "does not say which classes it trained on, which server.by_class needs"),
     ],
 )
 def test_results_that_cannot_be_are_refused(changes: dict[str, Any], reason: str) -> None:
-    asked = order()
+    asked = order(by_class=True)
     uniform = np.full(4, 0.25)
-    good = RoundResult("test", 1, asked.shapes, asked.weights, 3, 30, 0.5, 0.1, 3, uniform)
+    seen = np.array([10, 0, 19, 1])
+    good = RoundResult("test", 1, asked.shapes, asked.weights, 3, 30, 0.5, 0.1, 3, uniform, seen=seen)
     assert checked_result(decode_result(encode_result(good)), asked, "s1").iterations == 3
+    assert not len(checked_result(replace(good, seen=seen[:0]), order(), "s1").seen)  # nobody asked for it
+    nobody = replace(good, seen=seen[:0], iterations=0, samples=0)
+    assert checked_result(decode_result(encode_result(nobody)), asked, "s1").iterations == 0
     with pytest.raises(WireError, match=reason):
         checked_result(decode_result(encode_result(replace(good, **changes))), asked, "s1")
 
@@ -335,5 +367,5 @@ def test_nothing_more_leaves_a_station() -> None:
     fields = {field.name for field in pb.RoundOut.DESCRIPTOR.fields}
     assert fields == {
         "version", "run", "round", "weights", "iterations", "samples", "loss", "divergence", "devices", "announced",
-        "events",
+        "events", "seen",
     }  # fmt: skip

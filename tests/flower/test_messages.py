@@ -18,13 +18,14 @@ from fedgs.flower.messages import ARRAYS, METRICS, order_bytes, order_content, r
 from tests.deploy.processes import SHAPES, order
 
 WEIGHTS = np.arange(SHAPES.size, dtype=np.float32) / 7
-ORDER = order(number=3, weights=WEIGHTS, calibration=0.5)
+ORDER = order(number=3, weights=WEIGHTS, calibration=0.5, by_class=True)
 
 
 def result(**changes: Any) -> RoundResult:
     values: dict[str, Any] = {
         "run": "test", "round": 3, "shapes": SHAPES, "weights": WEIGHTS, "iterations": 4, "samples": 60, "loss": 1.25,
         "divergence": 0.5, "devices": 6, "announced": np.array([0.25, 0.25, 0.5, 0.0]), "events": {"late": 2},
+        "seen": np.array([20, 0, 39, 1]),
     }  # fmt: skip
     return RoundResult(**(values | changes))
 
@@ -34,6 +35,7 @@ def test_an_order_arrives_as_it_was_sent_but_for_the_number_of_the_factory() -> 
     assert arrived == encode_order(replace(ORDER, wanted=replace(ORDER.wanted, factory=5)))
     assert decode_order(arrived).wanted.factory == 5
     assert decode_order(arrived).calibration == 0.5
+    assert decode_order(arrived).by_class
 
 
 def test_the_weights_are_flowers_arrays_by_name() -> None:
@@ -45,6 +47,7 @@ def test_the_weights_are_flowers_arrays_by_name() -> None:
 def test_a_result_arrives_as_it_was_sent() -> None:
     arrived = result_of(result_content(encode_result(result())))
     assert encode_result(arrived) == encode_result(result())
+    assert arrived.seen.tolist() == [20, 0, 39, 1]
 
 
 def test_the_metrics_count_a_station_once_and_one_that_did_not_train_not_at_all() -> None:

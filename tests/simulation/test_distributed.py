@@ -56,6 +56,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]
         folder,
         "training.momentum=0.5",
         "training.calibration=1",
+        "server.by_class=true",
         "training.rounds=6",
         "dynamics.leave=0.05",
         "checkpoint.every=2",

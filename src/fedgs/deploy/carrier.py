@@ -71,6 +71,21 @@ def checked_result(result: RoundResult, order: RoundOrder, station: str) -> Roun
         )
     if result.iterations > len(order.rates):
         raise WireError(f"station {station}: answers {result.iterations} iterations, asked were {len(order.rates)}")
+    most = result.iterations * order.wanted.pick * order.task.batch_size
+    if not result.iterations <= result.samples <= most:
+        raise WireError(
+            f"station {station}: answers {result.samples} samples of {result.iterations} iterations; there are "
+            f"{result.iterations} to {most}"
+        )
+    if len(result.seen) not in (0, order.task.classes):
+        raise WireError(
+            f"station {station}: counts samples of {len(result.seen)} classes, the task has {order.task.classes}"
+        )
+    if order.by_class and result.iterations and not len(result.seen):
+        raise WireError(
+            f"station {station}: does not say which classes it trained on, which server.by_class needs; install the "
+            "same fedgs there"
+        )
     return result
 
 

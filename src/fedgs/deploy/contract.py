@@ -35,7 +35,10 @@ from fedgs.errors import WireError
 from fedgs.selection.problem import TARGET_TOLERANCE
 from fedgs.selection.solve import SOLVERS
 
+BY_CLASS_VERSION = 2
+"""Of an order with ``by_class``, which a station of version 1 would carry out without counting: so it refuses it."""
 MOST_ITERATIONS = 1_000_000
+MOST_SEEN = 1 << 62
 LARGEST_ROUND = 1 << 30
 """Bytes of a round's message: a model of 268 million weights."""
 
@@ -59,6 +62,8 @@ class RoundOrder:
     weights: Flat
     calibration: float = 0.0
     """τ of :mod:`fedgs.calibration`; 0: off."""
+    by_class: bool = False
+    """Whether the result is to tell ``seen``, for :mod:`fedgs.by_class`."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.calibration <= 10:  # nor NaN
@@ -92,13 +97,19 @@ class RoundResult:
     """(classes,) mean class distribution of what they announced; empty when nobody has."""
     events: Mapping[str, int] = field(default_factory=dict)
     """How often something happened: late, gone, rejected, aside, short, idle, lost."""
+    seen: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """(classes,) samples of each class the teams trained on, in sum ``samples``; empty where nobody asked for them.
+
+    They are the announced counts of the devices whose update went into the weights: a turn that was lost counts
+    nothing, for nothing of it was learned. Where no turn is lost they are the simulator's ``RoundPlan.seen``.
+    """
 
 
 def encode_order(order: RoundOrder) -> bytes:
     """Return an order as bytes."""
     wanted = order.wanted
     message = pb.RoundIn(
-        version=VERSION,
+        version=_order_version(order.by_class),
         run=order.run,
         round=order.round,
         task=task_message(order.task),
@@ -113,6 +124,7 @@ def encode_order(order: RoundOrder) -> bytes:
         first_iteration=order.first_iteration,
         learning_rates=order.rates.tolist(),
         calibration=order.calibration,
+        by_class=order.by_class,
         weights=encode_params(order.shapes, to_bytes(order.weights, "float32"), "float32"),
     )
     return serialise(message)
@@ -121,7 +133,7 @@ def encode_order(order: RoundOrder) -> bytes:
 def decode_order(data: bytes) -> RoundOrder:
     """Return the order of bytes, checked; what is wrong with it is a :class:`WireError`."""
     message = parse(pb.RoundIn, data)
-    check_version(message.version)
+    check_version(message.version, _order_version(message.by_class))
     task = check_task(message.task)
     target = finite_all("target", message.target)
     if len(target) not in (0, task.classes):
@@ -158,6 +170,7 @@ def decode_order(data: bytes) -> RoundOrder:
         shapes,
         weights,
         message.calibration,
+        message.by_class,
     )
 
 
@@ -175,6 +188,7 @@ def encode_result(result: RoundResult) -> bytes:
         devices=result.devices,
         announced=result.announced.tolist(),
         events=result.events,
+        seen=result.seen.tolist(),
     )
     return serialise(message)
 
@@ -182,7 +196,7 @@ def encode_result(result: RoundResult) -> bytes:
 def decode_result(data: bytes) -> RoundResult:
     """Return the result of bytes, checked."""
     message = parse(pb.RoundOut, data)
-    check_version(message.version)
+    check_version(message.version, VERSION)
     shapes, weights = whole_params(message.weights)
     announced = finite_all("announced", message.announced)
     if len(announced) > MOST_CLASSES or (
@@ -203,10 +217,25 @@ def decode_result(data: bytes) -> RoundResult:
         message.devices,
         announced,
         {text("event", key): value for key, value in message.events.items()},
+        _check_seen(message),
     )
 
 
-def check_version(version: int) -> None:
+def check_version(version: int, spoken: int) -> None:
     """Refuse another version of the protocol."""
-    if version != VERSION:
-        raise WireError(f"protocol version {version}, this end speaks {VERSION}; install the same fedgs on both")
+    if version != spoken:
+        raise WireError(f"protocol version {version}, this end speaks {spoken}; install the same fedgs on both")
+
+
+def _order_version(by_class: bool) -> int:
+    return BY_CLASS_VERSION if by_class else VERSION
+
+
+def _check_seen(message: pb.RoundOut) -> NDArray[np.int64]:
+    """Class counts that sum to the samples, or none."""
+    if len(message.seen) > MOST_CLASSES:
+        raise WireError(f"seen has {len(message.seen)} classes; {MOST_CLASSES} are the most")
+    total = sum(message.seen)  # Python's numbers do not overflow
+    if message.seen and (total != message.samples or total > MOST_SEEN):
+        raise WireError(f"seen sums to {total} for {message.samples} samples")
+    return np.fromiter(message.seen, np.int64, len(message.seen))

@@ -51,7 +51,16 @@ class Recipe:
         rates = learning_rates(training, round_number) if round_number else np.empty(0)
         first = max(round_number - 1, 0) * training.iterations
         return RoundOrder(
-            self.run, round_number, self.task, wanted, first, rates, shapes, weights, training.calibration
+            self.run,
+            round_number,
+            self.task,
+            wanted,
+            first,
+            rates,
+            shapes,
+            weights,
+            training.calibration,
+            self.settings.server.by_class,
         )
 
 
@@ -64,7 +73,6 @@ def check_deployable(settings: Settings) -> None:
         ("streams", settings.streams, default.streams),
         ("dynamics", settings.dynamics, default.dynamics),
         ("eval.ema", settings.eval.ema, 0.0),
-        ("server.by_class", settings.server.by_class, False),
         ("beside", settings.beside, []),
     ):
         if given != allowed:

@@ -59,7 +59,8 @@ class RoundTrainer:
         progress.iteration, progress.iterations = 0, len(order.rates)
         await station.tell(order.task)
         self.mix.begin(order)
-        weights, trained, samples = order.weights, 0, 0
+        weights, trained = order.weights, 0
+        seen = np.zeros(order.task.classes, np.int64)
         losses, divergences = [], []
         if not len(order.rates):
             await self._gather(order.wanted.pick)
@@ -85,17 +86,19 @@ class RoundTrainer:
             weights = await asyncio.to_thread(averaged, weights, answers) if large else averaged(weights, answers)
             sizes = sum(answer.num_samples for answer in answers)
             loss = sum(answer.num_samples / sizes * answer.loss for answer in answers)
-            trained, samples = trained + 1, samples + sizes
+            trained += 1
+            seen += np.sum([answer.counts for answer in answers], axis=0)
             losses.append(loss)
             divergences.append(divergence)
             self._note(order, row, team, len(answers), loss, divergence, time.perf_counter() - began)
         station.metrics.rounds.inc()
         announced, devices = station.roster.distribution()
         return RoundResult(
-            order.run, order.round, order.shapes, weights, trained, samples,
+            order.run, order.round, order.shapes, weights, trained, int(seen.sum()),
             float(np.mean(losses)) if losses else 0.0,
             float(np.mean(divergences)) if divergences else 0.0,
             devices, announced, {name: count for name, count in sorted(station.events.items()) if count},
+            seen if order.by_class else np.empty(0, np.int64),  # nothing leaves that nobody asked for
         )  # fmt: skip
 
     async def _gather(self, pick: int) -> list[Member]:
@@ -172,13 +175,14 @@ class RoundTrainer:
 
 def averaged(weights: Flat, answers: Sequence[Answer]) -> Flat:
     """Return the weights after an internal synchronisation."""
-    total = sum(answer.num_samples for answer in answers)
+    sizes = [answer.num_samples for answer in answers]
+    total = sum(sizes)
     result = np.empty_like(weights)
     for first in range(0, len(weights), _BLOCK):  # a block at a time stays in the processor's cache
         block = slice(first, first + _BLOCK)
         moved = weights[block].astype(np.float64)
-        for answer in answers:
-            moved += np.multiply(answer.change[block], answer.num_samples / total, dtype=np.float64)
+        for answer, size in zip(answers, sizes, strict=True):
+            moved += np.multiply(answer.change[block], size / total, dtype=np.float64)
         result[block] = moved
     return result
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
+import numpy as np
+from numpy.typing import NDArray
 
 from fedgs.deploy.identity import Identity
 from fedgs.deploy.logs import OnceEach, log
@@ -57,8 +59,14 @@ class Answer:
     """A good update."""
 
     change: Flat
-    num_samples: int
+    counts: NDArray[np.int64]
+    """Class counts of its batch, as announced."""
     loss: float
+
+    @property
+    def num_samples(self) -> int:
+        """How many samples there are in it (n^{m,k})."""
+        return int(self.counts.sum())
 
 
 @dataclass
@@ -266,7 +274,7 @@ class Station:
                 reason = f"a change of norm {moved:.3g}; {asked.largest_norm:.3g} is the most"
                 asked.answer.set_exception(TurnLost("rejected", reason))
             else:
-                asked.answer.set_result(Answer(change, update.num_samples, update.loss))
+                asked.answer.set_result(Answer(change, asked.ready.counts, update.loss))
         if update.next is not None:
             self._announced(member, update.next)
 

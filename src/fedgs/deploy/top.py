@@ -2,6 +2,8 @@
 
     ω ← (1/M) Σ_m ω^m      (eq. external-aggr), or any server rule of ``fedgs.algorithms``
 
+With ``server.by_class`` the classifier is averaged class by class (:mod:`fedgs.by_class`).
+
 A station that does not answer is asked again until enough others have answered and ``linger`` seconds more have
 passed; then the survivors are averaged. With fewer than ``min_stations`` answers the server waits. A round in
 which no station had a device to train is not counted, and is tried again.
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.algorithms import ServerRule, Upload, server_rule
+from fedgs.by_class import ClassRows, row_weights
 from fedgs.deploy.carrier import Carrier
 from fedgs.deploy.contract import RoundOrder, RoundResult
 from fedgs.deploy.logs import OnceEach, log
@@ -58,6 +61,7 @@ class Top:
         self.recipe, self.carriers, self.settings, self.metrics = recipe, carriers, settings, metrics
         self._evaluate, self._target = evaluate, target
         self._rule = make_rule(recipe.settings.server) if rule is None else rule
+        self._by_class = recipe.settings.server.by_class
         self._once = OnceEach(60.0)
         self._needed = settings.min_stations or len(carriers)
         if self._needed > len(carriers):
@@ -65,6 +69,8 @@ class Top:
 
     async def begin(self, run: str, weights: Mapping[str, Tensor]) -> TopState:
         """Return the state before the first round: the roll call is done and the untrained model tested."""
+        if self._by_class:  # a model without a classifier is refused before anybody is asked
+            ClassRows([weight.shape for weight in weights.values()])
         state = TopState(run, 0, weights, self._rule.init(weights), self._target)
         if self._target is None:
             results = await self._collect(self._orders(state, 0))
@@ -161,6 +167,8 @@ class Top:
             weights, memory = self._rule.update(state.server, state.weights, uploads)
         except AlgorithmError as error:
             raise TrainingError(f"round {number}: the server rule cannot go on: {error}") from None
+        if self._by_class:
+            weights = {**weights, **classifier(trained)}
         if not all(bool(torch.isfinite(value).all()) for value in weights.values()):
             raise TrainingError(f"round {number}: the global model is not finite; lower the learning rates")
         return weights, memory
@@ -196,6 +204,16 @@ def make_rule(settings: ServerSettings) -> ServerRule:
         return server_rule(settings.rule, **settings.options)
     except AlgorithmError as error:
         raise ConfigError(f"server.rule={settings.rule!r}: {error}") from None
+
+
+def classifier(trained: Sequence[RoundResult]) -> dict[str, Tensor]:
+    """Return the last layer averaged class by class, by what the stations' teams have seen."""
+    names, shapes = zip(*trained[0].shapes.tensors, strict=True)
+    rows = ClassRows(shapes)
+    stations = torch.from_numpy(np.stack([result.weights[-rows.size :] for result in trained]))
+    seen = np.stack([result.seen for result in trained])
+    total = rows.total(stations, row_weights(seen, np.ones(len(trained), np.bool_)))
+    return dict(zip(names[-2:], rows.split(total), strict=True))
 
 
 def pooled(results: Mapping[int, RoundResult]) -> NDArray[np.float64] | None:

@@ -3,7 +3,7 @@
 The paper (eq. external-aggr) takes the plain mean of all M stations, ω ← (1/M) Σ_m ω^m: summed in float64, factory by
 factory. A factory that made no step in the round sits it out: the mean is over the others. With several processes
 each adds up its own stations, and one all-reduce gives the sum. With ``server.by_class`` the classifier is averaged
-class by class (:mod:`fedgs.simulation.by_class`).
+class by class (:mod:`fedgs.by_class`).
 
 Any server rule of ``fedgs.algorithms`` can take the mean's place; every station counts as one sample. A station
 reports the steps it made (FedNova) and, for INTRAC, the accuracy of its model on the samples of its last iteration.
@@ -19,9 +19,9 @@ from torch import Tensor
 
 from fedgs.algorithms import ServerRule, Upload, server_rule
 from fedgs.algorithms.rule import asked_for
+from fedgs.by_class import ClassRows, row_weights
 from fedgs.errors import AlgorithmError, ConfigError
 from fedgs.settings import ServerSettings
-from fedgs.simulation.by_class import ClassRows, row_weights
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.world import World
 
@@ -31,7 +31,7 @@ class Synchroniser:
 
     def __init__(self, settings: ServerSettings, layout: Layout, world: World | None = None) -> None:
         self.layout, self.world = layout, world or World()
-        self._rows = ClassRows(layout) if settings.by_class else None
+        self._rows = ClassRows(layout.shapes) if settings.by_class else None
         self._rule: ServerRule | None = None
         if settings.rule == "mean":
             if settings.options:
@@ -76,7 +76,7 @@ class Synchroniser:
             mean = self._mean(stations, trained)
             if self._rows is None or seen is None:
                 return mean, memory
-            return self._rows.average(mean, stations, row_weights(seen, trained), self.world), memory
+            return self._with_rows(self._rows, mean, stations, row_weights(seen, trained)), memory
         everyone = self.world.gather_rows(stations, len(trained))
         uploads = [
             Upload(self.layout.views(everyone[factory]), 1, reports[factory] if reports else {})
@@ -92,3 +92,9 @@ class Synchroniser:
                 total += stations[row]
         self.world.add_up(total)
         return (total / int(trained.sum())).float()
+
+    def _with_rows(self, rows: ClassRows, mean: Tensor, stations: Tensor, weights: NDArray[np.float64]) -> Tensor:
+        total = rows.total(stations, weights[self.world.shard(len(weights))])
+        self.world.add_up(total)
+        mean[-rows.size :] = total.to(mean)
+        return mean

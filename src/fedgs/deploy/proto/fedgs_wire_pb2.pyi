@@ -137,7 +137,7 @@ class Bye(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class RoundIn(_message.Message):
-    __slots__ = ("version", "run", "round", "task", "seed", "factory", "pick", "presample", "solver", "start", "target", "first_iteration", "learning_rates", "weights", "coverage", "calibration")
+    __slots__ = ("version", "run", "round", "task", "seed", "factory", "pick", "presample", "solver", "start", "target", "first_iteration", "learning_rates", "weights", "coverage", "calibration", "by_class")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -154,6 +154,7 @@ class RoundIn(_message.Message):
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
     CALIBRATION_FIELD_NUMBER: _ClassVar[int]
+    BY_CLASS_FIELD_NUMBER: _ClassVar[int]
     version: int
     run: str
     round: int
@@ -170,10 +171,11 @@ class RoundIn(_message.Message):
     weights: Params
     coverage: float
     calibration: float
-    def __init__(self, version: _Optional[int] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., seed: _Optional[int] = ..., factory: _Optional[int] = ..., pick: _Optional[int] = ..., presample: _Optional[int] = ..., solver: _Optional[str] = ..., start: _Optional[str] = ..., target: _Optional[_Iterable[float]] = ..., first_iteration: _Optional[int] = ..., learning_rates: _Optional[_Iterable[float]] = ..., weights: _Optional[_Union[Params, _Mapping]] = ..., coverage: _Optional[float] = ..., calibration: _Optional[float] = ...) -> None: ...
+    by_class: bool
+    def __init__(self, version: _Optional[int] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., seed: _Optional[int] = ..., factory: _Optional[int] = ..., pick: _Optional[int] = ..., presample: _Optional[int] = ..., solver: _Optional[str] = ..., start: _Optional[str] = ..., target: _Optional[_Iterable[float]] = ..., first_iteration: _Optional[int] = ..., learning_rates: _Optional[_Iterable[float]] = ..., weights: _Optional[_Union[Params, _Mapping]] = ..., coverage: _Optional[float] = ..., calibration: _Optional[float] = ..., by_class: bool = ...) -> None: ...
 
 class RoundOut(_message.Message):
-    __slots__ = ("version", "run", "round", "weights", "iterations", "samples", "loss", "divergence", "devices", "announced", "events")
+    __slots__ = ("version", "run", "round", "weights", "iterations", "samples", "loss", "divergence", "devices", "announced", "events", "seen")
     class EventsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -192,6 +194,7 @@ class RoundOut(_message.Message):
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     ANNOUNCED_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
     version: int
     run: str
     round: int
@@ -203,7 +206,8 @@ class RoundOut(_message.Message):
     devices: int
     announced: _containers.RepeatedScalarFieldContainer[float]
     events: _containers.ScalarMap[str, int]
-    def __init__(self, version: _Optional[int] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., weights: _Optional[_Union[Params, _Mapping]] = ..., iterations: _Optional[int] = ..., samples: _Optional[int] = ..., loss: _Optional[float] = ..., divergence: _Optional[float] = ..., devices: _Optional[int] = ..., announced: _Optional[_Iterable[float]] = ..., events: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    seen: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., weights: _Optional[_Union[Params, _Mapping]] = ..., iterations: _Optional[int] = ..., samples: _Optional[int] = ..., loss: _Optional[float] = ..., divergence: _Optional[float] = ..., devices: _Optional[int] = ..., announced: _Optional[_Iterable[float]] = ..., events: _Optional[_Mapping[str, int]] = ..., seen: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StatusIn(_message.Message):
     __slots__ = ()

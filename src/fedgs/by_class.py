@@ -7,8 +7,10 @@ With n_mc the samples of class c that the teams of station m had in the round, a
     W_c ← Σ_m π_mc W_c^m ,   b_c ← Σ_m π_mc b_c^m ,   π_mc = (q_mc + ε·q̄_c) / Σ_m (q_mc + ε·q̄_c) ,   ε = 0.001
 
 with q̄_c the mean over stations; all else is the plain mean. Where all stations see a class alike π_mc = 1/M, as in the
-paper. ``server.by_class`` switches it on.
+paper. ``server.by_class`` switches it on, in the simulator and in a deployed park.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -16,8 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.errors import ConfigError
-from fedgs.simulation.layout import Layout
-from fedgs.simulation.world import World
 
 FLOOR = 1e-3
 """ε: whoever has not seen a class keeps a thousandth of a say."""
@@ -36,25 +36,29 @@ def row_weights(seen: NDArray[np.int64], trained: NDArray[np.bool_]) -> NDArray[
 class ClassRows:
     """The part of the flat weights that is the classifier: its last layer, a row and a bias a class."""
 
-    def __init__(self, layout: Layout) -> None:
-        *_, rows, biases = layout.shapes
-        if len(rows) != 2 or tuple(biases) != (rows[0],):
+    def __init__(self, shapes: Sequence[Sequence[int]]) -> None:
+        """``shapes``: of the model's weights, in the order of the flat vector."""
+        last = [tuple(shape) for shape in shapes[-2:]]
+        if len(last) != 2 or len(last[0]) != 2 or last[1] != last[0][:1]:
             raise ConfigError("server.by_class needs a model whose last layer is dense with a bias; set it to false")
-        self.classes, self._features = int(rows[0]), int(rows[1])
-        self._size = self.classes * (self._features + 1)
+        self.classes, self._features = last[0]
+        self.size = self.classes * (self._features + 1)
+        """How many weights that is, the last ones."""
 
-    def average(self, mean: Tensor, stations: Tensor, weights: NDArray[np.float64], world: World) -> Tensor:
-        """Return the plain mean with its classifier averaged by ``weights`` (stations, classes).
+    def total(self, stations: Tensor, weights: NDArray[np.float64]) -> Tensor:
+        """Return Σ_m π_mc (W_c^m, b_c^m) of these stations, (size,) in float64.
 
-        ``stations`` are this process's alone.
+        ``stations`` (stations, weights of a model, or the last of them), ``weights`` their π.
         """
-        total = torch.zeros(self._size, dtype=torch.float64, device=stations.device)
-        for row, station in enumerate(world.shard(len(weights)).tolist()):
-            own = torch.from_numpy(weights[station]).to(stations.device)
+        total = torch.zeros(self.size, dtype=torch.float64, device=stations.device)
+        for station, say in zip(stations, weights, strict=True):
+            own = torch.from_numpy(say).to(stations.device)
             each = torch.cat([own.repeat_interleave(self._features), own])  # rows first, then biases, as they lie
             # Not 0 · NaN: who did not train may hold anything.
-            total += torch.where(each > 0, each * stations[row, -self._size :], 0.0)
-        world.add_up(total)
-        result = mean.clone()
-        result[-self._size :] = total.to(result)
-        return result
+            total += torch.where(each > 0, each * station[-self.size :], 0.0)
+        return total
+
+    def split(self, total: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the rows (classes, features) and the biases (classes,) of a total, as float32 of their own."""
+        rows, biases = torch.split(total.float(), [self.classes * self._features, self.classes])
+        return rows.view(self.classes, self._features).clone(), biases.clone()

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from fedgs.by_class import FLOOR, ClassRows, row_weights
 from fedgs.config import load_settings
 from fedgs.deploy.recipe import check_deployable
 from fedgs.errors import ConfigError
 from fedgs.models import build_model
 from fedgs.settings import ServerSettings
-from fedgs.simulation.by_class import FLOOR, ClassRows, row_weights
 from fedgs.simulation.layout import Layout
 from fedgs.simulation.simulator import Simulator
 from fedgs.simulation.synchronise import Synchroniser
@@ -59,7 +59,7 @@ def test_alike_stations_give_the_papers_mean_and_who_sat_out_counts_nothing() ->
 
 @pytest.mark.parametrize("name", ["paper", "compact", "linear"])
 def test_the_classifier_of_every_model_is_found(name: str) -> None:
-    assert ClassRows(Layout.of(build_model(name, 7, (28, 28)))).classes == 7
+    assert ClassRows(Layout.of(build_model(name, 7, (28, 28))).shapes).classes == 7
 
 
 def test_a_run_with_it_differs_and_what_cannot_be_is_refused() -> None:
@@ -73,7 +73,7 @@ def test_a_run_with_it_differs_and_what_cannot_be_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"server\.by_class") as error:
         load_settings(overrides=["server.rule=fedadam", "server.by_class=true"])
     assert "\n" not in str(error.value)
-    with pytest.raises(ConfigError, match=r"server\.by_class is for simulations"):
-        check_deployable(load_settings(overrides=["server.by_class=true"]))
-    with pytest.raises(ConfigError, match="last layer is dense"):
-        ClassRows(Layout(("a", "b"), (torch.Size([3]), torch.Size([2]))))
+    check_deployable(load_settings(overrides=["server.by_class=true"]))
+    for shapes in ([(3,), (2,)], [(3, 2), (2,)], [(3, 2), (3, 1)], [(3,)], []):
+        with pytest.raises(ConfigError, match="last layer is dense"):
+            ClassRows(shapes)
