@@ -15,8 +15,8 @@ All runs select by queues, but for ``window``, ``by-data`` and ``unmatched``:
                  preset ``coverage`` does
     unmatched    the same without queues and matching: devices at random, in proportion to data
 
-Steps are larger here than in the selection study (rate 0.2), so differences are too: this tells which ideas are worth a
-GPU, no more. One seed; a run takes minutes.
+Steps are larger here than in the selection study (rate 0.2, ``--rate`` for another), so differences are too: this tells
+which ideas are worth a GPU, no more. One seed; a run takes minutes.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from fedgs.data import Federation
 from fedgs.experiments.reproduction import Reproduction
 from fedgs.experiments.selection_study import make_parts
 from fedgs.selection import SelectionProblem
-from fedgs.settings import ServerSettings, Settings
+from fedgs.settings import Settings
 from fedgs.simulation import fused, selection_plan
 from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.round_view import count_classes
@@ -42,7 +42,7 @@ from fedgs.simulation.simulator import Simulator
 
 IDEAS = ("plain", "by-data", "window", "weighted", "iteration", "calibration", "rows", "unmatched")
 POLICY = {"by-data": "random-by-data", "window": "exact", "calibration": "queues-calibrated", "rows": "coverage",
-          "unmatched": "calibrated"}  # fmt: skip
+          "unmatched": "by-data-full"}  # fmt: skip
 MOST_WEIGHT = 5.0
 
 
@@ -114,8 +114,6 @@ def run(settings: Settings, federation: Federation, idea: str) -> float:
         window = Window(settings, federation)
         patches += [(selection_plan, "solve_batch", window.solve_batch), (selection_plan, "make_rules", _no_rules)]
         patches.append((selection_plan, "SelectionProblem", _Problems(window)))
-    if idea == "unmatched":
-        settings = settings.model_copy(update={"server": ServerSettings(by_class=True)})
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
     for owner, name, value in patches:
         setattr(owner, name, value)
@@ -156,8 +154,9 @@ def main() -> None:
     parser.add_argument("--deals", nargs="+", default=["two-classes", "alpha-0.02"])
     parser.add_argument("--ideas", nargs="+", choices=IDEAS, default=list(IDEAS))
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rate", type=float, default=0.2)
     given = parser.parse_args()
-    overrides = ["training.model=compact", "training.learning_rate=0.2"]
+    overrides = ["training.model=compact", f"training.learning_rate={given.rate}"]
     reproduction = Reproduction(given.femnist, [0], given.rounds, overrides)
     parts = {part.name: part for part in make_parts(reproduction)}
     print(f"{'':24}" + "".join(f"{idea:>13}" for idea in given.ideas))

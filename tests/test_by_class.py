@@ -11,6 +11,7 @@ from fedgs.errors import ConfigError
 from fedgs.models import build_model
 from fedgs.settings import ServerSettings
 from fedgs.simulation.layout import Layout
+from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator
 from fedgs.simulation.synchronise import Synchroniser
 from tests.simulation.small import small_federation, small_settings
@@ -77,3 +78,16 @@ def test_a_run_with_it_differs_and_what_cannot_be_is_refused() -> None:
     for shapes in ([(3,), (2,)], [(3, 2), (2,)], [(3, 2), (3, 1)], [(3,)], []):
         with pytest.raises(ConfigError, match="last layer is dense"):
             ClassRows(shapes)
+
+
+def test_only_samples_that_were_trained_on_count() -> None:
+    federation = small_federation()
+    lossy = small_settings("dynamics.drop_out=0.4", "dynamics.straggle=0.4", "dynamics.straggle_share=0.5")
+    plan = SelectionPlan(federation, lossy).next_round()
+    assert not plan.full
+    expected = np.zeros_like(plan.seen)
+    for iteration, factory in np.ndindex(plan.devices.shape[:2]):
+        labels = federation.labels[plan.union(iteration, factory)]
+        expected[factory] += np.bincount(labels, minlength=expected.shape[1])
+    np.testing.assert_array_equal(plan.seen, expected)
+    assert plan.seen.sum() == plan.totals.sum()

@@ -46,6 +46,7 @@ class CoverageSettings(Section):
     weight: float | None = Field(
         None,
         ge=0,
+        le=1e6,
         description="V, what a turn behind is worth in typical batches; 0: off; not given: on for solver 'auto' only",
     )
     share: Literal["data", "turns", "fresh"] = Field(
@@ -300,6 +301,7 @@ class Settings(Section):
         if not self.algorithm.flat:
             return self
         name, most = self.algorithm.name, self.federation.devices
+        too = ", and set training.calibration=0" if self.training.calibration else ""
         for key, default in (
             ("server", ServerSettings()),
             ("streams", StreamSettings()),
@@ -309,7 +311,7 @@ class Settings(Section):
                 raise ImpossibleError(
                     key,
                     f"has no meaning with algorithm.name={name!r}, whose devices train on all their data and send to "
-                    f"one server; leave the section out ({key}={{}}), options go into algorithm.options",
+                    f"one server; leave the section out ({key}={{}}), options go into algorithm.options{too}",
                 )
         if self.training.calibration:
             raise ImpossibleError(

@@ -5,8 +5,10 @@ import pytest
 from fedgs.experiments.parts import Part
 from fedgs.experiments.selection_study import (
     DEALS,
+    LENGTHENED,
     MILD_TO_SKEWED,
     POLICIES,
+    STRIDING,
     WEIGHED,
     WEIGHTS,
     make_parts,
@@ -21,6 +23,11 @@ from tests.experiments.made_up import astray, full_size, results_of
 
 def test_every_federation_meets_every_policy() -> None:
     parts = make_parts(full_size((0, 1)))
+    longer = [part for part in parts if part.name.startswith("study-longer-")]
+    assert [part.settings.training.learning_rate for part in longer] == [0.2] * len(LENGTHENED) * len(STRIDING)
+    assert {part.settings.seed for part in longer} == {0}
+    parts = [part for part in parts if part not in longer]
+    assert {part.settings.training.learning_rate for part in parts} == {0.05}
     assert len(parts) == 2 * (len(DEALS) + 1) * len(POLICIES) + len(WEIGHED) * len(WEIGHTS)
     assert [part.settings.seed for part in parts] == sorted(part.settings.seed for part in parts)
     assert sorted(MILD_TO_SKEWED) == sorted(DEALS)
@@ -35,9 +42,12 @@ def test_every_federation_meets_every_policy() -> None:
     natural = {part.name.rpartition("-seed-")[0].removeprefix("study-natural-"): part.settings
                for part in parts if part.federation == "natural"}  # fmt: skip
     assert {policy for policy, made in natural.items() if made.training.calibration} == {
-        "coverage", "calibrated", "queues-calibrated",
+        "coverage", "calibrated", "queues-calibrated", "by-data-full", "gbp-cs-full",
     }  # fmt: skip
-    assert {policy for policy, made in natural.items() if made.server.by_class} == {"coverage"}
+    full = {"coverage", "by-data-full", "gbp-cs-full"}
+    assert {policy for policy, made in natural.items() if made.server.by_class} == full
+    assert natural["coverage"].selection == natural["queues"].selection
+    assert natural["gbp-cs-full"].selection == natural["gbp-cs"].selection
     assert chosen["study-natural-random-by-data"].solver == "random-by-data"
     without = full_size((0,))
     object.__setattr__(without.dataset, "attributes", {})
@@ -124,3 +134,17 @@ def test_the_bar_compares_seeds_that_both_have() -> None:
     del results["study-natural-coverage-seed-0"]
     study, _ = read_study(results)
     assert "natural" not in verdicts(study)
+
+
+def test_rounds_that_are_no_multiple_of_four_leave_nothing_out() -> None:
+    shorter = full_size((0,))
+    shorter.rounds = 70
+    results = results_of("selection-study", lambda part: 0.8, shorter)
+    study, left_out = read_study(results)
+    assert not left_out
+    assert "alpha-0.1-differ-T200" in study
+    odd = results["study-natural-random-seed-0"]
+    odd["settings"] = {**odd["settings"], "training": {**odd["settings"]["training"], "rounds": 30}}
+    study, left_out = read_study(results)
+    assert "random" not in study["natural"]
+    assert len(left_out) == 1

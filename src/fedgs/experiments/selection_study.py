@@ -1,25 +1,29 @@
-"""Does selection earn its keep? Eight ways to select, on federations from natural to extremely skewed.
+"""Does selection earn its keep? Five ways to select, with and without what ours adds to selecting, on nine federations.
 
 Selection as published lowers the divergence of each super node. Whether that raises accuracy is the question; where
 devices are strongly skewed it uses the same convenient devices again and again. The study sets policies beside each
-other, everything else being equal (T = 50, learning rate 0.05, the paper's network, the same iterations):
+other, everything else being equal (T = 50, learning rate 0.05, the paper's network, the same iterations). Ways to
+select, with the paper's loss and the plain mean:
 
     random            L devices, all alike
     random-by-data    … in proportion to their numbers of samples
     gbp-cs            the paper's, as published (L_rnd = L/5)
     exact             the optimum of every iteration (nearly always proven), nobody drawn beforehand
-    coverage          ours, as in the preset of this name: queues, calibration, classifier averaged class by class
+    queues            the match weighed against virtual queues (fedgs.selection.coverage): all data used alike in time
 
-and tells apart what ours is made of:
+Ours is ``coverage``, as in the preset of this name: queues, and with them
 
-    queues            the optimum with virtual queues (fedgs.selection.coverage): all data are used alike in time
-    queues-calibrated … and the station's class mix taken out of the loss (fedgs.calibration): coverage, plain mean
-    calibrated        random-by-data with the same calibration, plain mean
+    calibration       the station's class mix is taken out of the loss (fedgs.calibration)
+    by class          the top server averages the classifier by who saw a class (fedgs.by_class)
+
+Neither is selection, so they are given to other ways to select as well, to tell what is whose: ``calibrated`` and
+``queues-calibrated`` have the first, ``by-data-full`` and ``gbp-cs-full`` both.
 
 Federations re-deal the same images: by writers as they are, factories by form partition, Dirichlet α for each class
 over devices with factories alike or with their own class mix, and two classes a device. Cells come in the order of
 what decides most, one seed of all before the second. Tests are made every second round; what counts is the mean of
-those in the last quarter of the rounds (eight, where rounds are not long), the last one stands beside it.
+those in the last quarter of the rounds (eight, where rounds are not long), the last one stands beside it. Two things
+are tried with the first seed alone: other weights of the queues, and steps four times as long.
 """
 
 from collections import Counter
@@ -38,23 +42,40 @@ from fedgs.settings import COVERAGE_WEIGHT, Settings
 if TYPE_CHECKING:
     from fedgs.experiments.reproduction import Reproduction
 
-POLICIES: dict[str, dict[str, Any]] = {
-    "random": {"solver": "random"},
-    "random-by-data": {"solver": "random-by-data"},
-    "gbp-cs": {"solver": "gbp-cs"},
-    "exact": {"solver": "exact", "presample": 0},
-    "queues": {"solver": "auto"},
-    "calibrated": {"solver": "random-by-data"},
-    "queues-calibrated": {"solver": "auto"},
-    "coverage": {"solver": "auto"},
+
+@dataclass(frozen=True)
+class Policy:
+    """A way to select, and what is added to it."""
+
+    solver: str
+    presample: int | None = None
+    """L_rnd; None: the settings' own."""
+    calibrated: bool = False
+    by_class: bool = False
+
+
+POLICIES: dict[str, Policy] = {
+    "random": Policy("random"),
+    "random-by-data": Policy("random-by-data"),
+    "gbp-cs": Policy("gbp-cs"),
+    "exact": Policy("exact", presample=0),
+    "queues": Policy("auto"),
+    "calibrated": Policy("random-by-data", calibrated=True),
+    "queues-calibrated": Policy("auto", calibrated=True),
+    "by-data-full": Policy("random-by-data", calibrated=True, by_class=True),
+    "gbp-cs-full": Policy("gbp-cs", calibrated=True, by_class=True),
+    "coverage": Policy("auto", calibrated=True, by_class=True),
 }
-CALIBRATED = ("calibrated", "queues-calibrated", "coverage")
-"""Policies whose stations take their class mix out of the loss."""
-BY_CLASS = ("coverage",)
-"""Policies whose top server averages the classifier class by class."""
+SELECTIONS = tuple(name for name, policy in POLICIES.items() if not policy.calibrated)
+"""Those that differ by nothing but whom they select."""
 WEIGHTS = (0.003, 0.03, 3.0)
 """V beside the default: what the queues trade, one seed, on …"""
 WEIGHED = ("alpha-0.02", "alpha-0.1-differ")
+LONGER = 4.0
+"""How many times as long steps are tried, one seed, on …"""
+LENGTHENED = ("two-classes", "alpha-0.02")
+STRIDING = ("random-by-data", "gbp-cs", "queues", "by-data-full", "coverage")
+"""… with these policies."""
 FEWEST = 20
 """Devices with fewer samples are left out; Dirichlet's law makes such where α is small."""
 PREFIX = "study-"
@@ -133,20 +154,36 @@ def make_parts(reproduction: "Reproduction") -> list[Part]:
                 found += [_part(base, seed, key, policy, long_rounds) for policy in POLICIES]
             if seed == seeds[0] and key in WEIGHED:
                 found += [_part(base, seed, key, "queues", base.training.iterations, weight) for weight in WEIGHTS]
+            if seed == seeds[0] and key in LENGTHENED and not reproduction.quick:
+                found += [_longer(_part(base, seed, key, policy, base.training.iterations)) for policy in STRIDING]
     return found
+
+
+def _longer(part: Part) -> Part:
+    """Return the same cell with longer steps."""
+    training = part.settings.training
+    longer = training.model_copy(update={"learning_rate": LONGER * training.learning_rate})
+    return Part(
+        part.name.replace(PREFIX, f"{PREFIX}longer-"),
+        f"{part.title}, steps {LONGER:g} times as long",
+        part.settings.model_copy(update={"training": longer}),
+        part.federation,
+    )
 
 
 def _part(base: Settings, seed: int, deal: str, policy: str, iterations: int, weight: float | None = None) -> Part:
     """Return one cell; long rounds are fewer, so that all cells have the same number of iterations."""
-    selection = {**base.selection.model_dump(include={"pick", "cap"}), **POLICIES[policy]}
+    way = POLICIES[policy]
+    selection = {**base.selection.model_dump(include={"pick", "cap"}), "solver": way.solver}
+    if way.presample is not None:
+        selection["presample"] = way.presample
     if weight is not None:
         selection["coverage"] = {"weight": weight}
     rounds = max(1, base.training.rounds * base.training.iterations // iterations)
     values = base.model_dump()
     values |= {"seed": seed, "selection": selection, "beside": []}
-    calibration = float(policy in CALIBRATED)
-    values["training"] |= {"iterations": iterations, "rounds": rounds, "calibration": calibration}
-    values["server"] |= {"by_class": policy in BY_CLASS}
+    values["training"] |= {"iterations": iterations, "rounds": rounds, "calibration": float(way.calibrated)}
+    values["server"] |= {"by_class": way.by_class}
     values["eval"] |= {"every": max(1, base.eval.every * base.training.iterations // iterations)}
     key = deal if iterations == base.training.iterations else f"{deal}-T{iterations}"
     name = policy if weight is None else f"{policy}-V{weight:g}"
@@ -213,11 +250,17 @@ def read_study(results: Results) -> tuple[Study, list[str]]:
     groups: dict[tuple[str, str], list[Result]] = {}
     astray = []
     kinds = Counter(_kind(result) for name, result in results.items() if _key_of(name)[0])
+    lengths: dict[str, Counter[int]] = {}
+    for name, result in results.items():
+        if key := _key_of(name)[0]:
+            lengths.setdefault(key, Counter())[_iterations(result)] += 1
     for name, result in results.items():
         key, policy = _key_of(name)
         if result.get("failed"):
             astray.append(f"{result['title']}: {result['failed']}")
-        elif key and _kind(result) != kinds.most_common(1)[0][0]:
+        elif key and (
+            _kind(result) != kinds.most_common(1)[0][0] or _iterations(result) != lengths[key].most_common(1)[0][0]
+        ):
             astray.append(f"{result['title']}: made with other settings than most, and left out")
         elif key:
             groups.setdefault((key, policy), []).append(result)
@@ -240,6 +283,18 @@ def read_weights(results: Results) -> dict[str, dict[float, Result]]:
     return {key: dict(sorted(by_weight.items())) for key, by_weight in found.items() if len(by_weight) > 2}
 
 
+def read_longer(results: Results) -> dict[str, dict[str, Result]]:
+    """Return the runs with longer steps by federation and policy."""
+    found: dict[str, dict[str, Result]] = {}
+    for key in LENGTHENED:
+        for policy in STRIDING:
+            start = f"{PREFIX}longer-{key}-{policy}-seed-"
+            for name, result in results.items():
+                if name.startswith(start) and not result.get("failed"):
+                    found.setdefault(key, {}).setdefault(policy, result)
+    return found
+
+
 def _key_of(name: str) -> tuple[str, str]:
     """Return federation and policy of a part's name; ("", "") if it is none of the study."""
     if not name.startswith(PREFIX):
@@ -254,7 +309,15 @@ def _kind(result: Result) -> tuple[Any, ...]:
     """Return what must be alike in all cells that are set beside each other."""
     training = result["settings"]["training"]
     alike = ("model", "batch_size", "learning_rate", "momentum", "precision", "schedule")
-    return (training["rounds"] * training["iterations"], *(repr(training.get(key)) for key in alike))
+    return tuple(repr(training.get(key)) for key in alike)
+
+
+def _iterations(result: Result) -> int:
+    """Return how many iterations a run has: the same for all policies of a federation.
+
+    Long rounds can come to a few less than short ones, where these are not a multiple of four.
+    """
+    return int(result["settings"]["training"]["rounds"] * result["settings"]["training"]["iterations"])
 
 
 def _place(key: str) -> tuple[int, str]:

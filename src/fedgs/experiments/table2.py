@@ -83,8 +83,8 @@ ROWS: dict[str, Row] = {
         "FedGS, coverage-aware",
         "selection",
         ("selection.solver=auto", "training.calibration=1", "server.by_class=true"),
-        "the optimum with virtual queues, nobody drawn beforehand, the station's class mix taken out of the loss, the "
-        "classifier averaged class by class",
+        "the match weighed against virtual queues, nobody drawn beforehand; and, not selection, the station's class "
+        "mix taken out of the loss and the classifier averaged class by class",
         False,
     ),
     "cgau-2x": Row("CGAU, two gated layers", "CGAU", _flat("cgau-2x"), "trained in the paper, not printed", False),

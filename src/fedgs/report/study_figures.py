@@ -8,16 +8,18 @@ import numpy as np
 
 from fedgs.experiments.measures import last_quarter
 from fedgs.experiments.parts import Result
-from fedgs.experiments.selection_study import POLICIES, Cell, Study, common, title_of, with_all_seeds
+from fedgs.experiments.selection_study import Cell, Study, common, title_of, with_all_seeds
 from fedgs.experiments.study_bar import OURS, difference
-from fedgs.report.canvas import AMBER, BLUE, FAINT, GREEN, GREY, INK, PINK, PURPLE, RED
+from fedgs.report.canvas import AMBER, BLUE, FAINT, GREEN, GREY, INK, PURPLE, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = dict(zip(POLICIES, (GREY, AMBER, RED, PURPLE, PINK, GREEN, INK, BLUE), strict=True))
-MARKERS = dict(zip(POLICIES, ("s", "^", "D", "v", "P", "X", "*", "o"), strict=True))
+SHOWN = ("random", "random-by-data", "gbp-cs", "exact", "queues", "by-data-full", "coverage")
+"""Policies in pictures: the ways to select, ours, and what ours is without its selection."""
+COLOURS = dict(zip(SHOWN, (GREY, AMBER, RED, PURPLE, GREEN, INK, BLUE), strict=True))
+MARKERS = dict(zip(SHOWN, ("s", "^", "D", "v", "P", "*", "o"), strict=True))
 
 
 def paint_differences(figure: "Figure", study: Study) -> None:
@@ -26,7 +28,7 @@ def paint_differences(figure: "Figure", study: Study) -> None:
     keys = [key for key in study if OURS in study[key] and len(study[key]) > 1][::-1]
     axes.axvline(0, color=BLUE, linewidth=1.5, label="coverage")
     axes.axvspan(-0.15, 0.15, color=BLUE, alpha=0.12, linewidth=0, label="within 0.15 points of it")
-    others = [policy for policy in POLICIES if policy != OURS]
+    others = [policy for policy in SHOWN if policy != OURS]
     for place, key in enumerate(keys):
         for row, policy in enumerate(others):
             if policy not in study[key]:
@@ -34,7 +36,7 @@ def paint_differences(figure: "Figure", study: Study) -> None:
             by_seed = [-100 * value for value in difference(study[key][OURS], study[key][policy]).values()]
             if not by_seed:
                 continue
-            height = place + 0.33 - 0.11 * row
+            height = place + 0.3 - 0.12 * row
             axes.plot(by_seed, [height] * len(by_seed), ".", color=COLOURS[policy], markersize=4, alpha=0.7)
             axes.plot(fmean(by_seed), height, MARKERS[policy], color=COLOURS[policy], markersize=6)
         if place:
@@ -58,7 +60,7 @@ def paint_trade_off(figure: "Figure", study: Study) -> None:
         (panels[2], 1, 2, "Jain's index of epochs", "accuracy against random, points"),
     )  # fmt: skip
     for axes, across, up, x_label, y_label in axes_of:
-        for policy in POLICIES:
+        for policy in SHOWN:
             own = [values for name, *values in points if name == policy]
             if own:
                 axes.plot([v[across] for v in own], [v[up] for v in own], MARKERS[policy], color=COLOURS[policy],
@@ -67,7 +69,7 @@ def paint_trade_off(figure: "Figure", study: Study) -> None:
         if up == 2:
             axes.axhline(0, color=FAINT, linewidth=0.8)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=8)
+    figure.legend(handles, labels, loc="outside upper center", ncols=7)
 
 
 def paint_weights(figure: "Figure", weighed: Mapping[str, Mapping[float, Result]]) -> None:
@@ -129,6 +131,8 @@ def paint_curves(figure: "Figure", study: Study) -> None:
     for axes, (key, cells) in zip(panels, study.items(), strict=False):
         ends = []
         for policy, cell in with_all_seeds(cells).items():
+            if policy not in SHOWN:
+                continue
             rounds, accuracy = _mean_curve(cell)
             axes.plot(rounds, accuracy, color=COLOURS[policy], linewidth=1.3, label=policy)
             ends += accuracy[-3:]
@@ -138,7 +142,7 @@ def paint_curves(figure: "Figure", study: Study) -> None:
     handles, labels = max(
         (axes.get_legend_handles_labels() for axes in panels[: len(study)]), key=lambda pair: len(pair[0])
     )
-    figure.legend(handles, labels, loc="outside upper center", ncols=8)
+    figure.legend(handles, labels, loc="outside upper center", ncols=7)
     figure.supxlabel("round", fontsize=9)
 
 

@@ -36,7 +36,7 @@ class RoundPlan:
     shifts: NDArray[np.float32] | None = None
     """(iterations, factories, classes) what is added to the logits in training (fedgs.calibration); None: nothing."""
     seen: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 0), np.int64))
-    """(factories, classes) samples of all teams of the round."""
+    """(factories, classes) samples that the teams of the round trained on."""
 
     @property
     def full(self) -> bool:

@@ -114,6 +114,9 @@ class SelectionPlan:
         counts = count_classes(samples, self.federation.labels, len(self.target))
         view = view_round(counts, self.target)
         shifts = self.mix.follow(counts) if self.mix.strength else None
+        counting = np.arange(training.batch_size) < sizes[..., None]  # not who dropped out, nor what a straggler left
+        if not counting.all():
+            counts = count_classes(np.where(counting, samples, np.int32(-1)), self.federation.labels, len(self.target))
         return RoundPlan(
             self.round,
             devices,

@@ -1,26 +1,32 @@
 """The selection study: accuracy by federation and policy, the bar, the trade-off behind it, and plain conclusions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from fedgs.experiments.measures import late_tests, round_of
+from fedgs.experiments.measures import last_quarter, late_tests, round_of
+from fedgs.experiments.parts import Result
 from fedgs.experiments.selection_study import (
     DEALS,
     FEWEST,
+    LONGER,
     POLICIES,
     PREFIX,
+    SELECTIONS,
+    STRIDING,
     Cell,
     Study,
+    read_longer,
     read_study,
     read_weights,
     title_of,
     with_all_seeds,
 )
-from fedgs.experiments.study_bar import BETTER_BY, OTHERS, WITHIN, Verdict, holds, verdicts
+from fedgs.experiments.study_bar import BETTER_BY, OTHERS, OURS, WITHIN, Verdict, holds, verdicts
 from fedgs.report.markdown import bullets, listing, number, percent, plural, points, rounds, share, table
 from fedgs.report.material import Material
 from fedgs.report.sections.study_conclusions import conclude
 from fedgs.report.study_figures import paint_curves, paint_differences, paint_trade_off, paint_weights, weight_facts
+from fedgs.settings import COVERAGE_WEIGHT
 
 FEWER = "†"
 FIXED = (0.25, 0.5, 0.75, 1.0)
@@ -39,7 +45,8 @@ def write(material: Material) -> list[str]:
     decided = verdicts(study)
     blocks = [
         "## Does selection earn its keep?",
-        f"Devices are selected in {len(POLICIES)} ways on {len({key.partition('-T')[0] for key in study})} federations "
+        f"{len(SELECTIONS)} ways to select devices, and ours as a whole, on "
+        f"{len({key.partition('-T')[0] for key in study})} federations "
         "made of the same images, from writers as they are to extreme skew; all else is equal: "
         f"{training['rounds']} rounds of {training['iterations']} iterations, learning rate "
         f"{training['learning_rate']:g}, {training['model']} network; {'seed' if len(seeds) == 1 else 'seeds'} "
@@ -47,9 +54,10 @@ def write(material: Material) -> list[str]:
         f"fewer, the iterations as many. Tests are made every {every} rounds. The number that counts is the mean "
         "accuracy of the tests in the last quarter of "
         f"the rounds (the last {late_tests(first)}).",
-        "`coverage` is ours, made of three parts: `queues` is its selection alone, `queues-calibrated` that with "
-        "calibration, and to both it adds a classifier that is averaged class by class. `calibrated` is calibration "
-        "without matching (devices at random, in proportion to data).",
+        "`coverage` is ours: the selection of `queues`, and two things that are not selection: calibration (the "
+        "station's class mix taken out of the loss), and a classifier that the top server averages by who saw a class. "
+        "Other ways to select are given these too, to tell what is whose: `calibrated` (random by data) and "
+        "`queues-calibrated` have calibration, `by-data-full` and `gbp-cs-full` both.",
         "α is Dirichlet's, for each class over devices. *Factories alike*: devices are dealt to factories at random; "
         "*differ*: classes are dealt to factories first, by Dirichlet's law with α = 1." + _fewer_devices(study),
         "### Conclusions",
@@ -63,6 +71,7 @@ def write(material: Material) -> list[str]:
         "### What is behind it",
         *_facts(study),
         *_weights(material),
+        *_longer_steps(material),
         "### On the way there",
         *_on_the_way(study),
     ]  # fmt: skip
@@ -77,13 +86,18 @@ def _fewer_devices(study: Study) -> str:
     most = max((number for number in devices.values() if number), default=0)
     fewer = [f"{number} ({title_of(key)})" for key, number in devices.items() if number and number < most]
     return (
-        f" Devices with fewer than {FEWEST} samples are left out: of {most} remain {listing(fewer)}." if fewer else ""
+        f" Devices with fewer than {FEWEST} samples are left out: of {most} remain {listing(fewer)}, first seed."
+        if fewer
+        else ""
     )
 
 
 def _missing(study: Study, seeds: list[int], astray: list[str], quick: bool) -> list[str]:
-    gone = [f"{title_of(key)} ({listing([p for p in POLICIES if p not in cells])})"
-            for key, cells in study.items() if len(cells) < len(POLICIES)]  # fmt: skip
+    nowhere = [policy for policy in POLICIES if not any(policy in cells for cells in study.values())]
+    gone = [f"{policy} (on any federation)" for policy in nowhere]
+    for key, cells in study.items():
+        lacking = [policy for policy in POLICIES if policy not in cells and policy not in nowhere]
+        gone += [f"{title_of(key)} ({listing(lacking)})"] if lacking else []
     present = {key.partition("-T")[0] for key in study}
     gone += [
         f"{deal.title} ({'needs FEMNIST' if deal.attribute and quick else 'all'})"
@@ -98,31 +112,37 @@ def _missing(study: Study, seeds: list[int], astray: list[str], quick: bool) -> 
     if fewer:
         shown = listing(fewer) if len(fewer) <= 6 else f"{len(fewer)} of {sum(map(len, study.values()))} cells"
         lines.append(f"With fewer seeds than the others: {shown}.")
-    lines += [f"Went astray: {text}" for text in astray]
+    lines += [f"Went astray: {text}." for text in astray]
     return [" ".join(lines)] if lines else []
 
 
 def _accuracy(study: Study) -> list[str]:
-    means, ranges = [], []
+    judged, added = (*OTHERS, OURS), tuple(policy for policy in POLICIES if policy not in OTHERS)
+    several = any(len(cell.seeds) > 1 for cells in study.values() for cell in cells.values())
+    ranges = [[title_of(key), *(_range(cells.get(policy)) for policy in judged)] for key, cells in study.items()]
+    fewer = any(policy not in with_all_seeds(cells) for cells in study.values() for policy in cells)
+    return [
+        "In per cent, mean over seeds; the best of a line in bold."
+        + (f" {FEWER}: fewer seeds than the others, not to be set beside them." if fewer else ""),
+        _means(study, judged),
+        *(["The least and the most of the seeds:", table(["federation", *judged], ranges)] if several else []),
+        "What ours is made of, and what the same additions make of other ways to select:",
+        _means(study, ("random-by-data", *added)),
+    ]
+
+
+def _means(study: Study, policies: Sequence[str]) -> str:
+    lines = []
     for key, cells in study.items():
-        whole = with_all_seeds(cells)
-        best = max(cell.mean for cell in whole.values())
+        whole = {policy: cell for policy, cell in with_all_seeds(cells).items() if policy in policies}
+        best = max((cell.mean for cell in whole.values()), default=0.0)
         line = [title_of(key)]
-        for policy in POLICIES:
+        for policy in policies:
             cell = cells.get(policy)
             text = f"{100 * cell.mean:.2f}{'' if policy in whole else FEWER}" if cell else "not run"
             line.append(f"**{text}**" if policy in whole and whole[policy].mean == best else text)
-        means.append(line)
-        ranges.append([title_of(key), *(_range(cells.get(policy)) for policy in POLICIES)])
-    heads = ["federation", *POLICIES]
-    fewer = any(FEWER in text for line in means for text in line)
-    several = any(len(cell.seeds) > 1 for cells in study.values() for cell in cells.values())
-    return [
-        "In per cent, mean over seeds; the best in bold."
-        + (f" {FEWER}: fewer seeds than the others, not to be set beside them." if fewer else ""),
-        table(heads, means),
-        *(["The least and the most of the seeds:", table(heads, ranges)] if several else []),
-    ]
+        lines.append(line)
+    return table(["federation", *policies], lines)
 
 
 def _range(cell: Cell | None) -> str:
@@ -177,13 +197,14 @@ def _bar(study: Study, decided: dict[str, Verdict], material: Material) -> list[
     near, over = holds(list(decided.values()))
     failing = [title_of(v.key) for v in decided.values() if not v.near_the_best]
     short = [title_of(v.key) for v in decided.values() if v.beats_published is False]
-    open_ones = sum(len(cells) < len(POLICIES) for cells in study.values())
-    lacking = f"{plural(open_ones, 'setting')} still without one of the policies or more: this can change."
+    open_ones = sum(bool({*OTHERS, OURS} - set(cells)) for cells in study.values())
+    lacking = f"{plural(open_ones, 'setting')} still without one of these policies or more: this can change."
     return [
         asked,
         table(heads, lines, left=2),
         bullets([
-            _condition("first", near, failing), _condition("second", over, short), *_queues_alone(study),
+            _condition("first", near, failing), _condition("second", over, short), _by_last_test(by_last),
+            *_queues_alone(study),
             *[lacking] * bool(open_ones),
         ]),
         *[f"{title_of(key)}:{text}" for key in decided if (text := material.remark("study", key))],
@@ -205,6 +226,18 @@ def _queues_alone(study: Study) -> list[str]:
         + ", the second "
         + ("holds." if over else f"does not hold on {listing(short)}.")
     ]
+
+
+def _by_last_test(found: dict[str, Verdict]) -> str:
+    """Say what the bar comes to by the last test alone."""
+    far = [title_of(v.key) for v in found.values() if not v.near_the_best]
+    short = [title_of(v.key) for v in found.values() if v.beats_published is False]
+    return (
+        "By the last test alone, which is noisier, the first condition "
+        + (f"does not hold on {listing(far)}" if far else "holds")
+        + ", the second "
+        + (f"does not hold on {listing(short)}." if short else "holds.")
+    )
 
 
 def _condition(which: str, held: bool, failing: list[str]) -> str:
@@ -229,9 +262,11 @@ def _facts(study: Study) -> list[str]:
     ]
     blocks = []
     for title, show in kinds:
-        lines = [[title_of(key), *(_shown(show, cells, policy) for policy in POLICIES)] for key, cells in study.items()]
-        blocks += [f"{title}:", table(["federation", *POLICIES], lines)]
-    return blocks
+        lines = [
+            [title_of(key), *(_shown(show, cells, policy) for policy in SELECTIONS)] for key, cells in study.items()
+        ]
+        blocks += [f"{title}:", table(["federation", *SELECTIONS], lines)]
+    return ["`coverage` and `queues-calibrated` select as `queues` does, `calibrated` as `random-by-data`.", *blocks]
 
 
 def _shown(show: Callable[[Cell], str], cells: dict[str, Cell], policy: str) -> str:
@@ -260,30 +295,72 @@ def _weights(material: Material) -> list[str]:
         "### The weight of the queues",
         "What the weight V, which has no unit, trades; one seed, without calibration: 0 is `exact`, 0.3 the default.",
         table(["federation", "V", "Jain's index of epochs", "divergence", "accuracy", "longest wait"], lines),
+        *_beyond_default(weighed),
         material.figure("study-weights", "Evenness of use, divergence and accuracy as the weight V of the queues grows",
                         (10.5, 3.7), lambda figure: paint_weights(figure, weighed)),
     ]  # fmt: skip
 
 
+def _beyond_default(weighed: dict[str, dict[float, Result]]) -> list[str]:
+    """Say what a larger weight than the default changes in accuracy."""
+    gaps = [
+        f"{points(last_quarter(by_weight[most]) - last_quarter(by_weight[COVERAGE_WEIGHT]), 2)} ({title_of(key)})"
+        for key, by_weight in weighed.items()
+        if COVERAGE_WEIGHT in by_weight and (most := max(by_weight)) > COVERAGE_WEIGHT
+    ]
+    if not gaps:
+        return []
+    return [
+        f"From V = {COVERAGE_WEIGHT:g} to the largest accuracy changes by {listing(gaps)} points: where even use is "
+        "reached, a closer or a looser match makes little difference."
+        if max(abs(float(gap.split()[0].replace("−", "-"))) for gap in gaps) < 0.15
+        else f"From V = {COVERAGE_WEIGHT:g} to the largest accuracy changes by {listing(gaps)} points."
+    ]
+
+
+def _longer_steps(material: Material) -> list[str]:
+    found = read_longer(material.starting_with(PREFIX))
+    if not found:
+        return []
+    lines = [
+        [title_of(key), *(percent(last_quarter(runs[policy]), 2) if policy in runs else "not run"
+                          for policy in STRIDING)]
+        for key, runs in found.items()
+    ]  # fmt: skip
+    gaps = {
+        key: 100 * (last_quarter(runs["queues"]) - last_quarter(runs["random-by-data"]))
+        for key, runs in found.items()
+        if "queues" in runs and "random-by-data" in runs
+    }
+    told = [f"{points(gap / 100, 2)} ({title_of(key)})" for key, gap in gaps.items()]
+    return [
+        "### Longer steps",
+        f"With {LONGER:g} times the learning rate, one seed:",
+        table(["federation", *STRIDING], lines),
+        *([f"The queues against random selection by data, all else alike: {listing(told)} points."] if told else []),
+    ]
+
+
 def _on_the_way(study: Study) -> list[str]:
     lines = []
+    shown = (*SELECTIONS, OURS)
     for key, cells in study.items():
         length = next(iter(cells.values())).runs[0]["settings"]["training"]["rounds"]
         for part in FIXED:
             at = round(length * part)
             found = {policy: cell.at(at) for policy, cell in cells.items()}
             if any(value is not None for value in found.values()):
-                lines.append([title_of(key), str(at), *(percent(found.get(policy), 2) for policy in POLICIES)])
+                lines.append([title_of(key), str(at), *(percent(found.get(policy), 2) for policy in shown)])
     target = next(iter(next(iter(study.values())).values())).runs[0]["settings"]["eval"]["target"]
     reached = [
-        [title_of(key), *(_reached(cells[policy], target) if policy in cells else "–" for policy in POLICIES)]
+        [title_of(key), *(_reached(cells[policy], target) if policy in cells else "–" for policy in shown)]
         for key, cells in study.items()
     ]
     return [
         "Accuracy after so many rounds, mean over seeds:",
-        table(["federation", "round", *POLICIES], lines),
+        table(["federation", "round", *shown], lines),
         f"First tested round at {share(target)}, mean over seeds (×: not with every seed):",
-        table(["federation", *POLICIES], reached),
+        table(["federation", *shown], reached),
     ]
 
 

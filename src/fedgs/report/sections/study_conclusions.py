@@ -5,7 +5,7 @@ from statistics import fmean
 
 import numpy as np
 
-from fedgs.experiments.selection_study import CALIBRATED, DEALS, Study, common, title_of, with_all_seeds
+from fedgs.experiments.selection_study import DEALS, SELECTIONS, Study, common, title_of, with_all_seeds
 from fedgs.experiments.study_bar import OTHERS, OURS, PUBLISHED, WITHIN, Verdict, difference, holds
 from fedgs.report.markdown import listing, plural, points, share, signed
 
@@ -19,7 +19,9 @@ def conclude(study: Study, decided: Mapping[str, Verdict]) -> list[str]:
         _published_against_random(study),
         _skew(study),
         _exact(study),
+        _selection_itself(study),
         _coverage(study, decided),
+        _shrinking(study),
         _by_data(study),
         _parts(study),
         _what_goes_with_accuracy(study),
@@ -145,17 +147,70 @@ def _by_data(study: Study) -> str:
 
 
 def _parts(study: Study) -> str:
-    """Say what each of the three parts of coverage does."""
-    added, rows = _gaps(study, "queues-calibrated", "queues"), _gaps(study, OURS, "queues-calibrated")
-    alone, matched = _gaps(study, "calibrated", "random-by-data"), _gaps(study, "queues-calibrated", "calibrated")
-    if not added or not rows or not alone or not matched:
+    """Say what calibration and averaging class by class add, to whichever selection."""
+    sentences = []
+    for what, to, one, other in (
+        ("Calibration", "the queues", "queues-calibrated", "queues"),
+        ("Calibration", "random selection by data", "calibrated", "random-by-data"),
+        ("Averaging the classifier class by class", "queues with calibration", OURS, "queues-calibrated"),
+        ("Averaging the classifier class by class", "random selection by data with calibration", "by-data-full",
+         "calibrated"),
+    ):  # fmt: skip
+        if gaps := _gaps(study, one, other):
+            adds = f"{what} adds {points(fmean(gaps.values()), 2)} points to {to} on average ({_range(gaps)})"
+            sentences.append(f"{adds}{_of_fewer(study, gaps)}.")
+    return " ".join(sentences)
+
+
+def _selection_itself(study: Study) -> str:
+    """Say what the selection of ours is worth, with all else alike."""
+    told = []
+    for what, one, other in (
+        ("with the paper's loss and mean", "queues", "random-by-data"),
+        ("with calibration in both", "queues-calibrated", "calibrated"),
+        ("with all that coverage adds in both", OURS, "by-data-full"),
+    ):
+        if gaps := _gaps(study, one, other):
+            told.append(f"{what} {points(fmean(gaps.values()), 2)} points ({_tally(gaps)}{_of_fewer(study, gaps)})")
+    against = _gaps(study, OURS, "gbp-cs-full")
+    beside = (
+        f" Against GBP-CS that is given the same additions it is {_tally(against)}: {_range(against)}."
+        if against
+        else ""
+    )
+    if not told:
         return ""
     return (
-        f"Of its parts, calibration adds {points(fmean(added.values()), 2)} points to the queues on average "
-        f"({_range(added)}) and {points(fmean(alone.values()), 2)} to random selection by data ({_range(alone)}); "
-        f"averaging the classifier class by class adds {points(fmean(rows.values()), 2)} more ({_range(rows)}). With "
-        "calibration in both and the plain mean, the queues and their matching are against random selection by data "
-        f"{_tally(matched)}: {_range(matched)}."
+        "What selecting by queues and match is worth by itself, against random selection by data, on average: "
+        f"{listing(told)}.{beside}"
+    )
+
+
+def _of_fewer(study: Study, gaps: Mapping[str, float]) -> str:
+    return f", {len(gaps)} of {len(study)} settings" if len(gaps) < len(study) else ""
+
+
+def _shrinking(study: Study) -> str:
+    """Say whether the lead over the best other policy lasts: at half of the rounds and at the end."""
+    leads = []
+    for key, cells in study.items():
+        if OURS not in cells:
+            continue
+        rounds = cells[OURS].runs[0]["settings"]["training"]["rounds"]
+        at = [[cells[name].at(number) for name in (OURS, *OTHERS) if name in cells] for number in (rounds // 2, rounds)]
+        if all(None not in values and len(values) == len(OTHERS) + 1 for values in at):
+            halfway, end = ((values[0] or 0.0) - max(value or 0.0 for value in values[1:]) for values in at)
+            leads.append((key, halfway, end))
+    ahead = [(key, halfway, end) for key, halfway, end in leads if halfway > SMALL]
+    if not ahead:
+        return ""
+    shrunk = sum(end < halfway for _, halfway, end in ahead)
+    key, halfway, end = max(ahead, key=lambda lead: lead[1])
+    return (
+        f"The lead is largest early: where coverage is ahead of the best of the others at half of the rounds "
+        f"({plural(len(ahead), 'setting')}), it is less so at the end on {shrunk} (most then: "
+        f"{points(halfway, 2)} points, in the last round {points(end, 2)}, {title_of(key)}). What remains of it "
+        "after many more rounds was not measured."
     )
 
 
@@ -166,7 +221,7 @@ def _what_goes_with_accuracy(study: Study) -> str:
         whole = {
             policy: (cell.fact("divergence"), cell.fact("jain_of_epochs"))
             for policy, cell in with_all_seeds(cells).items()
-            if policy not in CALIBRATED  # they differ by more than their selection
+            if policy in SELECTIONS  # the others differ by more
         }
         known = {policy: pair for policy, pair in whole.items() if None not in pair}
         if len(known) < 3:
@@ -182,11 +237,17 @@ def _what_goes_with_accuracy(study: Study) -> str:
         return ""
     with_divergence = float(np.corrcoef(divergence, accuracy)[0, 1])
     with_evenness = float(np.corrcoef(evenness, accuracy)[0, 1])
-    closer = "even use of the data" if abs(with_evenness) > abs(with_divergence) else "divergence"
+    moral = (
+        "The more evenly data are used the more accurate; a lower divergence does not go with higher accuracy."
+        if with_evenness > 0.3 and with_divergence > 0
+        else "Neither explains it."
+        if abs(with_evenness) < 0.3 and abs(with_divergence) < 0.3
+        else ""
+    )
     return (
         "Policies against each other within a setting: accuracy has a correlation of "
-        f"{signed(with_evenness, 2)} with Jain's index of epochs and of {signed(with_divergence, 2)} with divergence "
-        f"(where a minus means: the lower, the better). {closer.capitalize()} tells more about it."
+        f"{signed(with_evenness, 2)} with Jain's index of epochs and of {signed(with_divergence, 2)} with divergence. "
+        f"{moral}"
     )
 
 
