@@ -119,6 +119,11 @@ def _selection(found: dict[str, Outcome], target: float, material: Material) -> 
     ]
     heads = ["selection", "accuracy", "last ten", "loss", f"rounds to {share(target)}", "divergence"]
     sentences = [_against(found, key, material) for key in keys if key != "fedgs"]
+    if "coverage" in found:
+        sentences.append(
+            "The coverage-aware row has more than another selection: calibrated losses and a classifier averaged class "
+            "by class. The selection study tells them apart."
+        )
     if "fedgs-random" in found and "fedavg" in found:
         whole = found["fedgs"].mean - found["fedavg"].mean
         without = found["fedgs-random"].mean - found["fedavg"].mean
