@@ -3,6 +3,8 @@
 import io
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ from tests.conftest import Here
 from tests.experiments.made_up import full_size
 
 from fedgs.cli.reproduce_display import PartsDisplay
+from fedgs.experiments.source import source_digest
 from fedgs.experiments.table2 import ROWS, make_parts
+from fedgs.selection import SOLVERS
 
 TINY = ["--rounds", "1", "--device", "cpu", *(
     part
@@ -52,6 +56,28 @@ def test_stages_follow_each_other(tmp_path: Path, here: Here) -> None:
     assert not (tmp_path / "a/report.md").exists()
 
 
+def test_parts_on_labels_side_by_side(tmp_path: Path) -> None:
+    """As a real process, which starts two others."""
+    command = [sys.executable, "-m", "fedgs", "reproduce", "samplers", "--preset", "quick", "--jobs", "2", "--device",
+               "cpu", "--seeds", "3", "--out", "a", "--no-report", "--set", "federation.factories=5"]  # fmt: skip
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a: 1 of 1 parts\n", "")
+    result = json.loads((tmp_path / "a/parts/samplers-seed-3.json").read_text())
+    assert (result["jobs"], result["factories"], result["settings"]["federation"]["factories"]) == (2, 5, 5)
+    assert {row["solver"] for row in result["comparison"]["rows"]} == set(SOLVERS)
+    assert "resolved" not in result  # nothing is trained
+    assert result["source"] == source_digest()
+
+
+def test_a_damaged_part_is_one_line(tmp_path: Path, here: Here) -> None:
+    (tmp_path / "a/parts").mkdir(parents=True)
+    (tmp_path / "a/parts/x.json").write_text('{"format": 1, "settings": {}}')
+    for what in ("report", "samplers"):
+        code, out, err = here("reproduce", what, "--out", "a")
+        assert (code, out) == (2, "")
+        assert err == "fedgs: error: a/parts/x.json: is not the result of a part; take it out of this folder\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -66,6 +92,12 @@ def test_stages_follow_each_other(tmp_path: Path, here: Here) -> None:
         (["table2", "--set", "training.rouds=3"], "did you mean rounds?"),
         (["table2", "--rounds", "0"], "0 is not in the range x>=1"),
         (["table2", "--device", "tpu"], "--device tpu: choose auto, cpu or cuda"),
+        (["initialisers", "--seeds", "0,1,2"], "--seeds 0,1,2: initialisers has one seed; give one, as in --seeds 0"),
+        (["samplers", "--seeds", "4,2"], "--seeds 4,2: samplers has one seed; give one, as in --seeds 4"),
+        (["samplers", "--rounds", "9"], "--rounds 9: samplers trains nothing; leave --rounds out"),
+        (["report", "--seeds", "3"], "--seeds 3: report runs nothing, it shows what is there; leave --seeds out"),
+        (["report", "--rounds", "9"], "--rounds 9: report runs nothing"),
+        (["report", "--set", "foo=bar"], "--set foo=bar: report runs nothing"),
         (["report", "--out", "nowhere"], "nowhere: there is no such folder of results"),
     ],
 )

@@ -13,8 +13,9 @@ import torch
 
 from fedgs.data import Federation
 from fedgs.errors import DataError, DeviceError, InputFileError, OutputError
-from fedgs.experiments.parts import Part, Progress, Result, Results, read_all, run_parts
+from fedgs.experiments.parts import Part, Progress, Result, Results, read_all, read_part, run_parts
 from fedgs.settings import Settings
+from tests.experiments.made_up import shell
 from tests.simulation.small import small_federation, small_settings
 
 CPU = torch.device("cpu")
@@ -97,6 +98,56 @@ def test_torn_files_are_told_or_run_again(tmp_path: Path) -> None:
     file.write_text("[]")
     with pytest.raises(InputFileError, match="is not the result of a part"):
         run(tmp_path, parts("random"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda result: result.update(format=2),
+        lambda result: result.update(settings={}),
+        lambda result: result["settings"].pop("seed"),
+        lambda result: result["settings"].update(training=None),
+        lambda result: result["hardware"].pop("torch"),
+        lambda result: result.update(hardware="a GPU"),
+        lambda result: result.update(seconds="long"),
+        *(
+            lambda result, key=key: result.pop(key)
+            for key in ("part", "title", "federation", "settings", "fedgs", "hardware", "seconds")
+        ),
+    ],
+)
+def test_damaged_results_are_told(tmp_path: Path, damage: Callable[[Result], object]) -> None:
+    (wanted,) = parts("random")
+    whole = json.loads(json.dumps(shell(wanted)))
+    (tmp_path / "parts").mkdir()
+    file = tmp_path / "parts/random.json"
+    file.write_text(json.dumps(whole))
+    assert read_all(tmp_path) == {"random": whole}
+    assert read_part(file.parent, wanted, whole["data"]) == whole
+    damage(whole)
+    file.write_text(json.dumps(whole))
+    with pytest.raises(InputFileError, match=r"random\.json: is not the result of a part; take it out"):
+        read_all(tmp_path)
+    assert read_part(file.parent, wanted, whole.get("data", "d")) is None
+
+
+def test_a_folder_of_parts_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    assert read_all(tmp_path) == {}
+    place = tmp_path / "parts"
+    place.write_text("a file")
+    with pytest.raises(InputFileError, match=r"parts: cannot be read \(Not a directory\)"):
+        read_all(tmp_path)
+    place.unlink()
+    place.symlink_to(place)
+    with pytest.raises(InputFileError, match=r"parts: cannot be read \(Too many levels"):
+        run(tmp_path, parts("random"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_of_parts_without_permission_is_told(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir(mode=0)
+    with pytest.raises(InputFileError, match=r"parts: cannot be read \(Permission denied\)"):
+        read_all(tmp_path)
 
 
 def test_no_part_begins_after_the_time_is_up(tmp_path: Path) -> None:

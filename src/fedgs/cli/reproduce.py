@@ -55,6 +55,7 @@ def reproduce(
     if preset == "quick" and femnist is not None:
         raise ConfigError("--preset quick uses the embedded glyphs; leave --femnist or --preset out")
     numbers = None if seeds is None else _numbers(seeds)
+    _check_used(what, {"--rounds": rounds, "--seeds": seeds, "--set": overrides[0] if overrides else None}, numbers)
     for place in further or []:
         from fedgs.report.material import read_folder
 
@@ -81,6 +82,20 @@ def reproduce(
         found = bool(results)
     if report and found:
         _report(folder, further or [])
+
+
+def _check_used(what: str, given: "dict[str, object]", seeds: list[int] | None) -> None:
+    """Refuse what would have no effect: nobody should take the numbers for others than they are."""
+    from fedgs.errors import ConfigError
+
+    for option, value in given.items():
+        if what == "report" and value is not None:
+            raise ConfigError(f"{option} {value}: report runs nothing, it shows what is there; leave {option} out")
+    if what in ("initialisers", "samplers"):
+        if given["--rounds"] is not None:
+            raise ConfigError(f"--rounds {given['--rounds']}: {what} trains nothing; leave --rounds out")
+        if seeds is not None and len(seeds) > 1:
+            raise ConfigError(f"--seeds {given['--seeds']}: {what} has one seed; give one, as in --seeds {seeds[0]}")
 
 
 def _run(

@@ -2,19 +2,19 @@
 
     parts/table2-fedavg-seed-0.json     settings, federation, data, versions, hardware, seconds, and what came out
 
-Most parts are a training run. A file counts only if it was made with the same settings, federation and data set; else
-the part is done anew. Files are written whole or not at all, so a reproduction can be stopped at any moment and goes on
-with the next part. A run that goes astray (a loss that is no number) is a result too: the file says why, under
-``failed``, with the curve up to there.
+Most parts are a training run; its file also names the rates and options it really used (``resolved``). A file counts
+only if it was made with the same settings, federation and data set; else the part is done anew. Files are written whole
+or not at all, so a reproduction can be stopped at any moment and goes on with the next part. A run that goes astray (a
+loss that is no number) is a result too: the file says why, under ``failed``, with the curve up to there.
 """
 
 import json
+import os
 import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from os import cpu_count
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from fedgs import __version__
 from fedgs.config import settings_from
 from fedgs.data import Federation
 from fedgs.errors import ConfigError, InputFileError, OutputError, TrainingError
+from fedgs.experiments.resolved import resolved_of
+from fedgs.experiments.source import source_digest
 from fedgs.experiments.workers import side_by_side
 from fedgs.files import finite, make_folder, write_text
 from fedgs.settings import Settings
@@ -34,6 +36,16 @@ from fedgs.simulation.summary import summarise
 
 FORMAT = 1
 FOLDER = "parts"
+RELIED_ON: dict[str, Any] = {
+    "part": str,
+    "title": str,
+    "federation": str,
+    "settings": {"seed": int, "training": dict},
+    "fedgs": str,
+    "hardware": {"device": str, "cores": int | None, "torch": str},
+    "seconds": int | float,
+}
+"""What everybody finds in every result, with its type."""
 
 Result = dict[str, Any]
 Results = dict[str, Result]
@@ -59,12 +71,13 @@ def train(settings: Settings, federation: Federation, device: torch.device, shar
                 state = following
         except TrainingError as error:
             failed = str(error)
+    resolved = resolved_of(settings, len(federation.classes))
     if failed is not None:
-        return {"failed": failed, "curve": _curve(state), "summary": None}
+        return {"resolved": resolved, "failed": failed, "curve": _curve(state), "summary": None}
     assert state is not None
     summary = summarise(settings, federation, state)
     del summary["machine"]
-    return {"curve": _curve(state), "summary": summary}
+    return {"resolved": resolved, "curve": _curve(state), "summary": summary}
 
 
 @dataclass(frozen=True)
@@ -177,6 +190,7 @@ def _do(
         "test_samples": int(federation.test.sizes.sum()),
         "settings": json.loads(part.settings.model_dump_json()),
         "fedgs": __version__,
+        "source": source_digest(),
         "hardware": hardware(device),
         "seconds": round(time.perf_counter() - began, 1),
         "jobs": jobs,
@@ -212,7 +226,16 @@ def check_folder(out: Path, data: str) -> None:
 def read_all(out: Path) -> Results:
     """Return every result of a folder by its name, whatever it was made with."""
     results: Results = {}
-    for path in sorted((out / FOLDER).glob("*.json")):
+    folder = out / FOLDER
+    try:  # glob would take a folder that cannot be read for an empty one
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return results
+    except OSError as error:
+        raise InputFileError(
+            f"{folder}: cannot be read ({error.strerror}); there should be a folder of parts"
+        ) from None
+    for path in (folder / name for name in names if name.endswith(".json")):
         try:
             result = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -224,7 +247,13 @@ def read_all(out: Path) -> Results:
 
 
 def _is_result(result: Any) -> bool:
-    return isinstance(result, dict) and result.get("format") == FORMAT and "settings" in result
+    return isinstance(result, dict) and result.get("format") == FORMAT and _has(result, RELIED_ON)
+
+
+def _has(found: Any, wanted: Any) -> bool:
+    if not isinstance(wanted, dict):
+        return isinstance(found, wanted)
+    return isinstance(found, dict) and all(key in found and _has(found[key], wanted[key]) for key in wanted)
 
 
 def _curve(state: RunState | None) -> dict[str, list[Any]]:
@@ -256,7 +285,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
     return {
         "device": name,
         "kind": device.type,
-        "cores": cpu_count(),
+        "cores": os.cpu_count(),
         "torch": torch.__version__,
         "python": platform.python_version(),
     }

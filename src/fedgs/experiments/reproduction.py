@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,6 +26,8 @@ PAPER = "paper"
 """The key of the paper's federation."""
 LABELS = "labels"
 """… of the one whose next mini-batches the samplers select from: it needs no images."""
+LABEL_SECTIONS = ("federation", "data", "selection", "training")
+"""The settings that matter there."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Reproduction:
             instead = {"seed": "--seeds", "data.name": "--femnist", "training.rounds": "--rounds"}.get(key)
             if instead is not None:
                 raise ConfigError(f"--set {override}: in a reproduction {instead} says that; use it instead")
+        self._size()  # what is wrong with the others is told before anything is loaded
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the data set behind on the way to another process: to load it there is faster than to send it."""
@@ -82,6 +85,17 @@ class Reproduction:
             f"eval.target={scale.target}",
         ]
         return load_settings(overrides=[*base, *self.overrides, *overrides])
+
+    def label_settings(self, seed: int) -> Settings:
+        """Return the settings of a part on labels alone: the paper's size, even where runs are small.
+
+        Whoever sets the size of the federation gets it here as in the runs. Overrides that such a part knows nothing
+        of (how the model is tested, …) make no other part of it.
+        """
+        own = [override for override in self.overrides if _section(override) in LABEL_SECTIONS]
+        if self.quick and any(_section(override) == "federation" for override in own):
+            own = [*(o for o in SMALL if _section(o) in ("federation", "selection")), *own]
+        return load_settings(overrides=[*own, f"seed={seed}"])
 
     def seeds_or(self, full: Sequence[int], quick: Sequence[int] = (0,)) -> Sequence[int]:
         """Return the seeds asked for, else an experiment's own."""
@@ -118,18 +132,35 @@ class Reproduction:
 
     def _deal_out(self, key: str, seed: int) -> Federation:
         size = self._size()
-        devices, factories = size.federation.devices, size.federation.factories
+        if key not in (PAPER, LABELS):
+            wanted = size.federation
+            return selection_study.deal_out(
+                self.dataset, key, seed, wanted.devices, wanted.factories, size.data.train_fraction
+            )
+        split: Literal["auto", "draw"] = "draw"
         if key == LABELS and self.quick:  # the paper's size all the same, for labels cost nothing
             from fedgs.data.femnist_like import femnist_like_labels
 
-            return build_federation(femnist_like_labels(350, seed), 10, seed=seed)
-        if key in (PAPER, LABELS):
-            least = 0 if self.quick else size.data.min_samples
-            return build_federation(
-                self.dataset, factories, seed=seed, devices=devices, min_samples=least, split="draw"
-            )
-        return selection_study.deal_out(self.dataset, key, seed, devices, factories)
+            size, split = self.label_settings(seed), "auto"
+            dataset = femnist_like_labels(size.federation.devices, seed)
+        else:
+            dataset = self.dataset
+        return build_federation(
+            dataset,
+            size.federation.factories,
+            size.data.partition,
+            size.data.train_fraction,
+            seed,
+            size.federation.devices,
+            0 if self.quick else size.data.min_samples,
+            attribute=size.data.attribute,
+            split=split,
+        )
 
     def _size(self) -> Settings:
         any_scale = Scale(1, 0.1, 1)
         return self.settings(any_scale, any_scale)
+
+
+def _section(override: str) -> str:
+    return override.partition(".")[0].strip()

@@ -11,6 +11,7 @@ import math
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from math import comb
 from os import cpu_count
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,6 @@ import torch
 
 from fedgs import __version__, rng
 from fedgs.compiled import COMPILED
-from fedgs.config import load_settings
 from fedgs.data import Federation
 from fedgs.errors import MissingDependencyError, SolverError
 from fedgs.experiments import paper
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 
 INSTANCES, FEW_INSTANCES = 100, 20
 """Of a reproduction at full and at small size; the paper shows ten, one a factory."""
-SLOW = {"bayesian": 2, "brute": 10, "genetic": 30}
+SLOW = {"bayesian": 10, "brute": 10, "genetic": 30}
 """The solvers that take long, and on how many instances they run at most."""
+SLOWEST, FEWEST, SHARE = "bayesian", 2, 10
+"""It takes longest, a second an instance: of few instances it has a tenth, two at least."""
 BRUTE_CHOICES = 1_000_000_000
 """How many choices brute may try in all."""
 STARTS = ("mpinv", "zero", "random")
@@ -113,6 +115,8 @@ def compare_samplers(
     ``progress(what, done, total)`` is told how far it is.
     """
     sizes = {name: min(len(problems), SLOW.get(name, len(problems))) for name in solvers}
+    if SLOWEST in sizes:
+        sizes[SLOWEST] = min(sizes[SLOWEST], max(FEWEST, len(problems) // SHARE))
     if "brute" in sizes:
         choices = comb(len(problems[0].counts), problems[0].pick)
         sizes["brute"] = max(1, min(sizes["brute"], BRUTE_CHOICES // choices))
@@ -179,23 +183,31 @@ def comparison_part(
     from fedgs.experiments.parts import Part
     from fedgs.experiments.reproduction import LABELS
 
-    seed = reproduction.seeds_or((0,))[0]
-    count = FEW_INSTANCES if reproduction.quick else INSTANCES
+    settings = reproduction.label_settings(reproduction.seeds_or((0,))[0])
+    work = partial(
+        _compare, count=FEW_INSTANCES if reproduction.quick else INSTANCES, solvers=tuple(solvers), starts=tuple(starts)
+    )
+    return Part(f"{name}-seed-{settings.seed}", f"{title}, seed {settings.seed}", settings, LABELS, work)
 
-    def work(settings: Settings, federation: Federation, device: torch.device, share: "Share") -> "Result":
-        problems = draw_instances(federation, settings, count)
-        source = (
-            f"{count} instances of {federation.name}, {len(problems[0].counts)} candidates, pick {problems[0].pick}"
-        )
 
-        def progress(what: str, done: int, total: int) -> None:
-            share(1 / total)
+def _compare(
+    settings: Settings,
+    federation: Federation,
+    device: torch.device,
+    share: "Share",
+    *,
+    count: int,
+    solvers: Sequence[str],
+    starts: Sequence[str],
+) -> "Result":
+    """Do the work of a part; a function of the module, for it goes to other processes."""
+    problems = draw_instances(federation, settings, count)
+    source = f"{count} instances of {federation.name}, {len(problems[0].counts)} candidates, pick {problems[0].pick}"
 
-        return {"comparison": compare_samplers(problems, source, settings.seed, solvers, starts, progress).as_dict()}
+    def progress(what: str, done: int, total: int) -> None:
+        share(1 / total)
 
-    own = [o for o in reproduction.overrides if o.partition(".")[0] in ("selection", "training")]
-    settings = load_settings(overrides=[*own, f"seed={seed}"])
-    return Part(f"{name}-seed-{seed}", f"{title}, seed {seed}", settings, LABELS, work)
+    return {"comparison": compare_samplers(problems, source, settings.seed, solvers, starts, progress).as_dict()}
 
 
 def _seed(seed: int, index: int) -> int:

@@ -29,6 +29,7 @@ are tried with the first seed alone: other weights of the queues, and steps four
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -114,25 +115,26 @@ MILD_TO_SKEWED = ("natural", "by-form", "alpha-0.3", "alpha-0.3-differ", "alpha-
 """The order of tables and pictures."""
 
 
-def deal_out(dataset: DataSet, key: str, seed: int, devices: int = 350, factories: int = 10) -> Federation:
+def deal_out(
+    dataset: DataSet, key: str, seed: int, devices: int = 350, factories: int = 10, train_fraction: float = 0.9
+) -> Federation:
     """Return one of the study's federations."""
     deal, labels = DEALS[key], dataset.labels
+    build = partial(build_federation, dataset, train_fraction=train_fraction, seed=seed)
     if deal.attribute is not None:
         if deal.attribute not in dataset.attributes:
             raise ConfigError(f"{dataset.name} has no attribute {deal.attribute!r} to make factories of")
-        return build_federation(dataset, factories, "by-attribute", seed=seed, attribute=deal.attribute, split="draw")
+        return build(factories, "by-attribute", attribute=deal.attribute, split="draw")
     if deal.classes is not None:
         owners = classes_per_device(labels, devices, deal.classes, seed=seed)
-        return build_federation(dataset, factories, seed=seed, owners=owners)
+        return build(factories, owners=owners)
     if deal.alpha is None:
-        return build_federation(dataset, factories, seed=seed, split="draw")
+        return build(factories, split="draw")
     if deal.factory_alpha is None:
         owners = dirichlet(labels, devices, deal.alpha, seed=seed, min_samples=0)
-        return build_federation(dataset, factories, seed=seed, owners=owners, min_samples=FEWEST, empty="drop")
+        return build(factories, owners=owners, min_samples=FEWEST, empty="drop")
     owners = dirichlet_factories(labels, factories, devices, deal.alpha, deal.factory_alpha, seed=seed, min_samples=0)
-    return build_federation(
-        dataset, None, "by-attribute", seed=seed, owners=owners, min_samples=FEWEST, empty="drop", attribute="factory"
-    )
+    return build(None, "by-attribute", owners=owners, min_samples=FEWEST, empty="drop", attribute="factory")
 
 
 def make_parts(reproduction: "Reproduction") -> list[Part]:
