@@ -73,10 +73,11 @@ def test_how_to_make_it_again(tmp_path: Path) -> None:
     chosen = results_of("selection-study", lambda part: 0.8)
     for result in chosen.values():
         result["settings"]["training"]["precision"] = "bfloat16"
+        result["hardware"]["kind"] = "cuda"
     write(study, chosen)
     both = gather(table, [study])
     text = compose(Words(both.folder, both.results, further=both.further))[0]
-    assert "    fedgs reproduce table2 --femnist FILE --device cuda --out table\n" in text
+    assert "    fedgs reproduce table2 --femnist FILE --out table\n" in text
     assert "fedgs reproduce selection-study" not in text.partition("How to make")[2]
     assert "    fedgs reproduce report --out table --with study  " in text
     text = compose(Words(study, gather(study).results))[0]

@@ -118,7 +118,7 @@ def _options(runs: Sequence[Result], quick: bool) -> str:
     options = ["--femnist FILE"]
     if any(run["hardware"].get("kind") == "cuda" for run in runs):
         options.append("--device cuda")
-    precisions = {run["settings"]["training"]["precision"] for run in runs if "curve" in run}
+    precisions = {run["settings"]["training"]["precision"] for run in runs}
     options += [f"--set training.precision={one}" for one in precisions if one != Settings().training.precision]
     return " ".join(options)
 
