@@ -16,7 +16,7 @@ from fedgs.experiments.parts import Part, Results, finite
 from fedgs.experiments.samplers import Comparison, compare_samplers
 from fedgs.experiments.samplers import make_parts as sampler_parts
 from fedgs.experiments.table2 import make_parts
-from fedgs.report.material import Material, read_remarks
+from fedgs.report.material import Material, gather, read_remarks
 from fedgs.report.reproduction import compose, write_report
 from fedgs.report.sections.beyond import first_runs
 
@@ -55,13 +55,33 @@ def test_a_whole_table(tmp_path: Path) -> None:
     assert "> 1.04 × (FedAvg: never in 500)" in text  # a straight line to 0.86 is at 0.82 in round 477, tested at 480
     assert "Of the +6.9 points between FedAvg and FedGS, +5.9 are there without any selection" in text
     assert "No other of the paper's rows that were run ends more accurate than FedGS." in text
-    assert "Not run yet: The three starts of GBP-CS, The samplers, Beyond the paper and Does selection earn" in text
+    assert (
+        "Not in these results: The three starts of GBP-CS, The samplers, Beyond the paper and Does selection earn"
+        in text
+    )
     for name in ("table2", "curves-accuracy", "curves-loss"):
         assert (tmp_path / f"figures/{name}.png").stat().st_size > 5000
         assert (tmp_path / f"figures/{name}.svg").stat().st_size > 5000
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert html.count("<figure") == 3
     assert "<svg" in html
+
+
+def test_how_to_make_it_again(tmp_path: Path) -> None:
+    table, study = tmp_path / "table", tmp_path / "study"
+    write(table, results_of("table2", as_in_the_paper))
+    chosen = results_of("selection-study", lambda part: 0.8)
+    for result in chosen.values():
+        result["settings"]["training"]["precision"] = "bfloat16"
+        result["hardware"]["kind"] = "cuda"
+    write(study, chosen)
+    both = gather(table, [study])
+    text = compose(Words(both.folder, both.results, further=both.further))[0]
+    assert "    fedgs reproduce table2 --femnist FILE --out table\n" in text
+    assert "fedgs reproduce selection-study" not in text.partition("How to make")[2]
+    assert "    fedgs reproduce report --out table --with study  " in text
+    text = compose(Words(study, gather(study).results))[0]
+    assert "selection-study --femnist FILE --device cuda --set training.precision=bfloat16 --out study\n" in text
 
 
 def test_a_part_of_a_table_says_what_is_missing() -> None:
@@ -87,7 +107,11 @@ def test_both_tuned() -> None:
     assert "FedGS chose 0.3. It is the highest rate tried: a higher one might be better still." in text
     assert "FedAvg chose 0.1." in text
     assert "Tuned alike, FedGS ends +2.0 points from FedAvg." in text
-    assert "Coverage-aware selection in the tuned FedGS: +0.50 points" in text
+    assert "calibration and averaging in the tuned FedGS: +0.50 points" in text
+    # Untuned with both seeds, tuned with the first alone: compared on that.
+    untuned = results_of("table2", lambda part: 0.8 + 0.05 * part.settings.seed)
+    first = {name: result for name, result in results.items() if not name.endswith("tuned-seed-1")}
+    assert "Tuning gives FedGS +8.0 points." in text_of(first | untuned)
     del results["beyond-fedavg-rate-0.1-seed-0"]
     for name in [name for name in results if "tuned" in name]:
         del results[name]

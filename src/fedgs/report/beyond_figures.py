@@ -18,14 +18,14 @@ COLOURS = {"fedgs": BLUE, "fedavg": GREY, "coverage": GREEN}
 
 def paint_tuning(
     figure: "Figure", trials: Mapping[str, Mapping[str, Tried]], chosen: Mapping[str, str | None],
-    finals: Mapping[str, Result], untuned: Mapping[str, Result],
+    finals: Mapping[str, Result], untuned: Mapping[str, Result], rates: str,
 ) -> None:  # fmt: skip
-    """Paint the trials left and the full runs of the first seed right, those at the paper's rates dashed."""
+    """Paint the trials left and the full runs of the first seed right, those at the untuned ``rates`` dashed."""
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
     _paint_trials(left, trials, chosen)
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=5)
     for name, run in untuned.items():
-        _line(right, run, f"{SIDES[name]}, the paper's rates", COLOURS[name], "--")
+        _line(right, run, f"{SIDES[name]}, {rates}", COLOURS[name], "--")
     for name, run in finals.items():
         _line(right, run, FINALS[name], COLOURS[name], "-")
     if finals or untuned:
@@ -34,7 +34,7 @@ def paint_tuning(
         right.legend(loc="best")
     else:
         right.text(0.5, 0.5, "not run yet", ha="center", va="center", transform=right.transAxes, color=FAINT)
-    right.set(xlabel="round", ylabel="test accuracy", title="the chosen ones in full, first seed")
+    right.set(xlabel="round", ylabel="test accuracy", title="in full, first seed")
 
 
 def _paint_trials(axes: "Axes", trials: Mapping[str, Mapping[str, Tried]], chosen: Mapping[str, str | None]) -> None:
@@ -59,6 +59,7 @@ def _paint_trials(axes: "Axes", trials: Mapping[str, Mapping[str, Tried]], chose
     if scores and min(scores) < least:
         axes.plot([], [], "<", color=FAINT, label="further down")
     axes.set_yticks(range(len(keys)), [TRIALS[key].title for key in keys])
+    axes.set_ylim(-0.6, len(keys) - 0.4)
     axes.set(xlabel="accuracy of the late tests of a trial, %", title="the same trials for both")
 
 

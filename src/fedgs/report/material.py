@@ -35,7 +35,8 @@ class Material:
     folder: Path
     results: Results
     remarks: Remarks = field(default_factory=dict)
-    drawn: list[str] = field(default_factory=list)
+    further: Mapping[str, Path] = field(default_factory=dict)
+    """The results that came from other folders, by name."""
     used: set[tuple[str, str]] = field(default_factory=set)
     """The remarks that have found their place."""
 
@@ -70,7 +71,6 @@ class Material:
     def figure(self, name: str, caption: str, size: tuple[float, float], paint: "Callable[[Figure], None]") -> str:
         """Draw a picture and return the line of Markdown that shows it."""
         canvas.draw(self.folder / FIGURES, name, size, paint)
-        self.drawn.append(name)
         return f"![{caption}]({FIGURES}/{name}.png)"
 
     def unused(self) -> list[str]:
@@ -86,16 +86,19 @@ class Material:
 def gather(folder: Path, further: Sequence[Path] = ()) -> Material:
     """Read the results and remarks of a folder, and those of ``further`` folders that it does not have itself."""
     results: Results = {}
+    borrowed: dict[str, Path] = {}
     remarks: dict[str, Mapping[str, str]] = {}
     for option, place in [("--out", folder), *(("--with", other) for other in further)]:
         found = read_folder(place, option)
         known, new = ({result["data"] for result in some.values() if "data" in result} for some in (results, found))
         if known and new - known:
             raise InputFileError(f"{place}: holds results of another data set than {folder}; a report is of one")
+        if place != folder:
+            borrowed |= {name: place for name in found if name not in results}
         results = found | results
         for section, entries in read_remarks(place / REMARKS).items():
             remarks[section] = {**entries, **remarks.get(section, {})}
-    return Material(folder, results, remarks)
+    return Material(folder, results, remarks, borrowed)
 
 
 def read_folder(folder: Path, option: str) -> Results:

@@ -8,12 +8,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedgs import __version__
+from fedgs.experiments.parts import Result
 from fedgs.experiments.reproduction import PAPER
+from fedgs.experiments.table2 import PREFIX as TABLE
+from fedgs.experiments.table2 import ROWS
 from fedgs.files import write_text
 from fedgs.report.html import page
 from fedgs.report.markdown import bullets, listing, plural
 from fedgs.report.material import FIGURES, Material, gather
 from fedgs.report.sections import beyond, claims, selection, study, table2
+from fedgs.settings import Settings
 
 SECTIONS: dict[str, Callable[[Material], list[str]]] = {
     "Table II": table2.write,
@@ -24,6 +28,9 @@ SECTIONS: dict[str, Callable[[Material], list[str]]] = {
     "Beyond the paper": beyond.write,
     "Does selection earn its keep?": study.write,
 }
+EXPERIMENTS_OF = {"initialisers": "initialisers-", "samplers": "samplers-", "table2": "table2-", "beyond": "beyond-",
+                  "selection-study": "study-"}  # fmt: skip
+"""By how the names of their parts begin."""
 MARKDOWN, HTML, STUDY = "report.md", "report.html", "selection-study.md"
 
 
@@ -60,11 +67,10 @@ def _size(material: Material) -> str:
         return (
             "**This is the quick reproduction: embedded glyphs in the place of FEMNIST, a compact network, 60 "
             "devices in 4 "
-            "factories, a few rounds. It shows that every experiment runs from end to end. Its numbers say nothing "
-            "about "
-            "the paper's experiment, and are not compared with it.** With FEMNIST the same commands reproduce the "
-            "paper: "
-            "`fedgs reproduce all --femnist FILE`."
+            "factories, a few rounds. It shows that every experiment runs from end to end. Its accuracies say nothing "
+            "about the paper's, and are not compared with them.** Samplers and starts of GBP-CS are shown beside the "
+            "paper's: their instances are of its size, with made-up labels like FEMNIST's. With FEMNIST the same "
+            "commands reproduce the paper: `fedgs reproduce all --femnist FILE`."
         )
     papers = [run for run in runs if run["federation"] == PAPER and "devices" in run]
     shown = ""
@@ -86,12 +92,15 @@ def _top(material: Material, missing: list[str]) -> list[str]:
     seconds = sum(run["seconds"] / run.get("jobs", 1) for run in everything)
     facts = [
         f"{plural(len(everything), 'part')}, one JSON file each with settings, seed, version and "
-        f"hardware; {seconds / 60:.0f} minutes of computing in all.",
+        f"hardware; {plural(max(1, round(seconds / 60)), 'minute')} of computing in all.",
         f"fedgs {listing(versions)}; {listing(machines)}"
         + (f"; matrix products on a GPU in {listing(precisions)}." if precisions else "."),
     ]  # fmt: skip
     if missing:
-        facts.append(f"Not run yet: {listing(missing)}.")
+        facts.append(f"Not in these results: {listing([title.rstrip('?') for title in missing])}.")
+    rows = [key for key in ROWS if material.starting_with(f"{TABLE}{key}-seed-")]
+    if rows and len(rows) < len(ROWS):
+        facts.append(f"Table II is not complete: {len(rows)} of {len(ROWS)} rows have been run.")
     head = ["# FedGS reproduced", _size(material), bullets(facts)]
     remark = material.remark("report").strip()
     return [*head, *([remark] if remark else [])]
@@ -102,11 +111,29 @@ def _machine(run: dict[str, dict[str, object]]) -> str:
     return f"{hardware['device']}, {hardware['cores']} cores, torch {hardware['torch']}"
 
 
+def _options(runs: Sequence[Result], quick: bool) -> str:
+    """Return what these results were made with beside the defaults."""
+    if quick:
+        return "--preset quick"
+    options = ["--femnist FILE"]
+    if any(run["hardware"].get("kind") == "cuda" for run in runs):
+        options.append("--device cuda")
+    precisions = {run["settings"]["training"]["precision"] for run in runs}
+    options += [f"--set training.precision={one}" for one in precisions if one != Settings().training.precision]
+    return " ".join(options)
+
+
 def _foot(material: Material) -> list[str]:
-    source = "--femnist FILE" if not material.quick else "--preset quick"
+    name = material.folder.name
+    further = "".join(f" --with {other}" for other in dict.fromkeys(place.name for place in material.further.values()))
+    own = {part: run for part, run in material.results.items() if part not in material.further}
+    lines = [
+        f"    fedgs reproduce {what} {_options(runs, material.quick)} --out {name}"
+        for what, prefix in EXPERIMENTS_OF.items()
+        if (runs := [run for part, run in own.items() if part.startswith(prefix)])
+    ]
     return [
         "## How to make this again",
-        f"    fedgs reproduce all {source} --out {material.folder.name}\n"
-        f"    fedgs reproduce report --out {material.folder.name}      # from the parts that are there",
+        "\n".join([*lines, f"    fedgs reproduce report --out {name}{further}      # from the parts that are there"]),
         f"Pictures lie in `{FIGURES}/` as PNG and SVG. Written by fedgs {__version__}.",
     ]

@@ -79,7 +79,7 @@ def draw_divergence(axes: "Axes", comparison: Comparison) -> None:
             spread = [[theirs["mean"] - theirs["min"]], [theirs["max"] - theirs["mean"]]]
             axes.errorbar(
                 [place + 0.26], [theirs["mean"]], yerr=spread, fmt="D", color=PAPER, markersize=5,
-                markerfacecolor="white", capsize=3, label="paper: mean, least to most" if place == 0 else None,
+                markerfacecolor="none", capsize=3, label="paper: mean, least to most" if place == 0 else None,
             )  # fmt: skip
     axes.set_xticks(range(len(rows)), [_label(row.solver, row.instances, comparison.instances) for row in rows])
     axes.tick_params(axis="x", labelsize=7)
@@ -140,10 +140,8 @@ def draw_curves(axes: "Axes", comparison: Comparison) -> None:
     for name in comparison.traces:
         theirs = paper.sampler(name)
         if theirs:
-            axes.plot(
-                theirs["seconds"], theirs["mean"], "D", color=COLOURS[name], markerfacecolor="white", markersize=6
-            )
-    axes.plot([], [], "D", color=INK, markerfacecolor="white", label="paper (mean of ten)")
+            axes.plot(theirs["seconds"], theirs["mean"], "D", color=COLOURS[name], markerfacecolor="none", markersize=6)
+    axes.plot([], [], "D", color=INK, markerfacecolor="none", label="paper (mean of ten)")
     axes.set_xscale("log")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("seconds (logarithmic)")
@@ -160,7 +158,7 @@ def draw_initialisers(axes: "Axes", comparison: Comparison) -> None:
         curve = comparison.initialisers[start]
         axes.plot(range(1, len(curve) + 1), curve, "-o", color=colour, markersize=3.5, label=f"{start}, here")
         axes.plot(range(1, len(theirs[start]) + 1), theirs[start], "--D", color=colour, markersize=4,
-                  markerfacecolor="white", label=f"{start}, paper")  # fmt: skip
+                  markerfacecolor="none", label=f"{start}, paper")  # fmt: skip
     exact = next((row for row in comparison.rows if row.solver == "exact" and row.instances), None)
     if exact:
         axes.axhline(exact.mean, color=INK, linewidth=0.9, linestyle=":", label="optimum, here")

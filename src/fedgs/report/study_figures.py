@@ -28,7 +28,7 @@ def paint_differences(figure: "Figure", study: Study) -> None:
     keys = [key for key in study if OURS in study[key] and len(study[key]) > 1][::-1]
     axes.axvline(0, color=BLUE, linewidth=1.5, label="coverage")
     axes.axvspan(-0.15, 0.15, color=BLUE, alpha=0.12, linewidth=0, label="within 0.15 points of it")
-    others = [policy for policy in SHOWN if policy != OURS]
+    others = [policy for policy in SHOWN if policy != OURS and any(policy in study[key] for key in keys)]
     for place, key in enumerate(keys):
         for row, policy in enumerate(others):
             if policy not in study[key]:

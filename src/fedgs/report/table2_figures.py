@@ -37,7 +37,7 @@ def paint_rows(figure: "Figure", found: Mapping[str, Outcome], compare: bool) ->
     axes.set_ylim(-0.6, len(ran) - 0.2)
     axes.set_xlabel("test accuracy of the last round, % (bar: least to most over seeds)")
     axes.grid(axis="y", visible=False)
-    axes.legend(loc="lower right")
+    figure.legend(loc="outside upper right", ncols=3)
 
 
 def _label(row: Outcome) -> str:

@@ -36,15 +36,16 @@ def write(material: Material) -> list[str]:
         table(["rate", *(f"{name}: {what}" for name in SIDES.values() for what in ("late tests", "last"))],
               [_trial_line(key, trials, chosen) for key in TRIALS]),
     ]  # fmt: skip
+    untuned_rates = "untuned" if material.quick else "the paper's rates"
     firsts = first_runs(material, f"{PREFIX}%s-tuned-seed-", FINALS)
     untuned = first_runs(material, "table2-%s-seed-", SIDES)
     if any(trials.values()):
         blocks.append(
-            material.figure("beyond", "All trials of both sides, and the chosen ones in full", (10.5, 4.0),
-                            lambda figure: paint_tuning(figure, trials, chosen, firsts, untuned))
+            material.figure("beyond", "All trials of both sides, and runs in full", (10.5, 4.0),
+                            lambda figure: paint_tuning(figure, trials, chosen, firsts, untuned, untuned_rates))
         )  # fmt: skip
     at_papers_rates = {key: row for key, row in outcomes(material.results).items() if key in SIDES and row.ran}
-    lines = [_final_line(f"{SIDES[key]}, the paper's rates", row) for key, row in at_papers_rates.items()]
+    lines = [_final_line(f"{SIDES[key]}, {untuned_rates}", row) for key, row in at_papers_rates.items()]
     lines += [_final_line(FINALS[key], row) for key, row in finals.items()]
     if lines:
         heads = ["in full", "accuracy", "last ten", "best", "loss", f"rounds to {share(target)}"]
@@ -106,20 +107,27 @@ def _sentences(
             sentences.append(f"{name} went astray at {listing(astray)}.")
     fedgs, fedavg = finals.get("fedgs"), finals.get("fedavg")
     if fedgs and fedavg and fedgs.ran and fedavg.ran:
-        text = f"Tuned alike, FedGS ends {points(fedgs.mean - fedavg.mean)} points from FedAvg"
+        text = f"Tuned alike, FedGS ends {_gap(fedgs, fedavg)} points from FedAvg"
         if {"fedgs", "fedavg"} <= set(untuned):
-            text += f", at the paper's rates {points(untuned['fedgs'].mean - untuned['fedavg'].mean)}"
+            text += f", untuned {_gap(untuned['fedgs'], untuned['fedavg'])}"
         sentences.append(text + ".")
     for side, row in finals.items():
         if side in untuned and row.ran:
-            sentences.append(f"Tuning gives {SIDES[side]} {points(row.mean - untuned[side].mean)} points.")
+            sentences.append(f"Tuning gives {SIDES[side]} {_gap(row, untuned[side])} points.")
     coverage = finals.get("coverage")
     if coverage and fedgs and coverage.ran and fedgs.ran:
         sentences.append(
-            f"Coverage-aware selection in the tuned FedGS: {points(coverage.mean - fedgs.mean, 2)} points of the "
-            "last round, "
-            f"{points(fmean(coverage.last_ten) - fmean(fedgs.last_ten), 2)} of the last ten tests."
+            "The preset coverage's selection, calibration and averaging in the tuned FedGS: "
+            f"{_gap(coverage, fedgs, 2)} points of the last round, {_gap(coverage, fedgs, 2, 'last_ten')} of the last "
+            "ten tests."
         )
     if any(chosen.values()) and not finals:
         sentences.append("The chosen ones have not been run in full yet.")
     return sentences
+
+
+def _gap(one: Outcome, other: Outcome, digits: int = 1, what: str = "final") -> str:
+    """Write by how much one is better than another, on the seeds both have."""
+    ours, theirs = (dict(zip(row.seeds, getattr(row, what), strict=True)) for row in (one, other))
+    both = [seed for seed in ours if seed in theirs]
+    return points(fmean(ours[seed] - theirs[seed] for seed in both), digits) if both else "(no seed in common)"
