@@ -55,3 +55,12 @@ def test_outcomes_go_over_seeds() -> None:
     assert "no finite number" in gone.failed[0]
     assert not outcomes({part.name: astray(part)})["fedavg"].ran
     assert run(part, 0.5)["summary"]["target"]["round"] is None
+
+
+def test_runs_of_another_length_have_no_place_in_the_table() -> None:
+    results = results_of("table2", lambda part: 0.8)
+    odd = results["table2-fedavg-seed-0"]
+    odd["settings"] = {**odd["settings"], "training": {**odd["settings"]["training"], "rounds": 300}}
+    assert outcomes(results)["fedavg"].seeds == (1,)
+    assert outcomes({"table2-fedavg-seed-0": odd})["fedavg"].seeds == (0,)
+    assert outcomes({}) == {}

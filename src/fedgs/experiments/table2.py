@@ -9,6 +9,7 @@ Tests are made every fifth round: "rounds to 82 %" is the first tested round at 
 than a test after every round would say. The accuracy and loss compared with the paper's are those of the last round.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -152,13 +153,22 @@ class Outcome:
 
 
 def outcomes(results: Results) -> dict[str, Outcome]:
-    """Return what the rows came to that have results, in the order of the table."""
+    """Return what the rows came to that have results, in the order of the table.
+
+    Runs with another number of rounds than most have no place beside them.
+    """
     found: dict[str, list[Result]] = {}
+    lengths = Counter(_length(result) for name, result in results.items() if name.startswith(PREFIX))
+    usual = lengths.most_common(1)[0][0] if lengths else 0
     for name, result in results.items():
         row, _, seed = name.removeprefix(PREFIX).rpartition("-seed-")
-        if name.startswith(PREFIX) and row in ROWS and seed.isdecimal():
+        if name.startswith(PREFIX) and row in ROWS and seed.isdecimal() and _length(result) == usual:
             found.setdefault(row, []).append(result)
     return {row: outcome_of(row, found[row]) for row in ROWS if row in found}
+
+
+def _length(result: Result) -> int:
+    return int(result["settings"]["training"]["rounds"])
 
 
 def outcome_of(key: str, runs: Sequence[Result]) -> Outcome:

@@ -36,6 +36,7 @@ def side_by_side(
     waiting = iter(parts)
     working: dict[Future[Result], Part] = {}
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start, (work, jobs))
+    all_done = False
     try:
         while True:
             while len(working) < jobs and (part := next(waiting, None)) is not None:
@@ -44,6 +45,7 @@ def side_by_side(
                     break
                 working[pool.submit(_do, part)] = part
             if not working:
+                all_done = True
                 return
             for done in wait(working, return_when=FIRST_COMPLETED).done:
                 yield working.pop(done), done.result()
@@ -52,10 +54,11 @@ def side_by_side(
             f"a process that ran a part came to an end, out of memory perhaps; use fewer than --jobs {jobs}"
         ) from None
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
-            if process not in others:  # who is still at work was not waited for: an error, Ctrl-C
+            if not all_done and process not in others:  # an error, Ctrl-C: who is still at work is not waited for
                 process.terminate()
+        # Waits for the pool's own thread: a program that ends before it does has odd last words.
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _start(work: Work, jobs: int) -> None:

@@ -1,5 +1,7 @@
 """GBP-CS's initialisers and the samplers, beside the paper's figures."""
 
+from statistics import fmean
+
 from fedgs.experiments import paper
 from fedgs.experiments.samplers import Comparison, Row
 from fedgs.report.markdown import bullets, listing, number, percent, share, table
@@ -93,14 +95,18 @@ def _sampler_sentences(rows: dict[str, Row], material: Material) -> list[str]:
     sentences = []
     theirs = {name: paper.sampler(name) for name in rows}
     known = [name for name, numbers in theirs.items() if numbers is not None]
-    here = sorted(known, key=lambda name: rows[name].mean)
+    common = min(rows[name].instances for name in known) if known else 0  # those that all samplers were given
+    here = sorted(known, key=lambda name: fmean(rows[name].divergences[:common]))
     papers = sorted(known, key=lambda name: (theirs[name] or {})["mean"])
     if here == papers:
-        sentences.append("The order by divergence is the paper's: " + listing(here) + "." + material.remark("samplers"))
+        sentences.append(
+            f"The order by divergence, on the {common} instances all were given, is the paper's: {listing(here)}."
+            + material.remark("samplers")
+        )
     else:
         sentences.append(
-            f"By divergence, best first: {listing(here)}; in the paper: {listing(papers)}."
-            + material.remark("samplers")
+            f"By divergence, on the {common} instances all were given, best first: {listing(here)}; in the paper: "
+            f"{listing(papers)}." + material.remark("samplers")
         )
     for name in here:
         numbers = theirs[name] or {}

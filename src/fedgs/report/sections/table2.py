@@ -1,6 +1,7 @@
 """Table II and its curves, row by row beside the paper's."""
 
 from fedgs.experiments.parts import Result, Results
+from fedgs.experiments.resolved import resolved_of
 from fedgs.experiments.table2 import PREFIX, ROWS, Outcome, outcomes, papers_row
 from fedgs.report.markdown import bullets, listing, number, percent, plural, points, rounds, share, table, with_range
 from fedgs.report.material import Material
@@ -51,7 +52,7 @@ def write(material: Material) -> list[str]:
         sentences.append(NOT_HERE)
     sentences += [f"{ROWS[key].title} went astray: {why}" for key, row in found.items() for why in row.failed]
     remark = material.remark("table2").strip()
-    return [*blocks, bullets(sentences), *[text for text in (_choices(found), remark) if text]]
+    return [*blocks, bullets(sentences), *[text for text in (_choices(found), _rates(material), remark) if text]]
 
 
 def _line(key: str, row: Outcome | None, compare: bool) -> list[str]:
@@ -116,6 +117,19 @@ def _choices(found: dict[str, Outcome]) -> str:
         if ROWS[key].note:
             rows_of.setdefault(ROWS[key].note, []).append(ROWS[key].title)
     return " ".join(f"{listing(titles)}: {note}." for note, titles in rows_of.items())
+
+
+def _rates(material: Material) -> str:
+    """Name the learning rates of rows that have their own."""
+    told = []
+    for key in ROWS:
+        run = material.first(f"{PREFIX}{key}-seed-")
+        if run is None:
+            continue
+        used = run.get("resolved") or resolved_of(run["settings"])
+        if "server_lr" in used["options"] and ROWS[key].family == "FedOpt":
+            told.append(f"{ROWS[key].title} {used['learning_rate']:.3g} and {used['options']['server_lr']:.3g}")
+    return f"Learning rates of devices and server: {listing(told)}." if told else ""
 
 
 def differences(row: Outcome, theirs: tuple[float, float, int | None], length: int, target: float) -> list[str]:
