@@ -46,7 +46,7 @@ class CoverageSettings(Section):
     weight: float | None = Field(
         None,
         ge=0,
-        le=1e6,
+        le=1e20,
         description="V, what a turn behind is worth in typical batches; 0: off; not given: on for solver 'auto' only",
     )
     share: Literal["data", "turns", "fresh"] = Field(
