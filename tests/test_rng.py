@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedgs import rng
 
-words = st.text(st.characters(exclude_characters="\x1f"), max_size=8)
+words = st.text(st.characters(codec="utf-8", exclude_characters="\x1f"), max_size=8)
 names = st.lists(words | st.integers(-(2**70), 2**70), max_size=4).map(tuple)
 
 
