@@ -12,7 +12,7 @@ from typing import Any
 from fedgs.algorithms import server_rule
 from fedgs.config import settings_from
 from fedgs.settings import Settings
-from fedgs.simulation.flat import approach_of
+from fedgs.simulation.flat import approach_of, rate_of
 
 CLASSES = 62
 """Of FEMNIST and of the glyphs."""
@@ -28,14 +28,13 @@ def resolved_of(settings: Settings | Mapping[str, Any], classes: int = CLASSES) 
     """
     if not isinstance(settings, Settings):
         settings = settings_from(settings)
-    rate = settings.training.learning_rate
     if not settings.algorithm.flat:
         server = settings.server
         rule = None if server.rule == "mean" else server_rule(server.rule, **server.options)
-        return {"learning_rate": rate, "options": _fields(rule)}
+        return {"learning_rate": settings.training.learning_rate, "options": _fields(rule)}
     approach = approach_of(settings, classes)
     return {
-        "learning_rate": approach.client_lr or settings.algorithm.learning_rate or rate,
+        "learning_rate": rate_of(settings, approach),
         "options": _fields(approach, "rule", "client_lr") | _fields(approach.rule),
     }
 

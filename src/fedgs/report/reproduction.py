@@ -10,6 +10,7 @@ from pathlib import Path
 from fedgs import __version__
 from fedgs.experiments.parts import Result
 from fedgs.experiments.reproduction import PAPER
+from fedgs.experiments.selection_study import PREFIX as STUDY_PARTS
 from fedgs.experiments.table2 import PREFIX as TABLE
 from fedgs.experiments.table2 import ROWS
 from fedgs.files import write_text
@@ -42,7 +43,7 @@ def write_report(folder: Path, further: Sequence[Path] = ()) -> tuple[list[Path]
     material = gather(folder, further)
     text, alone = compose(material)
     paths = [write_text(folder / MARKDOWN, text), write_text(folder / HTML, page(text, folder))]
-    if alone:
+    if alone and material.first_of_its_own(STUDY_PARTS):  # else its page lies where its results do
         paths.append(write_text(folder / STUDY, alone))
     return paths, material.unused()
 

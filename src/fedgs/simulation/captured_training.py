@@ -5,7 +5,7 @@ them. So the step of the first A devices is captured once for A = P, P − 4, P 
 Before each replay the step's batches are copied to where the graph reads them. With A rounded up to the next such
 number, up to three devices that are done take part with nothing: no shares, a learning rate of 0.
 
-The steps of large dense layers are put off and made every few steps, which spares the GPU most of its traffic
+The steps of large dense layers are put off and made every few steps, to spare the GPU the traffic of their weights
 (:mod:`fedgs.models.put_off`); not so with momentum, whose velocity is as large as the weights.
 
 Without a GPU the same step runs as it stands: that is how it is tested.
@@ -28,7 +28,7 @@ from fedgs.simulation.participants import FlatPlan
 RUNG = 4
 """Devices between two graphs."""
 AT_ONCE = 8
-"""Steps that are put off until they are made: with more the kept ones, with fewer the weights take most of the time."""
+"""Steps that are put off until they are made: with more, what is kept grows; with fewer, weights are written more."""
 LARGE = 1 << 21
 """Weights of a dense layer from which on its steps are put off."""
 WARM_UP = 3

@@ -151,9 +151,9 @@ class FlatRounds:
         self.trainer.close()
 
     def _rate(self, round_number: int) -> float:
-        training, algorithm = self.settings.training, self.settings.algorithm
-        rate = self.approach.client_lr or algorithm.learning_rate or training.learning_rate
-        once = training.model_copy(update={"iterations": 1, "learning_rate": rate})  # constant within a round
+        rate = rate_of(self.settings, self.approach)
+        # Constant within a round.
+        once = self.settings.training.model_copy(update={"iterations": 1, "learning_rate": rate})
         return float(learning_rates(once, round_number)[0])
 
     def _told(self, tick: Tick | None) -> Tick | None:
@@ -219,6 +219,11 @@ def approach_of(settings: Settings, classes: int) -> Approach:
     if "classes" in APPROACHES[name].options:
         options.setdefault("classes", classes)
     return make_approach(name, **options)
+
+
+def rate_of(settings: Settings, approach: Approach) -> float:
+    """Return the learning rate of the devices, before the schedule."""
+    return approach.client_lr or settings.algorithm.learning_rate or settings.training.learning_rate
 
 
 def _on(memory: dict[str, Any], device: torch.device) -> dict[str, Any]:

@@ -114,9 +114,10 @@ class SelectionPlan:
         counts = count_classes(samples, self.federation.labels, len(self.target))
         view = view_round(counts, self.target)
         shifts = self.mix.follow(counts) if self.mix.strength else None
-        counting = np.arange(training.batch_size) < sizes[..., None]  # not who dropped out, nor what a straggler left
-        if not counting.all():
-            counts = count_classes(np.where(counting, samples, np.int32(-1)), self.federation.labels, len(self.target))
+        seen = counts
+        if (sizes < training.batch_size).any():  # who dropped out, and what a straggler left, was not trained on
+            counting = np.arange(training.batch_size) < sizes[..., None]
+            seen = count_classes(np.where(counting, samples, np.int32(-1)), self.federation.labels, len(self.target))
         return RoundPlan(
             self.round,
             devices,
@@ -129,7 +130,7 @@ class SelectionPlan:
             view.window_divergence,
             view.missing_classes,
             shifts,
-            counts.sum(axis=0),
+            seen.sum(axis=0),
         )
 
     def _select(self, iteration: int, everybody: list[Devices]) -> tuple[list[Devices], NDArray[np.float64], float]:

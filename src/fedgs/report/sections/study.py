@@ -266,7 +266,11 @@ def _facts(study: Study) -> list[str]:
             [title_of(key), *(_shown(show, cells, policy) for policy in SELECTIONS)] for key, cells in study.items()
         ]
         blocks += [f"{title}:", table(["federation", *SELECTIONS], lines)]
-    return ["`coverage` and `queues-calibrated` select as `queues` does, `calibrated` as `random-by-data`.", *blocks]
+    alike = (
+        "`coverage` and `queues-calibrated` select as `queues` does, `calibrated` and `by-data-full` as "
+        "`random-by-data`, `gbp-cs-full` as `gbp-cs`."
+    )
+    return [alike, *blocks]
 
 
 def _shown(show: Callable[[Cell], str], cells: dict[str, Cell], policy: str) -> str:
@@ -303,19 +307,17 @@ def _weights(material: Material) -> list[str]:
 
 def _beyond_default(weighed: dict[str, dict[float, Result]]) -> list[str]:
     """Say what a larger weight than the default changes in accuracy."""
-    gaps = [
-        f"{points(last_quarter(by_weight[most]) - last_quarter(by_weight[COVERAGE_WEIGHT]), 2)} ({title_of(key)})"
+    gaps = {
+        key: last_quarter(by_weight[max(by_weight)]) - last_quarter(by_weight[COVERAGE_WEIGHT])
         for key, by_weight in weighed.items()
-        if COVERAGE_WEIGHT in by_weight and (most := max(by_weight)) > COVERAGE_WEIGHT
-    ]
+        if COVERAGE_WEIGHT in by_weight
+    }
     if not gaps:
         return []
-    return [
-        f"From V = {COVERAGE_WEIGHT:g} to the largest accuracy changes by {listing(gaps)} points: where even use is "
-        "reached, a closer or a looser match makes little difference."
-        if max(abs(float(gap.split()[0].replace("−", "-"))) for gap in gaps) < 0.15
-        else f"From V = {COVERAGE_WEIGHT:g} to the largest accuracy changes by {listing(gaps)} points."
-    ]
+    told = listing([f"{points(gap, 2)} ({title_of(key)})" for key, gap in gaps.items()])
+    little = max(map(abs, gaps.values())) < WITHIN
+    moral = ": where even use is reached, a closer or a looser match makes little difference" if little else ""
+    return [f"From V = {COVERAGE_WEIGHT:g} to the largest, accuracy changes by {told} points{moral}."]
 
 
 def _longer_steps(material: Material) -> list[str]:
@@ -327,12 +329,11 @@ def _longer_steps(material: Material) -> list[str]:
                           for policy in STRIDING)]
         for key, runs in found.items()
     ]  # fmt: skip
-    gaps = {
-        key: 100 * (last_quarter(runs["queues"]) - last_quarter(runs["random-by-data"]))
+    told = [
+        f"{points(last_quarter(runs['queues']) - last_quarter(runs['random-by-data']), 2)} ({title_of(key)})"
         for key, runs in found.items()
         if "queues" in runs and "random-by-data" in runs
-    }
-    told = [f"{points(gap / 100, 2)} ({title_of(key)})" for key, gap in gaps.items()]
+    ]
     return [
         "### Longer steps",
         f"With {LONGER:g} times the learning rate, one seed:",

@@ -207,8 +207,8 @@ def _shrinking(study: Study) -> str:
     shrunk = sum(end < halfway for _, halfway, end in ahead)
     key, halfway, end = max(ahead, key=lambda lead: lead[1])
     return (
-        f"The lead is largest early: where coverage is ahead of the best of the others at half of the rounds "
-        f"({plural(len(ahead), 'setting')}), it is less so at the end on {shrunk} (most then: "
+        "Where coverage is ahead of the best of the others at half of the rounds "
+        f"({plural(len(ahead), 'setting')}), it is less so at the end on {shrunk} (the largest lead: "
         f"{points(halfway, 2)} points, in the last round {points(end, 2)}, {title_of(key)}). What remains of it "
         "after many more rounds was not measured."
     )
