@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from fedgs.experiments.parts import Results
     from fedgs.experiments.reproduction import Reproduction
 
-WHAT = ("initialisers", "samplers", "table2", "curves", "beyond", "selection-study", "all", "report")
+WHAT = ("initialisers", "samplers", "table2", "curves", "surfaces", "fedopt-rates", "beyond", "selection-study", "all",
+        "report")  # fmt: skip
+LABELS_ALONE = ("initialisers", "samplers")
+ONE_SEED = (*LABELS_ALONE, "surfaces", "fedopt-rates")
 MOST_SEEDS = 100
 
 
@@ -91,11 +94,10 @@ def _check_used(what: str, given: "dict[str, object]", seeds: list[int] | None) 
     for option, value in given.items():
         if what == "report" and value is not None:
             raise ConfigError(f"{option} {value}: report runs nothing, it shows what is there; leave {option} out")
-    if what in ("initialisers", "samplers"):
-        if given["--rounds"] is not None:
-            raise ConfigError(f"--rounds {given['--rounds']}: {what} trains nothing; leave --rounds out")
-        if seeds is not None and len(seeds) > 1:
-            raise ConfigError(f"--seeds {given['--seeds']}: {what} has one seed; give one, as in --seeds {seeds[0]}")
+    if what in LABELS_ALONE and given["--rounds"] is not None:
+        raise ConfigError(f"--rounds {given['--rounds']}: {what} trains nothing; leave --rounds out")
+    if what in ONE_SEED and seeds is not None and len(seeds) > 1:
+        raise ConfigError(f"--seeds {given['--seeds']}: {what} has one seed; give one, as in --seeds {seeds[0]}")
 
 
 def _run(

@@ -7,7 +7,7 @@ have no runs of their own: they are those of Table II.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fedgs.experiments import beyond, initialisers, samplers, selection_study, table2
+from fedgs.experiments import beyond, fedopt_rates, initialisers, samplers, selection_study, surfaces, table2
 from fedgs.experiments.parts import Part, Results
 from fedgs.experiments.reproduction import Reproduction
 
@@ -31,10 +31,12 @@ EXPERIMENTS: dict[str, Experiment] = {
     "samplers": Experiment("divergence and time of all samplers", [_plain(samplers.make_parts)]),
     "table2": Experiment("FedGS against ten approaches", [_plain(table2.make_parts)]),
     "curves": Experiment("their accuracy and loss, from the same runs", [_plain(table2.make_parts)]),
+    "surfaces": Experiment("FedGS over T, n, M and L", [_plain(surfaces.make_parts)]),
+    "fedopt-rates": Experiment("FedOpt over its learning rates", [_plain(fedopt_rates.make_parts)]),
     "beyond": Experiment("FedGS and FedAvg both tuned", [_plain(beyond.trial_parts), beyond.final_parts]),
     "selection-study": Experiment("does selection earn its keep", [_plain(selection_study.make_parts)]),
 }
-ALL = ("initialisers", "samplers", "table2", "beyond", "selection-study")
+ALL = ("initialisers", "samplers", "table2", "surfaces", "fedopt-rates", "beyond", "selection-study")
 
 
 def stages_of(what: str) -> list[Stage]:

@@ -24,10 +24,17 @@ SMALL = ("data.name=glyphs", "data.samples_per_device=80", "federation.devices=6
          "algorithm.learning_rate=0.05")  # fmt: skip
 PAPER = "paper"
 """The key of the paper's federation."""
+OTHER_FACTORIES = f"{PAPER}-M"
+"""… of the same devices in another number of factories, which stands behind it."""
 LABELS = "labels"
 """… of the one whose next mini-batches the samplers select from: it needs no images."""
 LABEL_SECTIONS = ("federation", "data", "selection", "training")
 """The settings that matter there."""
+
+
+def paper_with(factories: int) -> str:
+    """Return the key of the paper's federation with its devices in so many factories."""
+    return f"{OTHER_FACTORIES}{factories}"
 
 
 @dataclass(frozen=True)
@@ -124,7 +131,10 @@ class Reproduction:
         return digest.hexdigest()
 
     def federation(self, key: str, seed: int) -> Federation:
-        """Return a federation by its key: the paper's, or one of the selection study's; the last one is kept."""
+        """Return a federation by its key; the last one is kept.
+
+        There are the paper's, its devices in another number of factories, and those of the selection study.
+        """
         if self._dealt is None or self._dealt[0] != (key, seed):
             self._dealt = None
             self._dealt = (key, seed), self._deal_out(key, seed)
@@ -132,6 +142,9 @@ class Reproduction:
 
     def _deal_out(self, key: str, seed: int) -> Federation:
         size = self._size()
+        if key.startswith(OTHER_FACTORIES):
+            dealt = size.federation.model_copy(update={"factories": int(key.removeprefix(OTHER_FACTORIES))})
+            key, size = PAPER, size.model_copy(update={"federation": dealt})
         if key not in (PAPER, LABELS):
             wanted = size.federation
             return selection_study.deal_out(

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 REMARKS = "remarks.toml"
 FIGURES = "figures"
-SECTIONS = ("report", "initialisers", "samplers", "table2", "curves", "claims", "beyond", "study")
+SECTIONS = ("report", "initialisers", "samplers", "table2", "curves", "claims", "surfaces", "fedopt-rates", "beyond",
+            "study")  # fmt: skip
 WHOLE = "section"
 
 Remarks = Mapping[str, Mapping[str, str]]

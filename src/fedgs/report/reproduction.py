@@ -17,19 +17,22 @@ from fedgs.files import write_text
 from fedgs.report.html import page
 from fedgs.report.markdown import bullets, listing, plural
 from fedgs.report.material import FIGURES, Material, gather
-from fedgs.report.sections import beyond, claims, selection, study, table2
+from fedgs.report.sections import beyond, claims, fedopt_rates, selection, study, surfaces, table2
 from fedgs.settings import Settings
 
 SECTIONS: dict[str, Callable[[Material], list[str]]] = {
     "Table II": table2.write,
     "What the paper's claims come to here": claims.write,
     "The curves": table2.write_curves,
+    "The surfaces over T, n, M and L": surfaces.write,
+    "The learning rates of FedOpt": fedopt_rates.write,
     "The three starts of GBP-CS": selection.write_initialisers,
     "The samplers": selection.write_samplers,
     "Beyond the paper": beyond.write,
     "Does selection earn its keep?": study.write,
 }
-EXPERIMENTS_OF = {"initialisers": "initialisers-", "samplers": "samplers-", "table2": "table2-", "beyond": "beyond-",
+EXPERIMENTS_OF = {"initialisers": "initialisers-", "samplers": "samplers-", "table2": "table2-",
+                  "surfaces": "surfaces-", "fedopt-rates": "fedopt-rates-", "beyond": "beyond-",
                   "selection-study": "study-"}  # fmt: skip
 """By how the names of their parts begin."""
 MARKDOWN, HTML, STUDY = "report.md", "report.html", "selection-study.md"

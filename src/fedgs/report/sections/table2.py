@@ -10,10 +10,6 @@ from fedgs.report.table2_figures import FAMILIES, paint_curves, paint_rows
 DIFFERS, LOSS_DIFFERS, ROUNDS_DIFFER = 0.005, 0.03, 0.15
 """From which difference a row gets a sentence: half a point, 0.03 of loss, 15 % of the rounds."""
 FAR = 0.015
-NOT_HERE = (
-    "Of the paper's experiments on accuracy, the surfaces over T, n, M and L and the heat maps of FedOpt's learning "
-    "rates are not reproduced."
-)
 
 
 def write(material: Material) -> list[str]:
@@ -49,7 +45,6 @@ def write(material: Material) -> list[str]:
     sentences = [f"Not run yet: {listing(missing)}."] if missing else []
     if compare:
         sentences += _sentences(found, length, target, material)
-        sentences.append(NOT_HERE)
     sentences += [f"{ROWS[key].title} went astray: {why}" for key, row in found.items() for why in row.failed]
     remark = material.remark("table2").strip()
     return [*blocks, bullets(sentences), *[text for text in (_choices(found), _rates(material), remark) if text]]
