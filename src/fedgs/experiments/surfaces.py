@@ -154,7 +154,9 @@ def read(results: Results, quick: bool) -> tuple[dict[str, Surface], int]:
                 found["M_L"].setdefault((factories, more), cell)
     shown = {key: [(d, a) for d in values_of(down, quick) for a in values_of(across, quick)]
              for key, (down, across) in SURFACES.items()}  # fmt: skip
-    return {key: {place: cells[place] for place in shown[key] if place in cells} for key, cells in found.items()}, left_out
+    return {
+        key: {place: cells[place] for place in shown[key] if place in cells} for key, cells in found.items()
+    }, left_out
 
 
 def _cell(run: Result) -> Cell:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from fedgs.report.canvas import FAINT, INK, RED
+from fedgs.report.canvas import AMBER, FAINT, INK, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +17,12 @@ DARK, LIGHT = "#101418", "#ffffff"
 ASTRAY = "astray"
 FURTHER_DOWN = 0.2
 """Differences among good cells must be seen: fields further behind the best have the colour of this distance."""
+AT_LEAST = 0.02
+"""… and noise must not look like a difference: the palest field is at least two points behind the best."""
+DARK_FROM = 0.6
+"""From which place between the colours on a field is written on in light."""
+FRAMES: Sequence[tuple[str, Literal["-", "--"], float]] = ((RED, "-", 0.46), (AMBER, "--", 0.40))
+"""Colour, line and half the width of frames, the first one outermost."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +38,16 @@ class HeatMap:
     y_label: str
     marks: Mapping[tuple[int, int], str]
     """What is written behind a number."""
-    best: tuple[int, int] | None = None
-    """The cell with a frame around it."""
+    frames: Sequence[tuple[int, int] | None] = ()
+    """The cells with a frame around them, one for each meaning; None: there is none here."""
 
 
-def paint_maps(figure: "Figure", maps: Sequence[HeatMap], columns: int, alike: Sequence[int], best: str = "") -> None:
+def paint_maps(
+    figure: "Figure", maps: Sequence[HeatMap], columns: int, alike: Sequence[int], frames: Sequence[str] = ()
+) -> None:
     """Paint the maps, so many in a line; those with the same number in ``alike`` share their colours.
 
-    ``best``: what the frame around a cell means.
+    ``frames``: what they mean.
     """
     grid: Any = figure.subplots(-(-len(maps) // columns), columns, squeeze=False)
     panels: list[Axes] = [axes for line in grid for axes in line]
@@ -53,17 +61,21 @@ def paint_maps(figure: "Figure", maps: Sequence[HeatMap], columns: int, alike: S
             if number == group and value is not None
         ]
         _paint(axes, one, _colours(values))
-    if best and any(one.best is not None for one in maps):
-        handle = panels[0].plot([], [], "s", color=RED, markerfacecolor="none", markersize=9, markeredgewidth=2)
-        figure.legend(handle, [best], loc="outside lower right")
+    if frames:
+        from matplotlib.patches import Patch
+
+        handles = [
+            Patch(facecolor="none", edgecolor=colour, linestyle=style, linewidth=1.8, label=words)
+            for words, (colour, style, _) in zip(frames, FRAMES, strict=False)
+        ]
+        figure.legend(handles=handles, loc="outside lower right", ncols=len(handles))
 
 
 def _colours(values: Sequence[float]) -> Callable[[float], float]:
     """Return from an accuracy to its place between the two colours."""
     most = max(values, default=1.0)
-    least = max(min(values, default=0.0), most - FURTHER_DOWN)
-    spread = (most - least) or 1.0
-    return lambda value: max(0.0, (value - least) / spread)
+    spread = min(max(most - min(values, default=0.0), AT_LEAST), FURTHER_DOWN)
+    return lambda value: max(0.0, 1 - (most - value) / spread)
 
 
 def _paint(axes: "Axes", one: HeatMap, place: Callable[[float], float]) -> None:
@@ -81,14 +93,17 @@ def _paint(axes: "Axes", one: HeatMap, place: Callable[[float], float]) -> None:
                 field = Rectangle(corner, 0.96, 0.94, facecolor="none", edgecolor=FAINT, linestyle=":", linewidth=0.8)
             else:
                 at = place(value)
-                text, ink = f"{100 * value:.1f}{one.marks.get(cell, '')}", LIGHT if at > 0.5 else DARK
+                text, ink = f"{100 * value:.1f}{one.marks.get(cell, '')}", LIGHT if at > DARK_FROM else DARK
                 field = Rectangle(corner, 0.96, 0.94, facecolor=shades(at), linewidth=0)
             axes.add_patch(field)
             axes.text(column, line, text, ha="center", va="center", color=ink, fontsize=8.5 if value is not None else 7)
-    if one.best is not None:
-        line, column = one.best
-        frame = Rectangle((column - 0.46, line - 0.44), 0.92, 0.88, fill=False, edgecolor=RED, linewidth=2)
-        axes.add_patch(frame)
+    for framed, (colour, style, half) in zip(one.frames, FRAMES, strict=False):
+        if framed is not None:
+            line, column = framed
+            corner = (column - half, line - half)
+            axes.add_patch(
+                Rectangle(corner, 2 * half, 2 * half, fill=False, edgecolor=colour, linestyle=style, linewidth=1.8)
+            )
     axes.set_xlim(-0.5, len(one.columns) - 0.5)
     axes.set_ylim(-0.5, len(one.lines) - 0.5)
     axes.set_xticks(range(len(one.columns)), one.columns)

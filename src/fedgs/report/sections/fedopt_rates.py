@@ -37,7 +37,7 @@ def write(material: Material) -> list[str]:
         "fewer rounds than a row of the table.",
         material.figure("fedopt-rates", "Accuracy in % over the rates of devices and server, a panel a rule",
                         (8.6, 2.3 * lines + 0.5),
-                        lambda figure: paint_maps(figure, maps, 2, list(range(len(maps))), "best cell")),
+                        lambda figure: paint_maps(figure, maps, 2, [0] * len(maps), ("best cell", "Table II's rates"))),
         table(*_table(found, best, material.quick), left=2),
         bullets([
             *(_sentence(rule, found[rule], best.get(rule), material) for rule in found),
@@ -51,10 +51,11 @@ def write(material: Material) -> list[str]:
 def _map(rule: str, cells: Map, best: Place | None, quick: bool) -> HeatMap:
     grid = grids(quick)[rule]
     at = {(client, server): (grid.client.index(client), grid.server.index(server)) for client, server in grid.places}
+    usual = place_of(grid, *defaults_of(rule))
     return HeatMap(
         ROWS[rule].title, [_rate(server) for server in grid.server], [_rate(client) for client in grid.client],
         {at[place]: cell.score for place, cell in cells.items()}, "rate of the server", "rate of the devices", {},
-        None if best is None else at[best],
+        [None if place is None else at[place] for place in (best, usual)],
     )  # fmt: skip
 
 
@@ -162,8 +163,6 @@ def _missing(found: Mapping[str, Map], quick: bool, left_out: int) -> list[str]:
         gone += [f"{lacking} of {len(grid.places)} cells of {ROWS[rule].title}"] if lacking else []
     sentences = [f"Not run yet: {listing(gone)}."] if gone else []
     if left_out:
-        sentences.append(
-            f"{plural(left_out, 'run')} with another seed or other settings than most {'is' if left_out == 1 else 'are'} "
-            "not shown."
-        )
+        made = "made with another seed or other settings than most"
+        sentences.append(f"Not shown, for they were {made}: {plural(left_out, 'run')}.")
     return sentences

@@ -114,8 +114,8 @@ def _sentences(
             far = max(gaps, key=lambda place: abs(gaps[place]))
             sentences.append(
                 f"Over {TITLES[key]} the accuracy here is {points(fmean(gaps.values()))} points from the paper's on "
-                f"average of {plural(len(gaps), 'cell')}; furthest away is {_name(key, far)} with "
-                f"{points(gaps[far])}."
+                f"average of {plural(len(gaps), 'cell')}; furthest away is {_name(key, far)} "
+                f"({points(gaps[far])})."
             )
     return sentences
 
@@ -246,10 +246,8 @@ def _missing(found: Mapping[str, Surface], quick: bool, left_out: int) -> list[s
     if astray:
         sentences.append(f"Went astray: {listing(astray)}.")
     if left_out:
-        sentences.append(
-            f"{plural(left_out, 'run')} with another seed or other settings than most {'is' if left_out == 1 else 'are'} "
-            "not shown."
-        )
+        made = "made with another seed or other settings than most"
+        sentences.append(f"Not shown, for they were {made}: {plural(left_out, 'run')}.")
     return sentences
 
 
