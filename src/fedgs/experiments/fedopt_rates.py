@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedgs.experiments.reproduction import Reproduction
 
 FULL = Scale(rounds=60, rate=0.01, every=5)
-SMALL = Scale(rounds=3, rate=0.15, every=1, target=0.25)
+SMALL = Scale(rounds=2, rate=0.15, every=1, target=0.25)
 PREFIX = "fedopt-rates-"
 SAME = 0.005
 """Rates are written with three digits: those that differ by less, relatively, are one and the same."""

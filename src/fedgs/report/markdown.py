@@ -61,6 +61,11 @@ def plural(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
+def every(count: int) -> str:
+    """Write how often something happens: every round, every 5 rounds."""
+    return "every round" if count == 1 else f"every {count} rounds"
+
+
 def table(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1) -> str:
     """Return a table whose first ``left`` columns are text and whose others are numbers."""
     marks = [":--" if column < left else "--:" for column in range(len(heads))]

@@ -6,7 +6,7 @@ from fedgs.experiments.fedopt_rates import Map, Place, defaults_of, grids, on_ed
 from fedgs.experiments.measures import late_tests
 from fedgs.experiments.table2 import ROWS, papers_row
 from fedgs.report.heat_maps import ASTRAY, HeatMap, paint_maps
-from fedgs.report.markdown import bullets, listing, percent, plural, points, table
+from fedgs.report.markdown import bullets, every, listing, percent, plural, points, table
 from fedgs.report.material import Material
 
 SENSITIVE = 0.05
@@ -23,7 +23,7 @@ def write(material: Material) -> list[str]:
         return []
     training, tests = (runs[0]["settings"][key] for key in ("training", "eval"))
     whole = next((run for run in runs if not run.get("failed")), None)
-    late = f" (the last {late_tests(whole)}, one every {plural(tests['every'], 'round')})" if whole else ""
+    late = f" ({plural(late_tests(whole), 'test')}, one {every(tests['every'])})" if whole else ""
     best = {rule: max(own, key=lambda place: own[place]) for rule, cells in found.items() if (own := scores(cells))}
     maps = [_map(rule, found[rule], best.get(rule), material.quick) for rule in found]
     lines = -(-len(maps) // 2)

@@ -7,7 +7,7 @@ from statistics import fmean
 from fedgs.experiments.measures import at_round
 from fedgs.experiments.surfaces import SURFACES, Place, Surface, changes, numbers, papers, read, values_of, widest
 from fedgs.report.heat_maps import HeatMap, paint_maps
-from fedgs.report.markdown import bullets, listing, percent, plural, points, table
+from fedgs.report.markdown import bullets, every, listing, percent, plural, points, table
 from fedgs.report.material import Material
 
 HELPS = 0.0015
@@ -36,8 +36,8 @@ def write(material: Material) -> list[str]:
         "## The surfaces over T, n, M and L",
         f"FedGS with GBP-CS, {training['rounds']} rounds, learning rate {training['learning_rate']:g}, seed "
         f"{runs[0]['settings']['seed']}; each surface varies two settings and leaves the other two as they are in "
-        f"Table II. The number is the mean accuracy of the last {late} tests, one every "
-        f"{plural(tests['every'], 'round')}, on the same test samples in every cell; L_rnd is a fifth of L."
+        f"Table II. The number is the mean accuracy of the last {late} tests, one "
+        f"{every(tests['every'])}, on the same test samples in every cell; L_rnd is a fifth of L."
         + (" In brackets the paper's and the difference to it, in points." if compare else ""),
     ]  # fmt: skip
     for key in SURFACES:
@@ -234,14 +234,14 @@ def _cap(cells: Surface, theirs: Mapping[Place, float]) -> list[str]:
 
 
 def _missing(found: Mapping[str, Surface], quick: bool, left_out: int) -> list[str]:
-    every = {key: [(line, column) for line in values_of(down, quick) for column in values_of(across, quick)]
+    wanted = {key: [(line, column) for line in values_of(down, quick) for column in values_of(across, quick)]
              for key, (down, across) in SURFACES.items()}  # fmt: skip
-    gone = [_name(key, place) for key in SURFACES for place in every[key] if place not in found[key]]
+    gone = [_name(key, place) for key in SURFACES for place in wanted[key] if place not in found[key]]
     astray = [_name(key, place) for key, cells in found.items() for place, cell in cells.items()
               if cell.accuracy is None]  # fmt: skip
     sentences = []
     if gone:
-        many = f"{len(gone)} of {sum(map(len, every.values()))} cells"
+        many = f"{len(gone)} of {sum(map(len, wanted.values()))} cells"
         sentences.append(f"Not run yet: {listing(gone) if len(gone) <= SHOWN_MISSING else many}.")
     if astray:
         sentences.append(f"Went astray: {listing(astray)}.")
