@@ -155,7 +155,6 @@ def test_the_study(tmp_path: Path) -> None:
     assert "Averaging the classifier class by class adds +0.04 points to queues with calibration" in text
     assert "with the paper's loss and mean 0.00 points" in text
     assert "with all that coverage adds in both +0.04 points (better on 0, worse on 0 and within 0.15" in text
-    assert "### Longer steps" in text
     assert "For the queues alone (`queues`, 2 seeds) the first condition holds, the second does not hold on" in text
     assert "accuracy has a correlation of +0.76 with Jain's index" in text
     assert "seeds 0 and 1" in text
@@ -169,6 +168,40 @@ def test_the_study(tmp_path: Path) -> None:
     assert "1 setting still without one of these policies" in text
     only = {name: result for name, result in results.items() if name.startswith("study-natural-random-seed")}
     assert "Nothing to judge yet" in text_of(only)
+
+
+def test_longer_steps() -> None:
+    ends = {"random": 0.7, "random-by-data": 0.72, "gbp-cs": 0.6, "queues": 0.75, "by-data-full": 0.76,
+            "coverage": 0.77}  # fmt: skip
+
+    def end(part: Part) -> float:
+        policy = max((p for p in ends if f"-{p}-" in part.name), key=len, default="")
+        return ends[policy] if "-longer-" in part.name and policy else 0.7
+
+    results = results_of("selection-study", end, full_size((0,)))
+    curve = results["study-longer-two-classes-gbp-cs-seed-0"]["curve"]
+    curve["accuracy"] = [
+        value if number < 50 else 0.05 for number, value in zip(curve["round"], curve["accuracy"], strict=True)
+    ]
+    text = text_of(results)
+    assert "### Longer steps\n\nThe same with 4 times the learning rate (0.2), 1 seed" in text
+    # Late tests are those of rounds 46 to 60, on a straight line: 53/60 of what it ends at.
+    assert "| writers as they are | 61.83 | 63.60 | 53.00 | 66.25 | 67.13 | **68.02** |" in text
+    assert "lost more than half of what had been learnt: gbp-cs (2 classes a device, seed 0: from 48 % to 5 %)." in text
+    assert "Against the shorter steps, mean of the settings run with both: random 0.00, random-by-data +1.77" in text
+    assert (
+        "Selecting by queues and match against random selection by data: with the paper's loss and mean better on 10"
+        in text
+    )
+    assert "against the best of random, random-by-data and gbp-cs: the first condition holds, the second holds." in text
+    ends |= {"coverage": 0.6}
+    worse = text_of(results_of("selection-study", end, full_size((0,))))
+    assert "None of 60 runs lost half of what it had learnt." in worse
+    assert "the first condition does not hold on writers as they are" in worse
+    some = {name: run for name, run in results.items() if "-longer-" not in name or "-natural-" in name}
+    assert "Not run with longer steps: factories by form partition" in text_of(some)
+    none = {name: run for name, run in results.items() if "-longer-" not in name}
+    assert "### Longer steps" not in text_of(none)
 
 
 def selection_results() -> Results:
