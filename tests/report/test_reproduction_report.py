@@ -52,6 +52,9 @@ def test_a_whole_table(tmp_path: Path) -> None:
     assert "| FedGS over FedAvg, points | +3.9 | +6.9 |" in text
     # 14 rows: the paper's mean of 82.507 % less 3/14 of a point.
     assert "| FedGS over the mean of the other 14 rows, points | +3.5 | +3.7 |" in text
+    # FedAvg is 3 points lower than the paper's, the others are not.
+    assert "| FedOpt over FedAvg, points | +1.7 to +2.9 | +4.7 to +5.9 |" in text
+    assert "| CGAU over FedAvg, points | +1.2 | +4.2 |" in text
     assert "> 1.04 × (FedAvg: never in 500)" in text  # a straight line to 0.86 is at 0.82 in round 477, tested at 480
     assert "Of the +6.9 points between FedAvg and FedGS, +5.9 are there without any selection" in text
     assert "No other of the paper's rows that were run ends more accurate than FedGS." in text
@@ -95,6 +98,22 @@ def test_a_part_of_a_table_says_what_is_missing() -> None:
     assert "Not run yet: FedProx, IDA" in text
     assert "FedAdam went astray: round 1" in text
     assert "mean of the other 14 rows (here 1: 13 not run)" in text
+
+
+def test_a_row_that_learnt_nothing_is_in_no_mean() -> None:
+    lost = results_of("table2", lambda part: 0.06 if "fedadagrad" in part.name else as_in_the_paper(part))
+    text = text_of(lost)
+    # 13 rows: (14 × 82.507 − 3 − 83.8) / 13 = 82.177.
+    assert "(here 13: without FedAdagrad, which learnt nothing), points | +3.5 | +3.8 |" in text
+    assert "| place by accuracy | 1 of 15 (first: FedGS) | 1 of 14 (first: FedGS) |" in text
+    assert "FedAdagrad** ends 77.8 points below the paper" in text  # told all the same
+    del lost["table2-ida-seed-0"]
+    assert "(here 12: 1 not run, without FedAdagrad, which learnt nothing)" in text_of(lost)
+
+
+def test_families_are_compared_on_the_seeds_they_share() -> None:
+    text = text_of(results_of("table2", lambda part: 0.8 - 0.1 * part.settings.seed))
+    assert "| CGAU over FedAvg, points | +1.2 | 0.0 |" in text  # it has the first seed alone, FedAvg is 0.8 and 0.7
 
 
 def test_both_tuned() -> None:
