@@ -107,6 +107,8 @@ def test_a_row_that_learnt_nothing_is_in_no_mean() -> None:
     assert "(here 13: without FedAdagrad, which learnt nothing), points | +3.5 | +3.8 |" in text
     assert "| place by accuracy | 1 of 15 (first: FedGS) | 1 of 14 (first: FedGS) |" in text
     assert "FedAdagrad** ends 77.8 points below the paper" in text  # told all the same
+    assert "the paper's values at round 500. Out of the picture: FedAdagrad." in text
+    assert "Out of the picture" not in text_of(results_of("table2", as_in_the_paper))
     del lost["table2-ida-seed-0"]
     assert "(here 12: 1 not run, without FedAdagrad, which learnt nothing)" in text_of(lost)
 
