@@ -95,7 +95,7 @@ def test_a_part_of_a_table_says_what_is_missing() -> None:
     text = text_of(few | {wild: astray(parts[wild])})
     assert "| FedProx | not run | 82.0 % |" in text
     assert "| FedAdam | astray | 85.0 % |" in text
-    assert "Not run yet: FedProx, IDA" in text
+    assert "Not run yet: FedProx; IDA" in text
     assert "FedAdam went astray: round 1" in text
     assert "mean of the other 14 rows (here 1: 13 not run)" in text
 
