@@ -3,7 +3,7 @@
 import pytest
 
 from fedgs.experiments import paper
-from fedgs.experiments.claims import derive
+from fedgs.experiments.claims import by_family, derive
 
 
 def test_the_papers_own_table_gives_the_papers_own_sentences() -> None:
@@ -25,3 +25,9 @@ def test_rows_that_never_get_there() -> None:
     assert (found.mean_rounds, found.fewer_rounds, found.times_faster) == (150, pytest.approx(2 / 3), None)
     table["fedgs"] = (0.8, 0.5, None)
     assert derive(table).fewer_rounds is None
+
+
+def test_families_by_their_least_and_most() -> None:
+    families = {"fedadam": "FedOpt", "fedavgm": "FedOpt", "cgau": "CGAU"}
+    found = by_family({"fedadam": 0.029, "fedavgm": 0.017, "cgau": -0.01}, families)
+    assert found == {"FedOpt": (0.017, 0.029), "CGAU": (-0.01, -0.01)}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedgs.experiments.measures import at_round, final, last_quarter, last_ten, late_tests, mean_of, round_of
+from fedgs.experiments.measures import at_round, fell, final, last_quarter, last_ten, late_tests, mean_of, round_of
 from fedgs.experiments.parts import Result
 
 
@@ -30,3 +30,9 @@ def test_rounds_and_targets() -> None:
     assert round_of(run, 0.85) is None
     assert mean_of([None, 1.0, 2.0]) == 1.5
     assert mean_of([None]) is None
+
+
+def test_a_fall_is_a_loss_of_more_than_half() -> None:
+    assert fell(curve([0, 1, 2, 3, 4], [0.9, 0.3, 0.8, 0.41, 0.7])) is None  # round 0 never counts
+    assert fell(curve([0, 1, 2, 3, 4], [0.0, 0.8, 0.39, 0.8, 0.1])) == (0.8, 0.39)
+    assert fell(curve([0, 1, 2], [0.0, 0.06, 0.02])) is None  # nothing was learnt that could be lost

@@ -30,6 +30,6 @@ def test_the_numbers_of_runs() -> None:
     assert f"| {len(trial_parts(one))} of 100 rounds, and {finals} of 500 a seed |" in row("beyond")
     every = len(study_parts(two)) - len(study_parts(one))
     longer = sum(part.name.startswith("study-longer-") for part in study_parts(one))
-    weights = len(study_parts(one)) - every - longer
-    assert f"| {every} of 60 rounds a seed" in row("selection-study")
-    assert f", {weights} with other weights of the queues, {longer} with longer steps |" in row("selection-study")
+    weights = len(study_parts(one)) - every
+    assert f"| {every - longer} of 60 rounds a seed" in row("selection-study")
+    assert f", as are {longer} a seed with longer steps, and {weights} with other weights" in row("selection-study")

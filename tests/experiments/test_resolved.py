@@ -87,6 +87,25 @@ def test_a_training_part_tells_and_older_ones_need_not(tmp_path: Path, rate: flo
     assert read_part(tmp_path / "parts", part, "d") == older
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "counts"),
+    [(("learning_rate",), 0.2, False), (("options", "beta"), 0.8, False), (("options", "gone_since"), 1, True)],
+)
+def test_a_part_made_with_other_defaults_is_made_again(
+    tmp_path: Path, key: tuple[str, ...], value: float, counts: bool
+) -> None:
+    part = Part("a", "a", small_settings("algorithm.name=fedavgm", "training.rounds=1"), "bars")
+    made = run(tmp_path, part)
+    assert read_part(tmp_path / "parts", part, "d") == made
+    other = json.loads(json.dumps(made))
+    place = other["resolved"]
+    for name in key[:-1]:
+        place = place[name]
+    place[key[-1]] = value
+    (tmp_path / "parts/a.json").write_text(json.dumps(other))
+    assert (read_part(tmp_path / "parts", part, "d") is not None) == counts
+
+
 def test_the_digest_of_the_code(tmp_path: Path) -> None:
     assert len(source_digest()) == 12
     assert int(source_digest(), 16) >= 0

@@ -5,13 +5,13 @@ import pytest
 from fedgs.experiments.parts import Part
 from fedgs.experiments.selection_study import (
     DEALS,
-    LENGTHENED,
     MILD_TO_SKEWED,
     POLICIES,
     STRIDING,
     WEIGHED,
     WEIGHTS,
     make_parts,
+    read_longer,
     read_study,
     read_weights,
     title_of,
@@ -24,8 +24,10 @@ from tests.experiments.made_up import astray, full_size, results_of
 def test_every_federation_meets_every_policy() -> None:
     parts = make_parts(full_size((0, 1)))
     longer = [part for part in parts if part.name.startswith("study-longer-")]
-    assert [part.settings.training.learning_rate for part in longer] == [0.2] * len(LENGTHENED) * len(STRIDING)
-    assert {part.settings.seed for part in longer} == {0}
+    assert {part.settings.training.learning_rate for part in longer} == {0.2}
+    assert len(longer) == 2 * (len(DEALS) + 1) * len(STRIDING)
+    assert parts[-len(longer) :] == longer  # what the bar is about comes first
+    assert [part.settings.seed for part in longer] == sorted(part.settings.seed for part in longer)
     parts = [part for part in parts if part not in longer]
     assert {part.settings.training.learning_rate for part in parts} == {0.05}
     assert len(parts) == 2 * (len(DEALS) + 1) * len(POLICIES) + len(WEIGHED) * len(WEIGHTS)
@@ -93,6 +95,18 @@ def test_weights_lead_back_to_their_runs() -> None:
     assert found["alpha-0.02"][3.0]["part"] == "study-alpha-0.02-queues-V3-seed-0"
     assert found["alpha-0.1-differ"][0.3]["part"] == "study-alpha-0.1-differ-queues-seed-0"
     assert read_weights({name: run for name, run in results.items() if "-V" not in name}) == {}
+
+
+def test_runs_with_longer_steps_are_a_study_of_their_own() -> None:
+    results = results_of("selection-study", lambda part: 0.5 if "-longer-" in part.name else 0.8)
+    short, _ = read_study(results)
+    longer, gone = read_longer(results)
+    assert {cell.final for cells in short.values() for cell in cells.values()} == {(0.8, 0.8)}
+    assert {cell.final for cells in longer.values() for cell in cells.values()} == {(0.5, 0.5)}
+    assert list(longer) == list(short)
+    assert all(list(cells) == list(STRIDING) for cells in longer.values())
+    assert gone == []
+    assert read_longer({name: run for name, run in results.items() if "-longer-" not in name}) == ({}, [])
 
 
 def test_runs_with_other_settings_are_left_out_and_told() -> None:

@@ -18,6 +18,8 @@ def test_by_hand() -> None:
     assert with_range([0.854]) == "85.4\u00a0%"
     assert with_range([]) == "–"
     assert [listing(words) for words in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
+    assert listing(["a, b", "c"]) == "a, b and c"
+    assert listing(["a, b", "c", "d"]) == "a, b; c; and d"
     assert (plural(1, "seed"), plural(2, "seed")) == ("1 seed", "2 seeds")
     assert table(["x", "y"], [["a|b", "1"]]) == "| x | y |\n| :-- | --: |\n| a\\|b | 1 |"
 

@@ -11,6 +11,9 @@ import numpy as np
 
 from fedgs.experiments.parts import Result
 
+LEARNT = 0.2
+"""An accuracy that no constant answer has: below, up and down mean nothing."""
+
 
 def last_ten(result: Result) -> float:
     """Return the mean accuracy of the last ten tests."""
@@ -37,6 +40,16 @@ def at_round(result: Result, number: int, key: str = "accuracy") -> float | None
 def round_of(result: Result, target: float) -> int | None:
     """Return the first tested round at or above a target; None: never."""
     return next((number for number, accuracy in _points(result, "accuracy") if accuracy >= target), None)
+
+
+def fell(result: Result) -> tuple[float, float] | None:
+    """Return the accuracies before and after the first fall below half of the highest so far; None: no such fall."""
+    highest = 0.0
+    for _, accuracy in _points(result, "accuracy"):
+        if accuracy < 0.5 * highest and highest > LEARNT:
+            return highest, accuracy
+        highest = max(highest, accuracy)
+    return None
 
 
 def final(result: Result) -> float:

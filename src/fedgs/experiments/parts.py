@@ -3,7 +3,8 @@
     parts/table2-fedavg-seed-0.json     settings, federation, data, versions, hardware, seconds, and what came out
 
 Most parts are a training run; its file also names the rates and options it really used (``resolved``). A file counts
-only if it was made with the same settings, federation and data set; else the part is done anew. Files are written whole
+only if it was made with the same settings, federation and data set, and with the defaults of today; else the part is
+done anew. Files are written whole
 or not at all, so a reproduction can be stopped at any moment and goes on with the next part. A run that goes astray (a
 loss that is no number) is a result too: the file says why, under ``failed``, with the curve up to there.
 """
@@ -24,7 +25,7 @@ from fedgs import __version__
 from fedgs.config import settings_from
 from fedgs.data import Federation
 from fedgs.errors import ConfigError, InputFileError, OutputError, TrainingError
-from fedgs.experiments.resolved import resolved_of
+from fedgs.experiments.resolved import CLASSES, resolved_of
 from fedgs.experiments.source import source_digest
 from fedgs.experiments.workers import side_by_side
 from fedgs.files import finite, make_folder, write_text
@@ -211,7 +212,21 @@ def read_part(folder: Path, part: Part, data: str) -> Result | None:
         same = settings_from(result["settings"]) == part.settings
     except ConfigError:
         return None
-    return result if same else None
+    return result if same and _with_todays_defaults(result, part.settings) else None
+
+
+def _with_todays_defaults(result: Result, settings: Settings) -> bool:
+    """Return whether the rates and options that settings leave open are still those of the result.
+
+    Options that came into being since then do not count, as with settings.
+    """
+    if "resolved" not in result:
+        return True
+    made = result["resolved"]
+    now = resolved_of(settings, made["options"].get("classes", CLASSES))
+    return bool(made["learning_rate"] == now["learning_rate"]) and all(
+        value == now["options"].get(name, value) for name, value in made["options"].items()
+    )
 
 
 def check_folder(out: Path, data: str) -> None:

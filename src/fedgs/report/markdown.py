@@ -52,8 +52,12 @@ def with_range(values: Sequence[float], digits: int = 1) -> str:
 
 
 def listing(words: Sequence[str]) -> str:
-    """Write words as a list in a sentence: a, b and c."""
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    """Write words as a list in a sentence: a, b and c; where they have commas themselves: a, b; c, d; and e, f."""
+    if len(words) < 2:
+        return "".join(words)
+    apart = "; " if any(", " in word for word in words) else ", "
+    last = "; and " if apart == "; " and len(words) > 2 else " and "
+    return apart.join(words[:-1]) + last + words[-1]
 
 
 def plural(count: int, word: str) -> str:

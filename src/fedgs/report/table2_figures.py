@@ -14,15 +14,28 @@ if TYPE_CHECKING:
 REFERENCE = {"fedgs": BLUE, "fedavg": GREY}
 SHADES = (RED, AMBER, GREEN, PURPLE, PINK)
 FAMILIES = ("FedProx", "IDA", "CGAU", "FedMMD", "FedFusion", "FedOpt", "selection")
+FAR_DOWN = 0.3
+"""Rows so much below the best are shown at the edge: they would leave no room to tell the others apart."""
+
+
+def far_down(accuracies: Mapping[str, float]) -> list[str]:
+    """Return the rows at whose accuracy no picture looks."""
+    best = max(accuracies.values(), default=0.0)
+    return [key for key, accuracy in accuracies.items() if accuracy < best - FAR_DOWN]
 
 
 def paint_rows(figure: "Figure", found: Mapping[str, Outcome], compare: bool) -> None:
     """Paint the final accuracy of every row, least to most over seeds, the paper's beside it."""
     axes = figure.add_subplot()
     ran = sorted((row for row in found.values() if row.ran), key=lambda row: row.mean)
+    out = far_down({row.key: row.mean for row in ran})
     for place, row in enumerate(ran):
         theirs = papers_row(row.key) if compare else None
         colour = BLUE if row.key.startswith("fedgs") or row.key == "coverage" else INK
+        if row.key in out:
+            axes.annotate(f"◂ {100 * row.mean:.1f}", (0, place), xycoords=axes.get_yaxis_transform(), xytext=(3, 0),
+                          textcoords="offset points", fontsize=8, va="center", color=colour)  # fmt: skip
+            continue
         if theirs is not None:
             axes.plot([theirs[0] * 100, row.mean * 100], [place, place], color=FAINT, linewidth=1, zorder=1)
             axes.plot(theirs[0] * 100, place, "D", color=RED, markerfacecolor="none", markersize=6,
@@ -91,7 +104,8 @@ def _line(axes: "Axes", run: Result, key: str, row: str, colour: str, compare: b
 
 def _limits(runs: Mapping[str, Result], key: str, compare: bool) -> tuple[float, float]:
     """Cut off the steep beginning, where all curves look alike."""
-    ends = [value for run in runs.values() for value in run["curve"][key][-10:]]
+    out = far_down({row: run["curve"]["accuracy"][-1] for row, run in runs.items()})
+    ends = [value for row, run in runs.items() if row not in out for value in run["curve"][key][-10:]]
     if key == "accuracy":
         return max(0.0, min(ends) - 0.18), min(1.0, max(ends) + 0.03)
     theirs = [row[1] for key in runs if compare and (row := papers_row(key))]

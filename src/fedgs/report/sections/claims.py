@@ -3,12 +3,27 @@
 from statistics import fmean, stdev
 
 from fedgs.experiments import paper
-from fedgs.experiments.claims import Derived, Numbers, derive
+from fedgs.experiments.claims import Derived, Numbers, by_family, derive
 from fedgs.experiments.samplers import Comparison
 from fedgs.experiments.table2 import PREFIX, ROWS, Outcome, outcomes, papers_row
-from fedgs.report.markdown import THIN, bullets, number, percent, plural, points, rounds, share, table, with_range
+from fedgs.report.markdown import (
+    THIN,
+    bullets,
+    listing,
+    number,
+    percent,
+    plural,
+    points,
+    rounds,
+    share,
+    table,
+    with_range,
+)
 from fedgs.report.material import Material
 from fedgs.report.sections.table2 import listing_of_rounds
+
+LOST = 0.3
+"""A row so far below the paper's is none of what the paper means; no mean is taken over it."""
 
 
 def write(material: Material) -> list[str]:
@@ -29,21 +44,27 @@ def write(material: Material) -> list[str]:
 
 
 def _against_others(found: dict[str, Outcome], target: float, length: int, material: Material) -> list[str]:
-    theirs = derive({key: _papers(key) for key in ROWS if ROWS[key].paper})
+    their_table = {key: _papers(key) for key in ROWS if ROWS[key].paper}
+    theirs = derive(their_table)
+    lost = [key for key in found if key in their_table and their_table[key][0] - found[key].mean > LOST]
     table_here: dict[str, Numbers] = {
-        key: (row.mean, row.mean_loss, row.mean_rounds) for key, row in found.items() if ROWS[key].paper
+        key: (row.mean, row.mean_loss, row.mean_rounds)
+        for key, row in found.items()
+        if ROWS[key].paper and (key not in lost or key in ("fedgs", "fedavg"))
     }
     here = derive(table_here, never=length)
-    missing = theirs.others - here.others
-    over = f"mean of the other {theirs.others} rows" + (f" (here {here.others}: {missing} not run)" if missing else "")
+    without = [f"{theirs.others - here.others - len(lost)} not run"] * (theirs.others - here.others > len(lost))
+    without += [f"without {listing([ROWS[key].title for key in lost])}, which learnt nothing"] * bool(lost)
+    over = f"mean of the other {theirs.others} rows" + (f" (here {here.others}: {', '.join(without)})" * bool(without))
     lines = [
         ["FedGS over FedAvg, points", points(theirs.over_baseline), points(here.over_baseline)],
         [f"FedGS over the {over}, points", points(theirs.over_mean), points(here.over_mean)],
         [f"fewer rounds to {share(target)} than that mean (never counts as {length})", percent(theirs.fewer_rounds, 0),
          percent(here.fewer_rounds, 0)],
         [f"times faster to {share(target)} than FedAvg", f"{theirs.times_faster:.2f} ×", _times(here, found, length)],
-        ["place by accuracy", _place({key: _papers(key) for key in ROWS if ROWS[key].paper}, 0), _place(table_here, 0)],
-        ["place by loss", _place({key: _papers(key) for key in ROWS if ROWS[key].paper}, 1), _place(table_here, 1)],
+        ["place by accuracy", _place(their_table, 0), _place(table_here, 0)],
+        ["place by loss", _place(their_table, 1), _place(table_here, 1)],
+        *_families(their_table, {key: found[key] for key in table_here}),
     ]  # fmt: skip
     samplers = material.first("samplers-")
     if samplers is not None:
@@ -55,6 +76,29 @@ def _against_others(found: dict[str, Outcome], target: float, length: int, mater
             times = seconds["genetic"] / seconds["gbp-cs"]
             lines.append(["GBP-CS: times faster than the genetic sampler", f"{claimed} ×", f"{times:.0f} ×"])
     return [table(["claim", "paper", "here"], lines), bullets(_sentences(here, found, length, target, material))]
+
+
+def _families(theirs: dict[str, Numbers], found: dict[str, Outcome]) -> list[list[str]]:
+    """Write by how much the rows of each family are over FedAvg, on the seeds both have."""
+    families = {key: ROWS[key].family for key in theirs}
+    claimed = by_family({key: row[0] - theirs["fedavg"][0] for key, row in theirs.items()}, families)
+    baseline = dict(zip(found["fedavg"].seeds, found["fedavg"].final, strict=True))
+    gaps = {}
+    for key, row in found.items():
+        by_seed = [end - baseline[seed] for seed, end in zip(row.seeds, row.final, strict=True) if seed in baseline]
+        if by_seed:
+            gaps[key] = fmean(by_seed)
+    here = by_family(gaps, families)
+    return [
+        [f"{family} over FedAvg, points", _from_to(claimed[family]), _from_to(here[family])]
+        for family in claimed
+        if family in here and family != ROWS["fedavg"].family
+    ]
+
+
+def _from_to(gaps: tuple[float, float]) -> str:
+    least, most = (points(gap) for gap in gaps)
+    return least if least == most else f"{least} to {most}"
 
 
 def _papers(key: str) -> Numbers:

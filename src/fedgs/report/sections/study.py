@@ -1,6 +1,6 @@
 """The selection study: accuracy by federation and policy, the bar, the trade-off behind it, and plain conclusions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import fmean
 
 from fedgs.experiments.measures import last_quarter, late_tests, round_of
@@ -8,14 +8,11 @@ from fedgs.experiments.parts import Result
 from fedgs.experiments.selection_study import (
     DEALS,
     FEWEST,
-    LONGER,
     POLICIES,
     PREFIX,
     SELECTIONS,
-    STRIDING,
     Cell,
     Study,
-    read_longer,
     read_study,
     read_weights,
     title_of,
@@ -24,11 +21,12 @@ from fedgs.experiments.selection_study import (
 from fedgs.experiments.study_bar import BETTER_BY, OTHERS, OURS, WITHIN, Verdict, holds, verdicts
 from fedgs.report.markdown import bullets, listing, number, percent, plural, points, rounds, share, table
 from fedgs.report.material import Material
+from fedgs.report.sections import study_longer
 from fedgs.report.sections.study_conclusions import conclude
+from fedgs.report.sections.study_tables import FEWER, means_table
 from fedgs.report.study_figures import paint_curves, paint_differences, paint_trade_off, paint_weights, weight_facts
 from fedgs.settings import COVERAGE_WEIGHT
 
-FEWER = "†"
 FIXED = (0.25, 0.5, 0.75, 1.0)
 """Shares of the rounds at which accuracies are told."""
 
@@ -71,7 +69,7 @@ def write(material: Material) -> list[str]:
         "### What is behind it",
         *_facts(study),
         *_weights(material),
-        *_longer_steps(material),
+        *study_longer.write(material, study),
         "### On the way there",
         *_on_the_way(study),
     ]  # fmt: skip
@@ -124,25 +122,11 @@ def _accuracy(study: Study) -> list[str]:
     return [
         "In per cent, mean over seeds; the best of a line in bold."
         + (f" {FEWER}: fewer seeds than the others, not to be set beside them." if fewer else ""),
-        _means(study, judged),
+        means_table(study, judged),
         *(["The least and the most of the seeds:", table(["federation", *judged], ranges)] if several else []),
         "What ours is made of, and what the same additions make of other ways to select:",
-        _means(study, ("random-by-data", *added)),
+        means_table(study, ("random-by-data", *added)),
     ]
-
-
-def _means(study: Study, policies: Sequence[str]) -> str:
-    lines = []
-    for key, cells in study.items():
-        whole = {policy: cell for policy, cell in with_all_seeds(cells).items() if policy in policies}
-        best = max((cell.mean for cell in whole.values()), default=0.0)
-        line = [title_of(key)]
-        for policy in policies:
-            cell = cells.get(policy)
-            text = f"{100 * cell.mean:.2f}{'' if policy in whole else FEWER}" if cell else "not run"
-            line.append(f"**{text}**" if policy in whole and whole[policy].mean == best else text)
-        lines.append(line)
-    return table(["federation", *policies], lines)
 
 
 def _range(cell: Cell | None) -> str:
@@ -318,28 +302,6 @@ def _beyond_default(weighed: dict[str, dict[float, Result]]) -> list[str]:
     little = max(map(abs, gaps.values())) < WITHIN
     moral = ": where even use is reached, a closer or a looser match makes little difference" if little else ""
     return [f"From V = {COVERAGE_WEIGHT:g} to the largest, accuracy changes by {told} points{moral}."]
-
-
-def _longer_steps(material: Material) -> list[str]:
-    found = read_longer(material.starting_with(PREFIX))
-    if not found:
-        return []
-    lines = [
-        [title_of(key), *(percent(last_quarter(runs[policy]), 2) if policy in runs else "not run"
-                          for policy in STRIDING)]
-        for key, runs in found.items()
-    ]  # fmt: skip
-    told = [
-        f"{points(last_quarter(runs['queues']) - last_quarter(runs['random-by-data']), 2)} ({title_of(key)})"
-        for key, runs in found.items()
-        if "queues" in runs and "random-by-data" in runs
-    ]
-    return [
-        "### Longer steps",
-        f"With {LONGER:g} times the learning rate, one seed:",
-        table(["federation", *STRIDING], lines),
-        *([f"The queues against random selection by data, all else alike: {listing(told)} points."] if told else []),
-    ]
 
 
 def _on_the_way(study: Study) -> list[str]:

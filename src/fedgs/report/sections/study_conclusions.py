@@ -30,7 +30,7 @@ def conclude(study: Study, decided: Mapping[str, Verdict]) -> list[str]:
     return [sentence for sentence in sentences if sentence] or ["Too little has been run to conclude anything."]
 
 
-def _gaps(study: Study, one: str, other: str) -> dict[str, float]:
+def gaps_between(study: Study, one: str, other: str) -> dict[str, float]:
     """Return by how much one policy is better than another, by federation."""
     found = {}
     for key, cells in study.items():
@@ -39,7 +39,8 @@ def _gaps(study: Study, one: str, other: str) -> dict[str, float]:
     return found
 
 
-def _tally(gaps: Mapping[str, float]) -> str:
+def tally(gaps: Mapping[str, float]) -> str:
+    """Say on how many settings something is better, worse, and neither."""
     better = sum(gap > SMALL for gap in gaps.values())
     worse = sum(gap < -SMALL for gap in gaps.values())
     alike = len(gaps) - better - worse
@@ -49,7 +50,8 @@ def _tally(gaps: Mapping[str, float]) -> str:
     )
 
 
-def _range(gaps: Mapping[str, float]) -> str:
+def extremes(gaps: Mapping[str, float]) -> str:
+    """Say where a difference is least and most."""
     low, high = min(gaps, key=lambda key: gaps[key]), max(gaps, key=lambda key: gaps[key])
     return f"from {points(gaps[low], 2)} points ({title_of(low)}) to {points(gaps[high], 2)} ({title_of(high)})"
 
@@ -68,17 +70,17 @@ def _divergences(study: Study, one: str, other: str) -> str:
 
 
 def _published_against_random(study: Study) -> str:
-    gaps, divergences = _gaps(study, PUBLISHED, "random"), _divergences(study, PUBLISHED, "random")
+    gaps, divergences = gaps_between(study, PUBLISHED, "random"), _divergences(study, PUBLISHED, "random")
     if not gaps or not divergences:
         return ""
     return (
         f"GBP-CS as published has {divergences} of the divergence of random selection, and in accuracy it is "
-        f"{_tally(gaps)}: {_range(gaps)}."
+        f"{tally(gaps)}: {extremes(gaps)}."
     )
 
 
 def _skew(study: Study) -> str:
-    gaps = _gaps(study, PUBLISHED, "random")
+    gaps = gaps_between(study, PUBLISHED, "random")
     skewed = [gap for key, gap in gaps.items() if DEALS[key.partition("-T")[0]].skewed]
     mild = [gap for key, gap in gaps.items() if not DEALS[key.partition("-T")[0]].skewed]
     if not skewed or not mild:
@@ -91,7 +93,7 @@ def _skew(study: Study) -> str:
 
 
 def _exact(study: Study) -> str:
-    gaps = _gaps(study, "exact", PUBLISHED)
+    gaps = gaps_between(study, "exact", PUBLISHED)
     if not gaps:
         return ""
     closer = 0
@@ -107,12 +109,12 @@ def _exact(study: Study) -> str:
     )
     return (
         "The optimum of every iteration, with nobody drawn beforehand, has a lower divergence than GBP-CS on "
-        f"{closer} of {len(gaps)} and is in accuracy {_tally(gaps)}: {_range(gaps)}.{moral}"
+        f"{closer} of {len(gaps)} and is in accuracy {tally(gaps)}: {extremes(gaps)}.{moral}"
     )
 
 
 def _coverage(study: Study, decided: Mapping[str, Verdict]) -> str:
-    gaps = _gaps(study, OURS, PUBLISHED)
+    gaps = gaps_between(study, OURS, PUBLISHED)
     if not gaps or not decided:
         return ""
     near, over = holds(list(decided.values()))
@@ -122,7 +124,7 @@ def _coverage(study: Study, decided: Mapping[str, Verdict]) -> str:
     ]
     text = (
         "Coverage (queues, calibration, classifier averaged class by class) is against GBP-CS, which has none of them, "
-        f"{_tally(gaps)} ({_range(gaps)}), "
+        f"{tally(gaps)} ({extremes(gaps)}), "
         f"and ahead of all of {listing(list(OTHERS))} by more than {100 * SMALL:g} points on {ahead} of {len(decided)}"
     )
     text += f"; it falls behind the best by more than {100 * WITHIN:g} points on {listing(behind)}" if behind else ""
@@ -131,7 +133,7 @@ def _coverage(study: Study, decided: Mapping[str, Verdict]) -> str:
 
 def _by_data(study: Study) -> str:
     ours = "queues"
-    gaps, divergences = _gaps(study, ours, "random-by-data"), _divergences(study, ours, "random-by-data")
+    gaps, divergences = gaps_between(study, ours, "random-by-data"), _divergences(study, ours, "random-by-data")
     if not gaps or not divergences:
         return ""
     even = []
@@ -142,7 +144,7 @@ def _by_data(study: Study) -> str:
         "Against random selection in proportion to data, which matches nothing, the queues alone have "
         f"{divergences} of the divergence at a Jain's index of epochs of {even[0]:.3f} (to {even[1]:.3f}, means) and "
         "are "
-        f"{_tally(gaps)}: {_range(gaps)}."
+        f"{tally(gaps)}: {extremes(gaps)}."
     )
 
 
@@ -156,8 +158,8 @@ def _parts(study: Study) -> str:
         ("Averaging the classifier class by class", "random selection by data with calibration", "by-data-full",
          "calibrated"),
     ):  # fmt: skip
-        if gaps := _gaps(study, one, other):
-            adds = f"{what} adds {points(fmean(gaps.values()), 2)} points to {to} on average ({_range(gaps)})"
+        if gaps := gaps_between(study, one, other):
+            adds = f"{what} adds {points(fmean(gaps.values()), 2)} points to {to} on average ({extremes(gaps)})"
             sentences.append(f"{adds}{_of_fewer(study, gaps)}.")
     return " ".join(sentences)
 
@@ -170,11 +172,11 @@ def _selection_itself(study: Study) -> str:
         ("with calibration in both", "queues-calibrated", "calibrated"),
         ("with all that coverage adds in both", OURS, "by-data-full"),
     ):
-        if gaps := _gaps(study, one, other):
-            told.append(f"{what} {points(fmean(gaps.values()), 2)} points ({_tally(gaps)}{_of_fewer(study, gaps)})")
-    against = _gaps(study, OURS, "gbp-cs-full")
+        if gaps := gaps_between(study, one, other):
+            told.append(f"{what} {points(fmean(gaps.values()), 2)} points ({tally(gaps)}{_of_fewer(study, gaps)})")
+    against = gaps_between(study, OURS, "gbp-cs-full")
     beside = (
-        f" Against GBP-CS that is given the same additions it is {_tally(against)}: {_range(against)}."
+        f" Against GBP-CS that is given the same additions it is {tally(against)}: {extremes(against)}."
         if against
         else ""
     )

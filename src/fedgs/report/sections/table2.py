@@ -5,7 +5,7 @@ from fedgs.experiments.resolved import resolved_of
 from fedgs.experiments.table2 import PREFIX, ROWS, Outcome, outcomes, papers_row
 from fedgs.report.markdown import bullets, listing, number, percent, plural, points, rounds, share, table, with_range
 from fedgs.report.material import Material
-from fedgs.report.table2_figures import FAMILIES, paint_curves, paint_rows
+from fedgs.report.table2_figures import FAMILIES, far_down, paint_curves, paint_rows
 
 DIFFERS, LOSS_DIFFERS, ROUNDS_DIFFER = 0.005, 0.03, 0.15
 """From which difference a row gets a sentence: half a point, 0.03 of loss, 15 % of the rounds."""
@@ -162,12 +162,15 @@ def write_curves(material: Material) -> list[str]:
     size = (2.9 * min(panels, 4) + 0.4, 2.6 * -(-panels // 4) + 0.3)
     compare = not material.quick
     diamonds = " Hollow diamonds: the paper's values at round 500." if compare else ""
+    out = far_down({key: run["curve"]["accuracy"][-1] for key, run in runs.items()})
+    beneath = f" Out of the picture: {listing([ROWS[key].title for key in out])}." if out else ""
     remark = material.remark("curves").strip()
     return [
         "## The curves",
         "The paper's comparison of curves, family by family, from the same runs (first seed), FedGS and FedAvg in "
         "each panel."
-        + diamonds,
+        + diamonds
+        + beneath,
         material.figure("curves-accuracy", "Test accuracy over rounds, a panel a family", size,
                         lambda figure: paint_curves(figure, runs, "accuracy", compare)),
         material.figure("curves-loss", "Test loss over rounds, a panel a family", size,

@@ -1,0 +1,107 @@
+"""The selection study once more, with longer steps: who gains by them, who falls, and what the bar comes to there."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from fedgs.experiments.measures import fell
+from fedgs.experiments.selection_study import LONGER, PREFIX, STRIDING, Study, common, read_longer, title_of
+from fedgs.experiments.study_bar import OTHERS, OURS, PUBLISHED, difference, holds, verdicts
+from fedgs.report.markdown import bullets, listing, percent, plural, points
+from fedgs.report.material import Material
+from fedgs.report.sections.study_conclusions import extremes, gaps_between, tally
+from fedgs.report.sections.study_tables import FEWER, means_table
+
+HEADING = "### Longer steps"
+
+
+def write(material: Material, short: Study) -> list[str]:
+    """Write the part on longer steps; ``short`` is the study itself."""
+    study, astray = read_longer(material.starting_with(PREFIX))
+    if not study:
+        return []
+    cells = [cell for by_policy in study.values() for cell in by_policy.values()]
+    seeds = sorted({seed for cell in cells for seed in cell.seeds})
+    fewer = any(len(cell.seeds) < len(seeds) for cell in cells)
+    rate = cells[0].runs[0]["settings"]["training"]["learning_rate"]
+    remark = material.remark("study", "longer").strip()
+    return [
+        HEADING,
+        f"The same with {LONGER:g} times the learning rate ({rate:g}), {plural(len(seeds), 'seed')}; "
+        "means of the late tests, per cent."
+        + (f" {FEWER}: fewer seeds than others of the line." if fewer else ""),
+        means_table(study, STRIDING),
+        bullets([
+            *_missing(short, study),
+            *_against_short(short, study),
+            *_falls(study),
+            *_selection_itself(study),
+            *_coverage(study),
+            *[f"Went astray: {text}." for text in astray],
+        ]),
+        *([remark] if remark else []),
+    ]  # fmt: skip
+
+
+def _missing(short: Study, study: Study) -> list[str]:
+    gone = [title_of(key) for key in short if key not in study]
+    return [f"Not run with longer steps: {listing(gone)}."] if gone else []
+
+
+def _against_short(short: Study, study: Study) -> list[str]:
+    """Say what longer steps are worth to each policy, on the seeds both have."""
+    told = []
+    for policy in STRIDING:
+        changes = [
+            fmean(difference(study[key][policy], short[key][policy]).values())
+            for key in study
+            if key in short and policy in study[key] and policy in short[key]
+            and common(study[key][policy], short[key][policy])
+        ]  # fmt: skip
+        if changes:
+            told.append(f"{policy} {points(fmean(changes), 2)}")
+    return [f"Against the shorter steps, mean of the settings run with both: {listing(told)} points."] if told else []
+
+
+def _falls(study: Study) -> list[str]:
+    """Name the runs that lost what they had learnt."""
+    told = [
+        f"{policy} ({title_of(key)}, seed {seed}: from {percent(drop[0], 0)} to {percent(drop[1], 0)})"
+        for key, by_policy in study.items()
+        for policy, cell in by_policy.items()
+        for seed, run in zip(cell.seeds, cell.runs, strict=True)
+        if (drop := fell(run)) is not None
+    ]
+    number = sum(len(cell.seeds) for by_policy in study.values() for cell in by_policy.values())
+    if not told:
+        return [f"None of {plural(number, 'run')} lost half of what it had learnt."]
+    return [f"Of {plural(number, 'run')}, {len(told)} lost more than half of what had been learnt: {listing(told)}."]
+
+
+def _selection_itself(study: Study) -> list[str]:
+    told = []
+    for what, one, other in (
+        ("with the paper's loss and mean", "queues", "random-by-data"),
+        ("with all that coverage adds in both", OURS, "by-data-full"),
+    ):
+        if gaps := gaps_between(study, one, other):
+            told.append(f"{what} {tally(gaps)} ({extremes(gaps)})")
+    return [f"Selecting by queues and match against random selection by data: {listing(told)}."] if told else []
+
+
+def _coverage(study: Study) -> list[str]:
+    decided = verdicts(study)
+    if not decided:
+        return []
+    gaps = gaps_between(study, OURS, PUBLISHED)
+    held: Sequence[bool] = holds(list(decided.values()))
+    far = [title_of(v.key) for v in decided.values() if not v.near_the_best]
+    short = [title_of(v.key) for v in decided.values() if v.beats_published is False]
+    against = [policy for policy in OTHERS if any(policy in cells for cells in study.values())]
+    sentences = [f"Coverage against GBP-CS: {tally(gaps)} ({extremes(gaps)})."] if gaps else []
+    sentences.append(
+        f"The bar with these steps, against the best of {listing(against)}: the first condition "
+        + ("holds" if held[0] else f"does not hold on {listing(far)}")
+        + ", the second "
+        + ("holds." if held[1] else f"does not hold on {listing(short)}.")
+    )
+    return sentences
