@@ -56,6 +56,39 @@ def test_stages_follow_each_other(tmp_path: Path, here: Here) -> None:
     assert not (tmp_path / "a/report.md").exists()
 
 
+def test_surfaces_have_federations_of_their_own(tmp_path: Path, here: Here) -> None:
+    code, said, err = here("reproduce", "surfaces", "--out", "a", "--seeds", "1", *TINY)
+    assert (code, err) == (0, "")
+    # Four over T and n; two over M and L, for factories of four and of two devices have nobody to choose among.
+    assert said.startswith("a: 6 of 6 parts\nreport: a/report.md")
+    factories = {}
+    for path in (tmp_path / "a/parts").iterdir():
+        result = json.loads(path.read_text())
+        factories[path.stem] = result["factories"], result["settings"]["federation"]["factories"], result["federation"]
+    assert factories == {
+        **{f"surfaces-T{t}-n{n}-seed-1": (2, 2, "paper") for t in (10, 20) for n in (4, 8)},
+        "surfaces-M2-L5-seed-1": (2, 2, "paper"),
+        "surfaces-M4-L5-seed-1": (4, 4, "paper-M4"),
+    }
+    report = (tmp_path / "a/report.md").read_text().replace("\u00a0", " ")
+    assert "with M = 4 a factory has 2 devices, so L = 5 and L = 20 mean everybody and are one run" in report
+    assert "Not run yet" not in report
+    assert (tmp_path / "a/figures/surfaces.svg").exists()
+
+
+def test_rates_of_fedopt_as_a_real_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedgs", "reproduce", "fedopt-rates", "--preset", "quick", "--out", "a", *TINY]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("a: 16 of 16 parts\nreport: a/report.md")
+    result = json.loads((tmp_path / "a/parts/fedopt-rates-fedyogi-0.1-0.01-seed-0.json").read_text())
+    assert (result["resolved"]["learning_rate"], result["resolved"]["options"]["server_lr"]) == (0.1, 0.01)
+    report = (tmp_path / "a/report.md").read_text()
+    assert "## The learning rates of FedOpt" in report
+    assert "Not run yet" not in report
+    assert (tmp_path / "a/figures/fedopt-rates.png").exists()
+
+
 def test_parts_on_labels_side_by_side(tmp_path: Path) -> None:
     """As a real process, which starts two others."""
     command = [sys.executable, "-m", "fedgs", "reproduce", "samplers", "--preset", "quick", "--jobs", "2", "--device",
@@ -82,7 +115,7 @@ def test_a_damaged_part_is_one_line(tmp_path: Path, here: Here) -> None:
     ("arguments", "said"),
     [
         (["tabel2"], "reproduce tabel2: there is no such experiment; did you mean table2?"),
-        (["x"], "choose one of initialisers, samplers, table2, curves, beyond, selection-study, all, report"),
+        (["x"], "table2, curves, surfaces, fedopt-rates, beyond, selection-study, all, report"),
         (["table2", "--seeds", "0,x"], "--seeds 0,x: give different whole numbers"),
         (["table2", "--seeds", "1,1"], "--seeds 1,1: give different whole numbers"),
         (["table2", "--preset", "paper"], "--preset paper: reproduce knows quick alone"),
@@ -94,6 +127,8 @@ def test_a_damaged_part_is_one_line(tmp_path: Path, here: Here) -> None:
         (["table2", "--device", "tpu"], "--device tpu: choose auto, cpu or cuda"),
         (["initialisers", "--seeds", "0,1,2"], "--seeds 0,1,2: initialisers has one seed; give one, as in --seeds 0"),
         (["samplers", "--seeds", "4,2"], "--seeds 4,2: samplers has one seed; give one, as in --seeds 4"),
+        (["surfaces", "--seeds", "0,1"], "--seeds 0,1: surfaces has one seed; give one, as in --seeds 0"),
+        (["fedopt-rates", "--seeds", "7,1"], "--seeds 7,1: fedopt-rates has one seed; give one, as in --seeds 7"),
         (["samplers", "--rounds", "9"], "--rounds 9: samplers trains nothing; leave --rounds out"),
         (["report", "--seeds", "3"], "--seeds 3: report runs nothing, it shows what is there; leave --seeds out"),
         (["report", "--rounds", "9"], "--rounds 9: report runs nothing"),

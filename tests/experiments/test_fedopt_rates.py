@@ -9,13 +9,13 @@ import pytest
 from fedgs.experiments.fedopt_rates import (
     GRIDS,
     SMALL_GRIDS,
-    defaults_of,
     make_parts,
     on_edge,
     place_of,
     rates_of,
     read,
     scores,
+    table_rates,
 )
 from fedgs.experiments.reproduction import PAPER, Reproduction
 from fedgs.experiments.resolved import resolved_of
@@ -59,13 +59,18 @@ def test_a_part_trains_with_its_rates() -> None:
 
 
 def test_table_twos_rates_and_the_grid() -> None:
-    assert defaults_of("fedadam") == (pytest.approx(10**-1.5), 0.00316)
-    inside = {rule: place_of(grid, *defaults_of(rule)) for rule, grid in GRIDS.items()}
+    assert table_rates("fedadam", {}) == (pytest.approx(10**-1.5), 0.00316)
+    inside = {rule: place_of(grid, *table_rates(rule, {})) for rule, grid in GRIDS.items()}
     assert inside == {
-        "fedavgm": (0.0316, 0.316), "fedadagrad": (0.0316, 0.1), "fedadam": (0.0316, 0.00316),
+        "fedavgm": (0.0316, 0.316), "fedadagrad": (0.0316, 0.01), "fedadam": (0.0316, 0.00316),
         "fedyogi": (0.0316, 0.00316),
     }  # fmt: skip
-    assert place_of(SMALL_GRIDS["fedadagrad"], *defaults_of("fedadagrad")) is None
+    # A row that has been run has the rates it was run with, whatever the defaults are by now.
+    older = {"resolved": {"learning_rate": 0.0316, "options": {"server_lr": 0.2}}}
+    table = {"table2-fedadam-seed-0": older}
+    assert table_rates("fedadam", table) == (0.0316, 0.2)
+    assert table_rates("fedyogi", table) == table_rates("fedyogi", {})
+    assert place_of(GRIDS["fedadam"], 0.0316, 0.2) is None
     assert place_of(GRIDS["fedadam"], 0.0316, 0.0032) is None
     assert [on_edge(GRIDS["fedadam"], place) for place in ((0.0316, 0.01), (0.0316, 0.001), (0.1, 0.01))] == [
         False, True, True,

@@ -5,7 +5,9 @@ from pathlib import Path
 
 from fedgs.experiments.beyond import final_parts, trial_parts
 from fedgs.experiments.catalogue import EXPERIMENTS
+from fedgs.experiments.fedopt_rates import make_parts as rates_parts
 from fedgs.experiments.selection_study import make_parts as study_parts
+from fedgs.experiments.surfaces import make_parts as surface_parts
 from fedgs.experiments.table2 import make_parts as table_parts
 from fedgs.report.material import SECTIONS
 from tests.experiments.made_up import full_size, results_of
@@ -33,3 +35,15 @@ def test_the_numbers_of_runs() -> None:
     weights = len(study_parts(one)) - every
     assert f"| {every - longer} of 60 rounds a seed" in row("selection-study")
     assert f", as are {longer} a seed with longer steps, and {weights} with other weights" in row("selection-study")
+    assert f"| {len(surface_parts(one))} of 500 rounds (24 cells; one seed)" in row("surfaces")
+    assert f"| {len(rates_parts(one))} of 60 rounds (one seed)" in row("fedopt-rates")
+
+
+def test_the_work_of_the_surfaces() -> None:
+    """Samples trained on, in those of one run of Table II's FedGS."""
+    work = 0.0
+    for part in surface_parts(full_size((0,))):
+        training, federation = part.settings.training, part.settings.federation
+        devices = min(federation.devices, federation.factories * part.settings.selection.pick)
+        work += training.iterations * training.batch_size * devices / (50 * 32 * 100)
+    assert f"about {work:.0f} times the work of one FedGS run" in row("surfaces")

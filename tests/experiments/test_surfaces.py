@@ -121,9 +121,7 @@ def test_whoever_takes_all_devices_has_one_run_for_any_larger_number(tmp_path: P
     selection = cell.settings.selection
     assert (selection.pick, selection.cap) == (5, True)
     larger = cell.settings.model_copy(update={"selection": selection.model_copy(update={"pick": 20, "presample": 4})})
-    both = run_parts(
-        [cell, replace(cell, name="larger", settings=larger)], tmp_path, reproduction.federation, "d", CPU
-    )
+    both = run_parts([cell, replace(cell, name="larger", settings=larger)], tmp_path, reproduction.federation, "d", CPU)
     one, other = both.values()
     assert one["curve"]["accuracy"] == other["curve"]["accuracy"]
     assert one["curve"]["train_loss"] == other["curve"]["train_loss"]

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from fedgs.experiments.fedopt_rates import Map, Place, defaults_of, grids, on_edge, place_of, read, scores
-from fedgs.experiments.measures import late_tests
+from fedgs.experiments.fedopt_rates import Map, Place, grids, on_edge, place_of, read, scores, table_rates
+from fedgs.experiments.measures import LEARNT, late_tests
 from fedgs.experiments.table2 import ROWS, papers_row
 from fedgs.report.heat_maps import ASTRAY, HeatMap, paint_maps
 from fedgs.report.markdown import bullets, every, listing, percent, plural, points, table
@@ -25,7 +25,7 @@ def write(material: Material) -> list[str]:
     whole = next((run for run in runs if not run.get("failed")), None)
     late = f" ({plural(late_tests(whole), 'test')}, one {every(tests['every'])})" if whole else ""
     best = {rule: max(own, key=lambda place: own[place]) for rule, cells in found.items() if (own := scores(cells))}
-    maps = [_map(rule, found[rule], best.get(rule), material.quick) for rule in found]
+    maps = [_map(rule, found[rule], best.get(rule), material) for rule in found]
     lines = -(-len(maps) // 2)
     remark = material.remark("fedopt-rates").strip()
     return [
@@ -33,8 +33,8 @@ def write(material: Material) -> list[str]:
         f"Accuracy over the learning rate of the devices and that of the server, {training['rounds']} rounds a cell, "
         f"seed {runs[0]['settings']['seed']}: the mean of the tests in the last quarter of the rounds{late}. The "
         "paper's grid is in its picture alone, without numbers in the text; this one is our choice, in steps of "
-        "√10. **Table II's rows have the default rates of their rules, not the best cells found here**; a cell has "
-        "fewer rounds than a row of the table.",
+        "√10. **Table II's rows have rates set beforehand, the defaults of their rules, not the best cells found "
+        "here**; a cell has fewer rounds than a row of the table.",
         material.figure("fedopt-rates", "Accuracy in % over the rates of devices and server, a panel a rule",
                         (8.6, 2.3 * lines + 0.5),
                         lambda figure: paint_maps(figure, maps, 2, [0] * len(maps), ("best cell", "Table II's rates"))),
@@ -48,10 +48,10 @@ def write(material: Material) -> list[str]:
     ]  # fmt: skip
 
 
-def _map(rule: str, cells: Map, best: Place | None, quick: bool) -> HeatMap:
-    grid = grids(quick)[rule]
+def _map(rule: str, cells: Map, best: Place | None, material: Material) -> HeatMap:
+    grid = grids(material.quick)[rule]
     at = {(client, server): (grid.client.index(client), grid.server.index(server)) for client, server in grid.places}
-    usual = place_of(grid, *defaults_of(rule))
+    usual = place_of(grid, *table_rates(rule, material.results))
     return HeatMap(
         ROWS[rule].title, [_rate(server) for server in grid.server], [_rate(client) for client in grid.client],
         {at[place]: cell.score for place, cell in cells.items()}, "rate of the server", "rate of the devices", {},
@@ -97,7 +97,7 @@ def _sentence(rule: str, cells: Map, best: Place | None, material: Material) -> 
     text = f"**{title}** is best at {_cell(best)}: {percent(own[best])}"
     if len(cells) == len(grid.places) and on_edge(grid, best) and not material.quick:
         text += ", on the edge of the grid: beyond it might be better still"
-    usual = defaults_of(rule)
+    usual = table_rates(rule, material.results)
     place = place_of(grid, *usual)
     if place is None:
         text += f". Table II's rates ({_cell(usual)}) are not in the grid"
@@ -116,8 +116,9 @@ def _sentence(rule: str, cells: Map, best: Place | None, material: Material) -> 
             f". From the best cell to the worst ({_cell(worst)}) it is {100 * _range(cells):.1f} points; "
             f"{near} of {len(cells)} cells are within a point of the best"
         )
-    astray = len(cells) - len(own)
+    astray, nothing = len(cells) - len(own), sum(value < LEARNT for value in own.values())
     text += f", {astray} went astray" if astray else ""
+    text += f", {nothing} learnt nothing (below {percent(LEARNT, 0)})" if nothing and not material.quick else ""
     return f"{text}." + material.remark("fedopt-rates", rule)
 
 

@@ -252,4 +252,4 @@ def _missing(found: Mapping[str, Surface], quick: bool, left_out: int) -> list[s
 
 
 def _name(key: str, place: Place) -> str:
-    return " with ".join(f"{symbol} = {value}" for symbol, value in zip(SURFACES[key], place, strict=True))
+    return ", ".join(f"{symbol} = {value}" for symbol, value in zip(SURFACES[key], place, strict=True))
