@@ -204,3 +204,5 @@ def test_a_small_size_is_not_compared() -> None:
     assert "in the paper, which has" not in text
     assert "points from the paper's" not in text
     assert "The paper's claim" not in text
+    assert "what T, n, M and L do to accuracy is not tested" in text
+    assert "**helps**" not in text

@@ -19,6 +19,7 @@ WORDS = {"T": "T", "M": "number of groups M", "L": "number of selected devices L
 OTHER = {"T": "n", "M": "L", "L": "M"}
 """The other axis of the same surface."""
 TITLES = {"T_n": "iterations T and batch size n", "M_L": "groups M and selected devices L"}
+NOT_TESTED = "At this size, after so few rounds, what T, n, M and L do to accuracy is not tested."
 SHOWN_MISSING = 6
 
 
@@ -43,17 +44,17 @@ def write(material: Material) -> list[str]:
     for key in SURFACES:
         blocks += [f"### Over {TITLES[key]}", _table(key, found[key], theirs[key], material.quick)]
     maps = [one for key in SURFACES for one in _maps(key, found[key], theirs[key], material.quick)]
-    columns, groups = (2, (0, 0, 1, 1)) if compare else (2, (0, 1))
+    groups = (0, 0, 1, 1) if compare else (0, 1)
     blocks.append(
         material.figure("surfaces", "Accuracy of FedGS in % over T and n and over M and L"
                         + (", the paper's beside it" if compare else "")
                         + (f" ({EVERYBODY}: all devices of a factory)" if _capped(found["M_L"]) else ""),
-                        (8.6, 2.1 * len(maps) / 2 + (1.1 if compare else 1.0)),
-                        lambda figure: paint_maps(figure, maps, columns, groups))
+                        (8.6, 2.1 * len(maps) / 2 + 1.1),
+                        lambda figure: paint_maps(figure, maps, 2, groups))
     )  # fmt: skip
+    said = [*_sentences(found, theirs, material), *_same_iterations(found["T_n"])] if compare else [NOT_TESTED]
     sentences = [
-        *_sentences(found, theirs, material),
-        *_same_iterations(found["T_n"]),
+        *said,
         *_cap(found["M_L"], theirs["M_L"]),
         *_missing(found, material.quick, left_out),
     ]
@@ -145,32 +146,27 @@ def _trend(symbol: str, cells: Surface, theirs: Mapping[Place, float], material:
         f"{plural(len(whole), 'value')} of {other}"
     )
     text += f" ({', '.join(steps)})" if len(steps) > 1 else ""
-    if theirs:
-        papers_change = fmean(changes(theirs, lines, values[0], values[-1]))
-        alike = "as in" if said == verdict(papers_change) else "unlike in"
-        text += f"; {alike} the paper, which has {points(papers_change, 2)}"
-    return f"{text}." + material.remark("surfaces", symbol)
+    papers_change = fmean(changes(theirs, lines, values[0], values[-1]))
+    alike = "as in" if said == verdict(papers_change) else "unlike in"
+    return f"{text}; {alike} the paper, which has {points(papers_change, 2)}." + material.remark("surfaces", symbol)
 
 
 def _batch_size(accuracy: Mapping[Place, float], theirs: Mapping[Place, float], material: Material) -> str:
     """Say how much the batch size matters: the largest difference over n at one T."""
-    at = widest(accuracy)
-    if at is None:
+    at, papers_at = widest(accuracy), widest(theirs)
+    if at is None or papers_at is None:
         return "Whether the batch size n matters cannot be said yet: too few cells have been run."
     iterations, worst, best = at
     spread = accuracy[iterations, best] - accuracy[iterations, worst]
+    papers_spread = theirs[papers_at[0], papers_at[2]] - theirs[papers_at[0], papers_at[1]]
     said = "has little effect" if spread <= LITTLE else "matters"
-    text = (
+    alike = "as in" if (papers_spread <= LITTLE) == (spread <= LITTLE) else "unlike in"
+    return (
         f"The batch size n **{said}** here: the largest difference over n at one T is {100 * spread:.2f} points (T = "
         f"{iterations}: n = {worst} {percent(accuracy[iterations, worst])}, n = {best} "
-        f"{percent(accuracy[iterations, best])})"
+        f"{percent(accuracy[iterations, best])}), {alike} the paper, where it is {100 * papers_spread:.1f} (T = "
+        f"{papers_at[0]})." + material.remark("surfaces", "n")
     )
-    papers_at = widest(theirs)
-    if papers_at is not None:
-        papers_spread = theirs[papers_at[0], papers_at[2]] - theirs[papers_at[0], papers_at[1]]
-        alike = "as in" if (papers_spread <= LITTLE) == (spread <= LITTLE) else "unlike in"
-        text += f", {alike} the paper, where it is {100 * papers_spread:.1f} (T = {papers_at[0]})"
-    return f"{text}." + material.remark("surfaces", "n")
 
 
 def _same_iterations(cells: Surface) -> list[str]:
