@@ -17,240 +17,26 @@ Devices in all but ``wire`` train nothing: they answer with a fixed change, so t
 import argparse
 import asyncio
 import itertools
-import multiprocessing
 import os
 import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import grpc
 import numpy as np
 
-from fedgs.deploy import pki
-from fedgs.deploy.agent import Agent
-from fedgs.deploy.carrier import call_station, call_status
-from fedgs.deploy.contract import RoundOrder, RoundResult, decode_result, encode_order
-from fedgs.deploy.identity import Identity
-from fedgs.deploy.proto import fedgs_wire_pb2 as pb
-from fedgs.deploy.sources import Batch
 from fedgs.deploy.team import Wanted, select_team
-from fedgs.deploy.tensors import Flat, Shapes
-from fedgs.deploy.tls import Bundle, client_credentials, client_options, server_credentials, server_options
-from fedgs.deploy.wire import PART, Task
+from fedgs.deploy.wire import PART
+from park_on_the_bench import BATCH, CLASSES, Bench, bench, wait_for
+from raw_echo import echo_times
 
-CLASSES, BATCH, SHAPE = 62, 32, (28, 28)
 PAPER = 6_603_710
 """Weights of the paper's CNN."""
 SMALL = 25_600
 PARTS = ("sync", "small", "many", "memory", "faults", "noise", "wire")
-
-
-class Pictures:
-    """A source that costs nothing: the same dark pictures, with labels of a device's own distribution."""
-
-    def __init__(self, seed: int) -> None:
-        self._draws = np.random.default_rng(seed)
-        self._chances = self._draws.dirichlet(np.full(CLASSES, 0.3))
-
-    def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
-        images = np.zeros((size, *SHAPE), np.uint8)
-        while True:
-            yield Batch(images, self._draws.choice(classes, size, p=self._chances))
-
-
-class FixedChange:
-    """A trainer that answers at once; ``pause`` seconds where a device is to be caught in mid-iteration."""
-
-    def __init__(self, weights: int, pause: float = 0.0) -> None:
-        self.shapes = Shapes((("w", (weights,)),))
-        self._change = np.random.default_rng(0).standard_normal(weights).astype(np.float32) * np.float32(1e-4)
-        self._pause = pause
-
-    def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
-        time.sleep(self._pause)
-        return self._change, 1.0
-
-
-def agents(folder: str, address: str, numbers: list[int], weights: int, pause: float) -> None:
-    """A process with some devices."""
-
-    async def run() -> None:
-        trainer = FixedChange(weights, pause)
-        made = [
-            Agent(
-                Identity("park", "device", f"d{number:03d}"), address, Pictures(number),
-                Bundle(Path(folder) / "pki/device" / f"d{number:03d}"), make=lambda _: trainer,
-            )
-            for number in numbers
-        ]  # fmt: skip
-        await asyncio.gather(*(agent.run() for agent in made))
-
-    asyncio.run(run())
-
-
-class Bench:
-    """A station process, its devices, and the orders that drive it."""
-
-    def __init__(self, folder: Path, weights: int, *options: str) -> None:
-        self.folder, self.weights = folder, weights
-        pki.create_authority(folder / "pki")
-        pki.issue(folder / "pki", "station", "s", pki.LOOPBACK)
-        self.station = subprocess.Popen(
-            [sys.executable, "-m", "fedgs", "station", "--listen", "127.0.0.1:0", "--state", "s", "--gather", "60",
-             "--log-level", "error", *options],
-            cwd=folder,
-        )  # fmt: skip
-        addresses = folder / "s" / "addresses.txt"
-        wait_for(addresses.exists)
-        self.address = addresses.read_text().split()[1]
-        self.processes: list[Any] = []
-        self.socket = folder / "s" / "control.sock"
-        self._round = 0
-
-    def devices(self, groups: list[list[int]], pause: float = 0.0) -> None:
-        context = multiprocessing.get_context("spawn")
-        for numbers in groups:
-            for number in numbers:
-                pki.issue(self.folder / "pki", "device", f"d{number:03d}")
-            arguments = (str(self.folder), self.address, numbers, self.weights, pause)
-            process = context.Process(target=agents, args=arguments, daemon=True)
-            process.start()
-            self.processes.append(process)
-        wanted = sum(map(len, groups))
-        wait_for(lambda: sum(device.state != "offline" for device in self.status().devices) >= wanted)
-
-    def status(self) -> pb.StationStatus:
-        return pb.StationStatus.FromString(call_status(self.socket, 10))
-
-    def round(self, iterations: int, pick: int = 10, solver: str = "gbp-cs") -> tuple[RoundResult, float]:
-        """Carry out a round and return the seconds it took."""
-        self._round += 1
-        shapes = Shapes((("w", (self.weights,)),))
-        wanted = Wanted(pick, 2, solver, "", np.full(CLASSES, 1 / CLASSES), 0, 0)
-        order = RoundOrder(
-            "bench", self._round, Task("bench", "fixed", CLASSES, SHAPE, BATCH), wanted, 0, np.full(iterations, 0.1),
-            shapes, np.full(self.weights, 1e-2, np.float32),
-        )  # fmt: skip
-        data = encode_order(order)
-        began = time.perf_counter()
-        answer = call_station(self.socket, data)
-        return decode_result(answer), time.perf_counter() - began
-
-    def iteration(self, few: int, many: int, repeats: int, **options: Any) -> list[float]:
-        """Seconds an iteration: what ``many`` take more than ``few``, so that carrying the round does not count."""
-        self.round(few, **options)
-        found = []
-        for _ in range(repeats):
-            short, long = self.round(few, **options)[1], self.round(many, **options)[1]
-            found.append((long - short) / (many - few))
-        return found
-
-    def resident(self) -> float:
-        """Megabytes of the station."""
-        text = Path(f"/proc/{self.station.pid}/status").read_text()
-        return int(text.split("VmRSS:")[1].split()[0]) / 1024
-
-    def end(self) -> None:
-        for process in self.processes:
-            process.kill()
-            process.join()
-        self.station.terminate()
-        self.station.wait()
-
-
-@contextmanager
-def bench(weights: int, *options: str) -> Iterator[Bench]:
-    with tempfile.TemporaryDirectory(prefix="fedgs-") as folder:
-        made = Bench(Path(folder), weights, *options)
-        try:
-            yield made
-        finally:
-            made.end()
-
-
-def wait_for(what: Callable[[], Any], seconds: float = 120.0) -> None:
-    until = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > until:
-            raise TimeoutError
-        time.sleep(0.02)
-
-
-# --- the raw echo
-
-
-def echo_client(folder: str, address: str, messages: int) -> None:
-    """Send back whatever comes: the least that any engine over gRPC must do."""
-
-    async def run() -> None:
-        credentials = client_credentials(Bundle(Path(folder) / "pki/device/d000"))
-        options = client_options(60, 1 << 30)
-        async with grpc.aio.secure_channel(address, credentials, options) as channel:
-            call = channel.stream_stream("/echo/Echo")()
-            await call.write(b"here")
-            while True:
-                # As a device does: all of the message first, then all of the answer.
-                received = [await call.read() for _ in range(messages)]
-                for message in received:
-                    await call.write(message)
-
-    asyncio.run(run())
-
-
-async def echo_times(folder: Path, clients: int, payload: bytes, part: int, repeats: int) -> list[float]:
-    """Seconds in which every client has got the payload and sent it back."""
-    parts = [payload[first : first + part] for first in range(0, len(payload), part)]
-    streams: list[Any] = []
-    found: list[float] = []
-    finished = asyncio.Event()
-
-    async def exchange(context: Any) -> None:
-        for message in parts:
-            await context.write(message)
-        for _ in parts:
-            await context.read()
-
-    async def echo(_: Any, context: Any) -> None:
-        await context.read()
-        streams.append(context)
-        await finished.wait()
-
-    server = grpc.aio.server(options=server_options(60, 1 << 30))
-    handler = {"Echo": grpc.stream_stream_rpc_method_handler(echo)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo", handler),))
-    port = server.add_secure_port("127.0.0.1:0", server_credentials(Bundle(folder / "pki/station/s")))
-    await server.start()
-    context = multiprocessing.get_context("spawn")
-    processes = [
-        context.Process(target=echo_client, args=(str(folder), f"127.0.0.1:{port}", len(parts)), daemon=True)
-        for _ in range(clients)
-    ]
-    for process in processes:
-        process.start()
-    while len(streams) < clients:
-        await asyncio.sleep(0.05)
-    for _ in range(repeats + 1):
-        began = time.perf_counter()
-        await asyncio.gather(*(exchange(stream) for stream in streams))
-        found.append(time.perf_counter() - began)
-    finished.set()
-    for process in processes:
-        process.kill()
-        process.join()
-    await server.stop(0)
-    await asyncio.sleep(0.2)  # the library's last messages
-    return found[1:]
-
-
-# --- the parts
 
 
 def sync(repeats: int) -> None:
