@@ -36,9 +36,9 @@ def train(
 
     ``large``: weights of a dense layer from which on its steps are put off.
 
-    On a GPU one device of ten may be off by a little more in a round: among millions of rectifiers one or another stands
-    within rounding of its edge, and falls the other way. Seen once, with fedfusion+multi: 6e-4 in the bias of one hidden
-    unit of one device, all else of that round as far as this unit's gradient goes, the other nine at 1e-8.
+    On a GPU one device of ten may be off by a little more in a round: among millions of rectifiers one or another
+    stands within rounding of its edge, and falls the other way. Seen once, with fedfusion+multi: 6e-4 in the bias of
+    one hidden unit of one device, less where this unit's gradient goes, the other nine devices at 1e-8.
     """
     settings = small_settings(
         f"algorithm.name={name}", "algorithm.local_epochs=2", "algorithm.devices_per_round=10",
