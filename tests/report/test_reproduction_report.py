@@ -98,20 +98,23 @@ def test_a_part_of_a_table_says_what_is_missing() -> None:
     assert "| FedAdam | astray | 85.0 % |" in text
     assert "Not run yet: FedProx; IDA" in text
     assert "FedAdam went astray: round 1" in text
-    assert "mean of the other 14 rows (here 1: 13 not run)" in text
+    assert "mean of the other 14 rows (here 1), points" in text
+    assert "Means are without FedProx, IDA, IDA+INTRAC" in text
 
 
 def test_a_row_that_learnt_nothing_is_in_no_mean() -> None:
     lost = results_of("table2", lambda part: 0.06 if "fedadagrad" in part.name else as_in_the_paper(part))
     text = text_of(lost)
     # 13 rows: (14 × 82.507 − 3 − 83.8) / 13 = 82.177.
-    assert "(here 13: without FedAdagrad, which learnt nothing), points | +3.5 | +3.8 |" in text
+    assert "mean of the other 14 rows (here 13), points | +3.5 | +3.8 |" in text
+    assert "Means and places are without FedAdagrad: more than 30 points below the paper's." in text
     assert "| place by accuracy | 1 of 15 (first: FedGS) | 1 of 14 (first: FedGS) |" in text
     assert "FedAdagrad** ends 77.8 points below the paper" in text  # told all the same
     assert "the paper's values at round 500. Out of the picture: FedAdagrad." in text
     assert "Out of the picture" not in text_of(results_of("table2", as_in_the_paper))
     del lost["table2-ida-seed-0"]
-    assert "(here 12: 1 not run, without FedAdagrad, which learnt nothing)" in text_of(lost)
+    assert "rows (here 12), points" in (text := text_of(lost))
+    assert "Means are without IDA, not run yet." in text
 
 
 def test_families_are_compared_on_the_seeds_they_share() -> None:
@@ -127,7 +130,9 @@ def test_both_tuned() -> None:
     )
     text = text_of(results)
     assert "FedGS chose 0.3. It is the highest rate tried: a higher one might be better still." in text
-    assert "FedAvg chose 0.1." in text
+    assert "FedAvg chose 0.1.\n" in text
+    with_momentum = results_of("beyond", lambda part: 0.9 if "fedavg-momentum-0.03" in part.name else 0.5)
+    assert "FedAvg chose 0.03, momentum 0.9. It is the highest rate tried with momentum 0.9:" in text_of(with_momentum)
     assert "Tuned alike, FedGS ends +2.0 points from FedAvg." in text
     assert "calibration and averaging in the tuned FedGS: +0.50 points" in text
     # Untuned with both seeds, tuned with the first alone: compared on that.

@@ -100,8 +100,7 @@ def _sentences(
         if missing:
             sentences.append(f"{name}: {missing} of {len(TRIALS)} trials not run yet, so nothing is chosen.")
         elif key is not None:
-            edge = " It is the highest rate tried: a higher one might be better still." if key == "rate-0.3" else ""
-            sentences.append(f"{name} chose {TRIALS[key].title}.{edge}" + material.remark("beyond", side))
+            sentences.append(f"{name} chose {TRIALS[key].title}.{_edge(key)}" + material.remark("beyond", side))
         astray = [TRIALS[k].title for k, trial in trials[side].items() if trial.score is None]
         if astray:
             sentences.append(f"{name} went astray at {listing(astray)}.")
@@ -124,6 +123,16 @@ def _sentences(
     if any(chosen.values()) and not finals:
         sentences.append("The chosen ones have not been run in full yet.")
     return sentences
+
+
+def _edge(key: str) -> str:
+    """Say so if no higher rate of the same kind was tried."""
+    chosen = TRIALS[key]
+    rates = [trial.rate for trial in TRIALS.values() if (trial.momentum, trial.rule) == (chosen.momentum, chosen.rule)]
+    if chosen.rate < max(rates) or len(rates) < 2:
+        return ""
+    kind = f" with momentum {chosen.momentum:g}" if chosen.momentum else ""
+    return f" It is the highest rate tried{kind}: a higher one might be better still."
 
 
 def _gap(one: Outcome, other: Outcome, digits: int = 1, what: str = "final") -> str:
