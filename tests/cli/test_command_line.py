@@ -5,13 +5,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from tests.selection.problems import paper_size
+from typer.main import get_command
 
 from fedgs import __version__
+from fedgs.cli import app
 from fedgs.selection import SOLVERS, SelectionProblem, solve
 from fedgs.selection.files import read_problem
 
@@ -49,8 +53,26 @@ def test_version_and_help() -> None:
     assert shown.returncode == 0
     for command in ("select", "bench-selection", "data"):
         assert command in shown.stdout
-    for command in ("select", "bench-selection"):
-        assert fedgs(command, "--help").returncode == 0
+    explained = {"select": "A .npz (counts, target, base)", "bench-selection": "A TOML file of settings"}
+    for command, words in explained.items():
+        shown = fedgs(command, "--help")
+        assert shown.returncode == 0
+        assert words in shown.stdout
+
+
+def test_every_argument_is_explained() -> None:
+    """Some versions of click and typer, together, lose what a command says of its arguments."""
+    found = dict(arguments_of(get_command(app)))
+    assert {"reproduce what", "select file", "compare runs", "data convert out"} <= set(found)
+    assert [name for name, words in found.items() if not words] == []
+
+
+def arguments_of(command: click.Command, name: str = "") -> Iterator[tuple[str, str | None]]:
+    for child in getattr(command, "commands", {}).values():
+        yield from arguments_of(child, f"{name} {child.name}".strip())
+    for one in command.params:
+        if one.param_type_name == "argument":
+            yield f"{name} {one.name}", getattr(one, "help", None)
 
 
 def test_select_prints_exactly_the_fields_of_a_result(npz: Path) -> None:

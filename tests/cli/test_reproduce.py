@@ -13,6 +13,7 @@ from tests.conftest import Here
 from tests.experiments.made_up import full_size
 
 from fedgs.cli.reproduce_display import PartsDisplay
+from fedgs.experiments.catalogue import EXPERIMENTS
 from fedgs.experiments.source import source_digest
 from fedgs.experiments.table2 import ROWS, make_parts
 from fedgs.selection import SOLVERS
@@ -25,13 +26,32 @@ TINY = ["--rounds", "1", "--device", "cpu", *(
 )]  # fmt: skip
 
 
+def all_parts_are_told(err: str, *stages: int) -> bool:
+    """Return whether a log has one line a part, in order, and nothing else."""
+    told = [re.fullmatch(r"fedgs: (\d+) of (\d+): .+, seed \d+, \d+\.\d s", line) for line in err.splitlines()]
+    expected = [(str(number), str(of)) for of in stages for number in range(1, of + 1)]
+    return [line.groups() if line else None for line in told] == expected
+
+
+def test_the_help_names_every_experiment(here: Here) -> None:
+    code, out, _ = here("reproduce", "--help")
+    assert code == 0
+    for name, experiment in EXPERIMENTS.items():
+        assert f"{name}: {experiment.summary}" in out
+    assert "all: " in out
+    assert "report: " in out
+    assert "An experiment, all, or report." in out
+
+
 def test_table_and_curves_of_the_same_runs(tmp_path: Path, here: Here) -> None:
     code, said, err = here("reproduce", "table2", "--out", "a", "--seeds", "0", *TINY, "--stop-after", "0")
     assert (code, err) == (0, "")
     assert said == f"a: 0 of {len(ROWS)} parts; the same command goes on with the others\n"
+    assert list(tmp_path.iterdir()) == []  # no empty folder stays behind
 
     code, said, err = here("reproduce", "table2", "--out", "a", "--seeds", "0", *TINY, "--no-report")
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert all_parts_are_told(err, len(ROWS))
     assert said == f"a: {len(ROWS)} of {len(ROWS)} parts\n"
     assert not (tmp_path / "a/report.md").exists()
     result = json.loads((tmp_path / "a/parts/table2-cgau-seed-0.json").read_text())
@@ -50,7 +70,8 @@ def test_table_and_curves_of_the_same_runs(tmp_path: Path, here: Here) -> None:
 
 def test_stages_follow_each_other(tmp_path: Path, here: Here) -> None:
     code, said, err = here("reproduce", "beyond", "--out", "a", *TINY, "--no-report")
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert all_parts_are_told(err, 16, 3)
     assert re.match(r"a: 19 of 19 parts", said)
     assert (tmp_path / "a/parts/beyond-coverage-tuned-seed-0.json").exists()
     assert not (tmp_path / "a/report.md").exists()
@@ -58,7 +79,8 @@ def test_stages_follow_each_other(tmp_path: Path, here: Here) -> None:
 
 def test_surfaces_have_federations_of_their_own(tmp_path: Path, here: Here) -> None:
     code, said, err = here("reproduce", "surfaces", "--out", "a", "--seeds", "1", *TINY)
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert all_parts_are_told(err, 6)
     # Four over T and n; two over M and L, for factories of four and of two devices have nobody to choose among.
     assert said.startswith("a: 6 of 6 parts\nreport: a/report.md")
     factories = {}
@@ -79,7 +101,8 @@ def test_surfaces_have_federations_of_their_own(tmp_path: Path, here: Here) -> N
 def test_rates_of_fedopt_as_a_real_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fedgs", "reproduce", "fedopt-rates", "--preset", "quick", "--out", "a", *TINY]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert all_parts_are_told(done.stderr, 16)
     assert done.stdout.startswith("a: 16 of 16 parts\nreport: a/report.md")
     result = json.loads((tmp_path / "a/parts/fedopt-rates-fedyogi-0.1-0.01-seed-0.json").read_text())
     assert (result["resolved"]["learning_rate"], result["resolved"]["options"]["server_lr"]) == (0.1, 0.01)
@@ -94,7 +117,8 @@ def test_parts_on_labels_side_by_side(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fedgs", "reproduce", "samplers", "--preset", "quick", "--jobs", "2", "--device",
                "cpu", "--seeds", "3", "--out", "a", "--no-report", "--set", "federation.factories=5"]  # fmt: skip
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "a: 1 of 1 parts\n", "")
+    assert (done.returncode, done.stdout) == (0, "a: 1 of 1 parts\n")
+    assert re.fullmatch(r"fedgs: 1 of 1: samplers on the same instances, seed 3, \d+\.\d s\n", done.stderr)
     result = json.loads((tmp_path / "a/parts/samplers-seed-3.json").read_text())
     assert (result["jobs"], result["factories"], result["settings"]["federation"]["factories"]) == (2, 5, 5)
     assert {row["solver"] for row in result["comparison"]["rows"]} == set(SOLVERS)
@@ -133,6 +157,12 @@ def test_a_damaged_part_is_one_line(tmp_path: Path, here: Here) -> None:
         (["report", "--seeds", "3"], "--seeds 3: report runs nothing, it shows what is there; leave --seeds out"),
         (["report", "--rounds", "9"], "--rounds 9: report runs nothing"),
         (["report", "--set", "foo=bar"], "--set foo=bar: report runs nothing"),
+        (["report", "--jobs", "3"], "--jobs 3: report runs nothing, it shows what is there; leave --jobs out"),
+        (["report", "--jobs", "1"], "--jobs 1: report runs nothing"),
+        (["report", "--device", "cpu"], "--device cpu: report runs nothing"),
+        (["report", "--stop-after", "0"], "--stop-after 0.0: report runs nothing"),
+        (["report", "--no-report"], "--no-report: nothing would come of it; leave --no-report out"),
+        (["table2", "--with", "a", "--no-report"], "--no-report: nothing would come of --with; leave --with or"),
         (["report", "--out", "nowhere"], "nowhere: there is no such folder of results"),
     ],
 )
@@ -155,7 +185,7 @@ def shown(width: int) -> list[str]:
     display.share(0.5)
     display._bar.refresh()
     text = file.getvalue()
-    display.end(parts[11], {"failed": "no [number]"})
+    display.end(parts[11], {"seconds": 1.0, "failed": "no [number]"})
     display.close()
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "\n").splitlines()
     return [line.rstrip() for line in lines if line.strip()]
@@ -166,16 +196,22 @@ def test_the_display_is_one_line(width: int) -> None:
     lines = shown(width)
     assert all(len(line) <= width for line in lines)
     assert re.match(r" *46% 0:00:0\d .*left \d:\d\d:\d\d 11/23 Table II: ", lines[-1])
-    assert ("━" in lines[-1]) == (width >= 110)
+    assert len(re.findall("[━╸╺]", lines[-1])) == {60: 0, 80: 10, 120: 24}[width]
 
 
-def test_the_display_is_silent_without_a_terminal() -> None:
+def test_a_line_a_part_without_a_terminal() -> None:
     file = io.StringIO()
     display = PartsDisplay(Console(width=80, file=file, force_terminal=False))
     parts = make_parts(full_size())
-    display.begin(parts, 0)
+    display.begin(parts, 4)
     display.part(parts[0])
     display.share(1.0)
-    display.end(parts[0], {"failed": "x"})
+    display.end(parts[0], {"seconds": 71.26})
+    display.part(parts[1])
+    display.end(parts[1], {"seconds": 3.0, "failed": "no [number]"})
     display.close()
-    assert file.getvalue().strip() == ""
+    assert file.getvalue().splitlines() == [
+        f"fedgs: 5 of 23: {parts[0].title}, 71.3 s",
+        f"fedgs: 6 of 23: {parts[1].title}, 3.0 s",
+        f"fedgs: note: {parts[1].title} went astray: no [number]",
+    ]

@@ -1,17 +1,19 @@
 """The parts on labels alone, initialisers and samplers: what they are made with is what they say, in any process."""
 
+import json
 import pickle
 from pathlib import Path
 
 import pytest
 import torch
 
+from fedgs.config import load_settings
 from fedgs.data import build_federation
 from fedgs.data.femnist_like import femnist_like_labels
 from fedgs.experiments import initialisers, samplers
 from fedgs.experiments.catalogue import EXPERIMENTS, stages_of
 from fedgs.experiments.instances import draw_instances
-from fedgs.experiments.parts import run_parts
+from fedgs.experiments.parts import read_part, run_parts
 from fedgs.experiments.reproduction import LABELS, PAPER, Reproduction
 from fedgs.experiments.samplers import compare_samplers
 from fedgs.settings import Settings
@@ -51,6 +53,32 @@ def test_what_changes_the_federation_is_in_the_settings(femnist: Path | None) ->
         assert str(getattr(getattr(changed, section), key)) == value
         assert changed != plain
     assert settings_of("eval.every=7", femnist=femnist) == plain  # nothing is tested there
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["training.precision=bfloat16", "training.iterations=7", "data.samples_per_device=99", "selection.start=zero"],
+)
+def test_what_no_sampler_reads_makes_no_other_part(tmp_path: Path, override: str) -> None:
+    """Whether it is given now, or was when the file was made."""
+    plain = settings_of()
+    assert settings_of(override) == plain
+    assert hash(settings_of(override)) == hash(plain)
+    before = load_settings(overrides=[override])
+    (part,) = samplers.make_parts(Reproduction(None))
+    made = {"format": 1, "part": part.name, "title": part.title, "federation": part.federation, "data": "d",
+            "settings": before.model_dump(mode="json"), "fedgs": "1", "seconds": 1,
+            "hardware": {"device": "x", "cores": 1, "torch": "2"}}  # fmt: skip
+    (tmp_path / f"{part.name}.json").write_text(json.dumps(made))
+    assert read_part(tmp_path, part, "d") == made
+    (other,) = samplers.make_parts(Reproduction(None, overrides=["training.batch_size=16"]))
+    assert read_part(tmp_path, other, "d") is None
+
+
+def test_a_solver_that_needs_no_draw_beforehand_makes_another_part() -> None:
+    assert settings_of("selection.solver=random-by-data").selection.presample == 0
+    assert settings_of("selection.solver=random-by-data") != settings_of()
+    assert settings_of("selection.solver=exact") == settings_of()
 
 
 def test_other_federations_are_other_parts(tmp_path: Path) -> None:

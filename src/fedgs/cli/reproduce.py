@@ -1,24 +1,32 @@
 """``fedgs reproduce``: the paper's figures and tables, and what goes beyond it, by one command each."""
 
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedgs.experiments.catalogue import EXPERIMENTS
+
 if TYPE_CHECKING:
     from fedgs.experiments.parts import Results
     from fedgs.experiments.reproduction import Reproduction
 
-WHAT = ("initialisers", "samplers", "table2", "curves", "surfaces", "fedopt-rates", "beyond", "selection-study", "all",
-        "report")  # fmt: skip
-LABELS_ALONE = ("initialisers", "samplers")
-ONE_SEED = (*LABELS_ALONE, "surfaces", "fedopt-rates")
+WHAT = (*EXPERIMENTS, "all", "report")
 MOST_SEEDS = 100
+HELP = "\n".join([
+    "Reproduce the paper part by part; write JSON, pictures and a report.", "",
+    *(f"- {name}: {experiment.summary}" for name, experiment in EXPERIMENTS.items()),
+    "- all: every one of them",
+    "- report: the report alone, from what is there",
+])  # fmt: skip
+"""Of the command; its list is that of the catalogue."""
 
 
 def reproduce(
-    what: Annotated[str, typer.Argument(help=", ".join(WHAT) + " (from what is there).", metavar="WHAT")],
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(help="An experiment, all, or report.", metavar="WHAT")],
     femnist: Annotated[
         Path | None, typer.Option(help="FEMNIST, in any of its forms; without it glyphs at a small size.")
     ] = None,
@@ -58,7 +66,18 @@ def reproduce(
     if preset == "quick" and femnist is not None:
         raise ConfigError("--preset quick uses the embedded glyphs; leave --femnist or --preset out")
     numbers = None if seeds is None else _numbers(seeds)
-    _check_used(what, {"--rounds": rounds, "--seeds": seeds, "--set": overrides[0] if overrides else None}, numbers)
+    given = {
+        "--rounds": rounds,
+        "--seeds": seeds,
+        "--set": overrides[0] if overrides else None,
+        "--stop-after": stop_after,
+        "--jobs": _given(context, "jobs"),
+        "--device": _given(context, "device"),
+    }
+    _check_used(what, given, numbers)
+    if not report and (what == "report" or further):
+        hint = "leave --no-report out" if what == "report" else "leave --with or --no-report out"
+        raise ConfigError(f"--no-report: nothing would come of {'it' if what == 'report' else '--with'}; {hint}")
     for place in further or []:
         from fedgs.report.material import read_folder
 
@@ -71,11 +90,16 @@ def reproduce(
 
         reproduction = Reproduction(femnist, numbers, rounds, overrides or [])
         pick_device(device)  # what is wrong with it is told before anything is loaded
+        new = _not_there(folder)
         try:
             results, total = _run(what, reproduction, device, folder, stop_after, jobs)
         except KeyboardInterrupt:
             typer.echo("fedgs: interrupted; the same command goes on with the parts that are missing", err=True)
             raise typer.Exit(130) from None
+        finally:
+            for place in new:  # those that have stayed empty
+                with suppress(OSError):
+                    place.rmdir()
         failed = sum("failed" in result for result in results.values())
         typer.echo(
             f"{folder}: {len(results)} of {total} parts"
@@ -87,6 +111,13 @@ def reproduce(
         _report(folder, further or [])
 
 
+def _not_there(folder: Path) -> list[Path]:
+    """Return the folders that results would make, innermost first."""
+    from fedgs.experiments.parts import FOLDER
+
+    return [place for place in (folder / FOLDER, folder, *folder.parents) if not place.exists()]
+
+
 def _check_used(what: str, given: "dict[str, object]", seeds: list[int] | None) -> None:
     """Refuse what would have no effect: nobody should take the numbers for others than they are."""
     from fedgs.errors import ConfigError
@@ -94,10 +125,18 @@ def _check_used(what: str, given: "dict[str, object]", seeds: list[int] | None) 
     for option, value in given.items():
         if what == "report" and value is not None:
             raise ConfigError(f"{option} {value}: report runs nothing, it shows what is there; leave {option} out")
-    if what in LABELS_ALONE and given["--rounds"] is not None:
+    if what not in EXPERIMENTS:
+        return
+    if not EXPERIMENTS[what].trains and given["--rounds"] is not None:
         raise ConfigError(f"--rounds {given['--rounds']}: {what} trains nothing; leave --rounds out")
-    if what in ONE_SEED and seeds is not None and len(seeds) > 1:
+    if EXPERIMENTS[what].one_seed and seeds is not None and len(seeds) > 1:
         raise ConfigError(f"--seeds {given['--seeds']}: {what} has one seed; give one, as in --seeds {seeds[0]}")
+
+
+def _given(context: typer.Context, name: str) -> object:
+    """Return the value of an option that has a default; None: it was not given."""
+    source = context.get_parameter_source(name)
+    return context.params[name] if source is not None and source.name == "COMMANDLINE" else None
 
 
 def _run(

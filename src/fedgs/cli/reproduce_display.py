@@ -1,8 +1,11 @@
-"""The progress of a reproduction: one line on stderr while it is a terminal, nothing otherwise.
+"""The progress of a reproduction on stderr: one line that moves on a terminal, else a line for every part that is done.
 
-     42% 0:12:10 left 0:16:37 10/23 Table II: FedAvg, seed 0
+     42% 0:12:10 ━━━━╸━━━━━ left 0:16:37 10/23 Table II: FedAvg, seed 0
 
-Percentage and times go by parts and what is done of the one at work; the line fits 80 columns.
+    fedgs: 10 of 23: Table II: FedAvg, seed 0, 72.1 s
+
+Percentage and times go by parts and what is done of the one at work; the moving line fits 80 columns, and narrower
+ones without its bar.
 """
 
 import time
@@ -18,22 +21,23 @@ from fedgs.experiments.parts import Part, Progress, Result
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-WIDE, BAR = 110, 24
+BARS = {110: 24, 78: 10}
+"""Columns of a terminal from which there is room for a bar, and how long it is."""
 
 
 class PartsDisplay(Progress):
-    """A line on stderr while it is a terminal."""
+    """A line on stderr that moves while it is a terminal; else one a part, for whoever reads the log of a long job."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
-        wide = self._console.width >= WIDE
+        bar = next((length for width, length in BARS.items() if self._console.width >= width), 0)
         columns: list[ProgressColumn] = [
             TaskProgressColumn(table_column=Column(no_wrap=True)),
             TimeElapsedColumn(table_column=Column(no_wrap=True)),
-            *([BarColumn(bar_width=BAR)] if wide else []),
+            *([BarColumn(bar_width=bar)] if bar else []),
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
         ]
-        taken = len("100% 0:00:00 ") + (BAR + 1 if wide else 0)
+        taken = len("100% 0:00:00 ") + (bar + 1 if bar else 0)
         self._room = max(self._console.width - taken, 10)
         self._bar = Bar(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
 
@@ -41,7 +45,8 @@ class PartsDisplay(Progress):
         """Show the line."""
         self._total, self._done, self._began, self._first = len(parts), done, time.perf_counter(), done
         self._task = self._bar.add_task("…", total=max(len(parts), 1), completed=done)
-        self._bar.start()
+        if self._console.is_terminal:
+            self._bar.start()
 
     def part(self, part: Part) -> None:
         """Name the part that begins."""
@@ -66,13 +71,18 @@ class PartsDisplay(Progress):
         """Count it."""
         self._done += 1
         self._bar.update(self._task, completed=self._done)
-        if result.get("failed") and self._console.is_terminal:
-            line = f"fedgs: note: {part.title} went astray: {result['failed']}"
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        if not self._console.is_terminal:
+            self._say(f"fedgs: {self._done} of {self._total}: {part.title}, {result['seconds']:.1f} s")
+        if result.get("failed"):
+            self._say(f"fedgs: note: {part.title} went astray: {result['failed']}")
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Take the line away."""
-        self._bar.stop()
+        if self._console.is_terminal:
+            self._bar.stop()
 
 
 def _clock(seconds: float) -> str:

@@ -1,17 +1,20 @@
 """The experiments of ``fedgs reproduce`` by name: what they show, and the parts they are made of.
 
 An experiment goes in stages, for some parts follow from the results of others (what was chosen is run in full). Curves
-have no runs of their own: they are those of Table II.
+have no runs of their own: they are those of Table II. The functions that make parts are named and looked up when they
+are called, so that the command line can list the experiments without loading what they need.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from fedgs.experiments import beyond, fedopt_rates, initialisers, samplers, selection_study, surfaces, table2
-from fedgs.experiments.parts import Part, Results
-from fedgs.experiments.reproduction import Reproduction
+if TYPE_CHECKING:
+    from fedgs.experiments.parts import Part, Results
+    from fedgs.experiments.reproduction import Reproduction
 
-Stage = Callable[[Reproduction, Results], list[Part]]
+Stage = Callable[["Reproduction", "Results"], "list[Part]"]
 
 
 @dataclass(frozen=True)
@@ -20,23 +23,47 @@ class Experiment:
 
     summary: str
     stages: Sequence[Stage]
+    one_seed: bool = False
+    """Whether it has parts for the first seed alone."""
+    trains: bool = True
+    """Whether its parts are training runs."""
+    in_all: bool = True
+    """Whether ``all`` runs it."""
 
 
-def _plain(make: Callable[[Reproduction], list[Part]]) -> Stage:
-    return lambda reproduction, results: make(reproduction)
+def _plain(module: str, function: str = "make_parts") -> Stage:
+    """Return the stage whose parts follow from nothing; the function is of a module of this package."""
+
+    def parts(reproduction: "Reproduction", results: "Results") -> "list[Part]":
+        made: list[Part] = getattr(import_module(f"fedgs.experiments.{module}"), function)(reproduction)
+        return made
+
+    return parts
+
+
+def _following(module: str, function: str) -> Stage:
+    """Return the stage whose parts follow from the results of those before it."""
+
+    def parts(reproduction: "Reproduction", results: "Results") -> "list[Part]":
+        made: list[Part] = getattr(import_module(f"fedgs.experiments.{module}"), function)(reproduction, results)
+        return made
+
+    return parts
 
 
 EXPERIMENTS: dict[str, Experiment] = {
-    "initialisers": Experiment("GBP-CS from its three starts", [_plain(initialisers.make_parts)]),
-    "samplers": Experiment("divergence and time of all samplers", [_plain(samplers.make_parts)]),
-    "table2": Experiment("FedGS against ten approaches", [_plain(table2.make_parts)]),
-    "curves": Experiment("their accuracy and loss, from the same runs", [_plain(table2.make_parts)]),
-    "surfaces": Experiment("FedGS over T, n, M and L", [_plain(surfaces.make_parts)]),
-    "fedopt-rates": Experiment("FedOpt over its learning rates", [_plain(fedopt_rates.make_parts)]),
-    "beyond": Experiment("FedGS and FedAvg both tuned", [_plain(beyond.trial_parts), beyond.final_parts]),
-    "selection-study": Experiment("does selection earn its keep", [_plain(selection_study.make_parts)]),
+    "initialisers": Experiment("GBP-CS from its three starts", [_plain("initialisers")], one_seed=True, trains=False),
+    "samplers": Experiment("divergence and time of all samplers", [_plain("samplers")], one_seed=True, trains=False),
+    "table2": Experiment("FedGS against ten approaches", [_plain("table2")]),
+    "curves": Experiment("their accuracy and loss, from the same runs", [_plain("table2")], in_all=False),
+    "surfaces": Experiment("FedGS over T, n, M and L", [_plain("surfaces")], one_seed=True),
+    "fedopt-rates": Experiment("FedOpt over its learning rates", [_plain("fedopt_rates")], one_seed=True),
+    "beyond": Experiment(
+        "FedGS and FedAvg both tuned", [_plain("beyond", "trial_parts"), _following("beyond", "final_parts")]
+    ),
+    "selection-study": Experiment("does selection earn its keep", [_plain("selection_study")]),
 }
-ALL = ("initialisers", "samplers", "table2", "surfaces", "fedopt-rates", "beyond", "selection-study")
+ALL = tuple(name for name, experiment in EXPERIMENTS.items() if experiment.in_all)
 
 
 def stages_of(what: str) -> list[Stage]:
@@ -47,7 +74,7 @@ def stages_of(what: str) -> list[Stage]:
 
 
 def _together(experiments: Sequence[Experiment], stage: int) -> Stage:
-    def parts(reproduction: Reproduction, results: Results) -> list[Part]:
+    def parts(reproduction: "Reproduction", results: "Results") -> "list[Part]":
         found = []
         for experiment in experiments:
             if stage < len(experiment.stages):

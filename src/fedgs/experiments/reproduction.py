@@ -17,6 +17,7 @@ from fedgs.config import load_settings
 from fedgs.data import DataSet, Federation, build_federation
 from fedgs.errors import ConfigError
 from fedgs.experiments import selection_study
+from fedgs.experiments.label_settings import label_settings
 from fedgs.settings import Settings
 
 SMALL = ("data.name=glyphs", "data.samples_per_device=80", "federation.devices=60", "federation.factories=4",
@@ -28,8 +29,6 @@ OTHER_FACTORIES = f"{PAPER}-M"
 """… of the same devices in another number of factories, which stands behind it."""
 LABELS = "labels"
 """… of the one whose next mini-batches the samplers select from: it needs no images."""
-LABEL_SECTIONS = ("federation", "data", "selection", "training")
-"""The settings that matter there."""
 
 
 def paper_with(factories: int) -> str:
@@ -97,12 +96,9 @@ class Reproduction:
         """Return the settings of a part on labels alone: the paper's size, even where runs are small.
 
         Whoever sets the size of the federation gets it here as in the runs. Overrides that such a part knows nothing
-        of (how the model is tested, …) make no other part of it.
+        of (how the model is trained and tested, …) make no other part of it.
         """
-        own = [override for override in self.overrides if _section(override) in LABEL_SECTIONS]
-        if self.quick and any(_section(override) == "federation" for override in own):
-            own = [*(o for o in SMALL if _section(o) in ("federation", "selection")), *own]
-        return load_settings(overrides=[*own, f"seed={seed}"])
+        return label_settings(self.overrides, SMALL if self.quick else (), seed)
 
     def seeds_or(self, full: Sequence[int], quick: Sequence[int] = (0,)) -> Sequence[int]:
         """Return the seeds asked for, else an experiment's own."""
@@ -173,7 +169,3 @@ class Reproduction:
     def _size(self) -> Settings:
         any_scale = Scale(1, 0.1, 1)
         return self.settings(any_scale, any_scale)
-
-
-def _section(override: str) -> str:
-    return override.partition(".")[0].strip()
