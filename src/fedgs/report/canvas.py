@@ -6,6 +6,7 @@ The SVG of a picture can be put into a page of either colour: ink and paper are 
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,22 +29,45 @@ _STYLE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def draw(folder: Path, name: str, size: tuple[float, float], paint: "Callable[[Figure], None]") -> list[Path]:
-    """Paint a figure of so many inches and write it as ``name.png`` and ``name.svg``."""
-    with _style():
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+GROWTH = (1.0, 1.3, 1.7, 2.2, 3.0)
+"""How much larger a picture may become where its words leave no room for what it shows: names may be long."""
+NO_ROOM = "constrained_layout not applied"
 
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)
-        paint(figure)
-        make_folder(folder)
-        paths = []
-        for kind, options in (("png", {"dpi": 150}), ("svg", {"metadata": {"Date": None, "Creator": None}})):
-            content = io.BytesIO()
-            figure.savefig(content, format=kind, **options)
-            paths.append(write_bytes(folder / f"{name}.{kind}", content.getvalue()))
-    return paths
+
+def draw(folder: Path, name: str, size: tuple[float, float], paint: "Callable[[Figure], None]") -> list[Path]:
+    """Paint a figure of so many inches, more if it needs them, and write it as ``name.png`` and ``name.svg``."""
+    with _style():
+        pictures = _with_room(size, paint)
+    make_folder(folder)
+    return [write_bytes(folder / f"{name}.{kind}", content) for kind, content in pictures.items()]
+
+
+def _with_room(size: tuple[float, float], paint: "Callable[[Figure], None]") -> dict[str, bytes]:
+    for growth in GROWTH:
+        with warnings.catch_warnings():
+            # matplotlib would say so on stderr and leave words lying over each other.
+            warnings.filterwarnings("ignore" if growth == GROWTH[-1] else "error", message=NO_ROOM)
+            try:
+                return _pictures((size[0] * growth, size[1] * growth), paint)
+            except UserWarning as error:
+                if NO_ROOM not in str(error):
+                    raise
+    raise AssertionError("the last one is painted as it is")
+
+
+def _pictures(size: tuple[float, float], paint: "Callable[[Figure], None]") -> dict[str, bytes]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    paint(figure)
+    pictures = {}
+    for kind, options in (("png", {"dpi": 150}), ("svg", {"metadata": {"Date": None, "Creator": None}})):
+        content = io.BytesIO()
+        figure.savefig(content, format=kind, **options)
+        pictures[kind] = content.getvalue()
+    return pictures
 
 
 @contextmanager

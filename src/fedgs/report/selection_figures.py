@@ -156,14 +156,14 @@ def draw_initialisers(axes: "Axes", comparison: Comparison) -> None:
     theirs = paper.facts()["initialiser_curves"]
     for start, colour in (("zero", "#e3a857"), ("random", "#9aa0a6"), ("mpinv", "#1f6f8b")):
         curve = comparison.initialisers[start]
-        axes.plot(range(1, len(curve) + 1), curve, "-o", color=colour, markersize=3.5, label=f"{start}, here")
-        axes.plot(range(1, len(theirs[start]) + 1), theirs[start], "--D", color=colour, markersize=4,
+        axes.plot(range(len(curve)), curve, "-o", color=colour, markersize=3.5, label=f"{start}, here")
+        axes.plot(range(len(theirs[start])), theirs[start], "--D", color=colour, markersize=4,
                   markerfacecolor="none", label=f"{start}, paper")  # fmt: skip
     exact = next((row for row in comparison.rows if row.solver == "exact" and row.instances), None)
     if exact:
         axes.axhline(exact.mean, color=INK, linewidth=0.9, linestyle=":", label="optimum, here")
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("step of GBP-CS (the zero start begins with nobody picked)")
+    axes.set_xlabel("steps of GBP-CS (0: the start itself; zero begins with nobody picked)")
     axes.set_ylabel("divergence")
     axes.set_title(f"GBP-CS from its three starts; here the mean of {comparison.instances} instances", fontsize=10)
     axes.grid(alpha=0.25)

@@ -11,6 +11,7 @@ from fedgs.experiments.parts import Result
 from fedgs.experiments.selection_study import Cell, Study, common, title_of, with_all_seeds
 from fedgs.experiments.study_bar import OURS, difference
 from fedgs.report.canvas import AMBER, BLUE, FAINT, GREEN, GREY, INK, PURPLE, RED
+from fedgs.report.labels import Label, place_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,29 +76,27 @@ def paint_trade_off(figure: "Figure", study: Study) -> None:
 def paint_weights(figure: "Figure", weighed: Mapping[str, Mapping[float, Result]]) -> None:
     """Paint what a growing weight V of the queues trades, a line a federation: evenness, divergence, accuracy."""
     trade, cost, gain = figure.subplots(1, 3)
+    labels: dict[Axes, list[Label]] = {trade: [], cost: []}
     weights = sorted({weight for by_weight in weighed.values() for weight in by_weight})
     for colour, (key, by_weight) in zip((BLUE, AMBER, GREEN, RED), weighed.items(), strict=False):
         jain, divergence, accuracy = zip(*(weight_facts(result) for result in by_weight.values()), strict=True)
         points = [100 * value for value in accuracy]
         for axes, across, up in ((trade, jain, divergence), (cost, divergence, points)):
             axes.plot(across, up, "o-", color=colour, markersize=4, linewidth=1.2, label=title_of(key))
-            for place, (weight, x, y) in enumerate(zip(by_weight, across, up, strict=True)):
-                # The first and the last to the right, the others to the left: they may lie close together.
-                at_end = place in (0, len(by_weight) - 1)
-                offset = (-4, 3) if not at_end else (5, -2) if place else (6, -9)
-                axes.annotate(
-                    f"{weight:g}" if place else f"V = {weight:g}", (x, y), offset, textcoords="offset points",
-                    ha="left" if at_end else "right", fontsize=7, color=colour,
-                )  # fmt: skip
+            names = [f"{weight:g}" if place else f"V = {weight:g}" for place, weight in enumerate(by_weight)]
+            labels[axes] += [(name, (x, y), colour) for name, x, y in zip(names, across, up, strict=True)]
         gain.plot([weights.index(weight) for weight in by_weight], points, "o-", color=colour, markersize=4)
     trade.set(xlabel="Jain's index of epochs", ylabel="divergence of an iteration")
     cost.set(xlabel="divergence of an iteration", ylabel="accuracy, %")
     gain.set(xlabel="weight V of the queues", ylabel="accuracy, %")
     gain.set_xticks(range(len(weights)), [f"{weight:g}" for weight in weights])
     for axes in (trade, cost):
-        axes.margins(x=0.12)
-    handles, labels = trade.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4)
+        axes.margins(x=0.12, y=0.08)
+    handles, names = trade.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=4)
+    figure.draw_without_rendering()  # what lies where is known from here on
+    for axes, wanted in labels.items():
+        place_labels(axes, wanted)
 
 
 def weight_facts(result: Result) -> tuple[float, float, float]:

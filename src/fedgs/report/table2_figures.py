@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 REFERENCE = {"fedgs": BLUE, "fedavg": GREY}
 SHADES = (RED, AMBER, GREEN, PURPLE, PINK)
 FAMILIES = ("FedProx", "IDA", "CGAU", "FedMMD", "FedFusion", "FedOpt", "selection")
+COLUMNS = 4
 FAR_DOWN = 0.3
 """Rows so much below the best are shown at the edge: they would leave no room to tell the others apart."""
 
@@ -59,31 +60,56 @@ def _label(row: Outcome) -> str:
 
 
 def paint_curves(figure: "Figure", runs: Mapping[str, Result], key: str, compare: bool) -> None:
-    """Paint accuracy or loss of the first seed, a panel a family, FedGS and FedAvg in each."""
+    """Paint accuracy or loss of the first seed, a panel a family, FedGS and FedAvg in each.
+
+    A row that lies out of the picture all the time is named above the legend, with where it ends.
+    """
     families = [f for f in FAMILIES if any(ROWS[row].family == f for row in runs)] or ["FedGS and FedAvg"]
     panels = _panels(figure, len(families))
     bottom, top = _limits(runs, key, compare)
+    target = next(iter(runs.values()))["settings"]["eval"]["target"]
     for family, axes in zip(families, panels, strict=True):
-        for row, colour in REFERENCE.items():
-            if row in runs:
-                _line(axes, runs[row], key, row, colour, compare)
         members = [row for row in ROWS if row in runs and ROWS[row].family == family]
-        for row, colour in zip(members, SHADES, strict=False):
-            _line(axes, runs[row], key, row, colour, compare)
-        target = next(iter(runs.values()))["settings"]["eval"]["target"]
+        colours = REFERENCE | dict(zip(members, SHADES, strict=False))
+        out = []
+        for row, colour in colours.items():
+            if row in runs and any(bottom <= value <= top for _, value in _points(runs[row], key)):
+                _line(axes, runs[row], key, row, colour, compare)
+            elif row in runs:
+                out.append(_out_of_sight(runs[row], key, row))
         if key == "accuracy":
             axes.axhline(target, color=FAINT, linewidth=0.8, linestyle="--", zorder=0)
         axes.set_ylim(bottom, top)
         axes.set_title("how devices are selected" if family == "selection" else f"FedGS and {family}")
-        axes.legend(loc="best" if not compare else "lower right" if key == "accuracy" else "lower left", fontsize=7)
-    for axes in panels[-4:]:
+        axes.legend(loc="best" if not compare else "lower right" if key == "accuracy" else "lower left", fontsize=7,
+                    title="\n".join(out) or None, title_fontsize=7, alignment="left")  # fmt: skip
+    for axes in panels[-COLUMNS:]:  # those with no other below them
         axes.set_xlabel("round")
-    for axes in panels[::4]:
+    for axes in panels[::COLUMNS]:
         axes.set_ylabel("test accuracy" if key == "accuracy" else "test cross-entropy")
+    _explain(figure, f"{100 * target:g} %, the target" if key == "accuracy" else "", compare)
+
+
+def _explain(figure: "Figure", target: str, compare: bool) -> None:
+    """Say above all panels what is the same in each: the dashed line (if any), and the paper's points."""
+    from matplotlib.lines import Line2D
+
+    marks = [Line2D([], [], color=FAINT, linewidth=0.8, linestyle="--", label=target)] if target else []
+    if compare:
+        marks.append(Line2D([], [], color=INK, linestyle="none", marker="D", markerfacecolor="none", markersize=5,
+                            label="the paper's last round"))  # fmt: skip
+    if marks:
+        figure.legend(handles=marks, loc="outside upper right", ncols=2)
+
+
+def _out_of_sight(run: Result, key: str, row: str) -> str:
+    points = _points(run, key)
+    where = f", ends at {points[-1][1]:.2f}" if points else ""
+    return f"{_title(row)}: out of sight{where}"
 
 
 def _panels(figure: "Figure", count: int) -> "Sequence[Axes]":
-    columns = min(count, 4)
+    columns = min(count, COLUMNS)
     lines = -(-count // columns)
     grid: Any = figure.subplots(lines, columns, squeeze=False)
     panels = [axes for line in grid for axes in line]
@@ -93,13 +119,21 @@ def _panels(figure: "Figure", count: int) -> "Sequence[Axes]":
 
 
 def _line(axes: "Axes", run: Result, key: str, row: str, colour: str, compare: bool) -> None:
-    curve = run["curve"]
-    points = [point for point in zip(curve["round"], curve[key], strict=True) if point[0] > 0]
-    axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.3, label=ROWS[row].title.replace(" (baseline)", ""))
+    axes.plot(*zip(*_points(run, key), strict=True), color=colour, linewidth=1.3, label=_title(row))
     theirs = papers_row(row) if compare else None
     if theirs is not None:
         value = theirs[0] if key == "accuracy" else theirs[1]
         axes.plot(500, value, "D", color=colour, markerfacecolor="none", markersize=5, clip_on=False)
+
+
+def _points(run: Result, key: str) -> list[tuple[int, float]]:
+    """Return what was measured after the first round."""
+    curve = run["curve"]
+    return [point for point in zip(curve["round"], curve[key], strict=True) if point[0] > 0 and point[1] is not None]
+
+
+def _title(row: str) -> str:
+    return ROWS[row].title.replace(" (baseline)", "")
 
 
 def _limits(runs: Mapping[str, Result], key: str, compare: bool) -> tuple[float, float]:
