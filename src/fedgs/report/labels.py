@@ -13,8 +13,8 @@ Label = tuple[str, tuple[float, float], str]
 """A word, its point and its colour."""
 Side = Literal["left", "center", "right"]
 
-STEPS = 24
-"""Places on a piece of a line that a word keeps away from."""
+STEP = 2.0
+"""Points between two places of a line that a word keeps away from."""
 
 
 def _places() -> list[tuple[float, float, Side]]:
@@ -35,13 +35,15 @@ def place_labels(axes: "Axes", labels: list[Label], size: float = 7) -> None:
     """
     taken = _taken(axes)
     inside = axes.get_window_extent()
+    dot = axes.figure.dpi / 72
     for text, point, colour in labels:
         best = None
         for x, y, side in _places():
             word = axes.annotate(text, point, (x, y), textcoords="offset points", ha=side, fontsize=size, color=colour)
             word.set_in_layout(False)
             box = word.get_window_extent()
-            free = not box.count_overlaps(taken) and inside.contains(box.x0, box.y0) and inside.contains(box.x1, box.y1)
+            fits = inside.contains(box.x0, box.y0) and inside.contains(box.x1, box.y1)
+            free = fits and not box.padded(dot).count_overlaps(taken)
             if best is None or free:
                 if best is not None:
                     best.remove()
@@ -64,6 +66,6 @@ def _taken(axes: "Axes") -> "list[Bbox]":
         points = axes.transData.transform(np.column_stack([line.get_xdata(), line.get_ydata()]))
         boxes += [Bbox.from_bounds(x - 2 * dot, y - 2 * dot, 4 * dot, 4 * dot) for x, y in points]
         for start, end in pairwise(points):
-            between = np.linspace(start, end, STEPS)[1:-1]
+            between = np.linspace(start, end, 2 + int(np.hypot(*(end - start)) / (STEP * dot)))[1:-1]
             boxes += [Bbox.from_bounds(x, y, dot / 2, dot / 2) for x, y in between]
     return boxes

@@ -161,7 +161,8 @@ def draw_initialisers(axes: "Axes", comparison: Comparison) -> None:
                   markerfacecolor="none", label=f"{start}, paper")  # fmt: skip
     exact = next((row for row in comparison.rows if row.solver == "exact" and row.instances), None)
     if exact:
-        axes.axhline(exact.mean, color=INK, linewidth=0.9, linestyle=":", label="optimum, here")
+        axes.axhline(exact.mean, color=INK, linewidth=0.9, linestyle=":",
+                     label="optimum, here" if exact.proven == 1 else "best found, here")  # fmt: skip
     axes.set_ylim(bottom=0)
     axes.set_xlabel("steps of GBP-CS (0: the start itself; zero begins with nobody picked)")
     axes.set_ylabel("divergence")

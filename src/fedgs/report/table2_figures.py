@@ -62,7 +62,7 @@ def _label(row: Outcome) -> str:
 def paint_curves(figure: "Figure", runs: Mapping[str, Result], key: str, compare: bool) -> None:
     """Paint accuracy or loss of the first seed, a panel a family, FedGS and FedAvg in each.
 
-    A row that lies out of the picture all the time is named above the legend, with where it ends.
+    A row that lies out of the picture all the time is named below its panel, with where it ends.
     """
     families = [f for f in FAMILIES if any(ROWS[row].family == f for row in runs)] or ["FedGS and FedAvg"]
     panels = _panels(figure, len(families))
@@ -81,10 +81,9 @@ def paint_curves(figure: "Figure", runs: Mapping[str, Result], key: str, compare
             axes.axhline(target, color=FAINT, linewidth=0.8, linestyle="--", zorder=0)
         axes.set_ylim(bottom, top)
         axes.set_title("how devices are selected" if family == "selection" else f"FedGS and {family}")
-        axes.legend(loc="best" if not compare else "lower right" if key == "accuracy" else "lower left", fontsize=7,
-                    title="\n".join(out) or None, title_fontsize=7, alignment="left")  # fmt: skip
-    for axes in panels[-COLUMNS:]:  # those with no other below them
-        axes.set_xlabel("round")
+        axes.legend(loc="best" if not compare else "lower right" if key == "accuracy" else "lower left", fontsize=7)
+        lowest = axes in panels[-COLUMNS:]  # there is no other below it
+        axes.set_xlabel("\n".join([*(["round"] if lowest else []), *out]))
     for axes in panels[::COLUMNS]:
         axes.set_ylabel("test accuracy" if key == "accuracy" else "test cross-entropy")
     _explain(figure, f"{100 * target:g} %, the target" if key == "accuracy" else "", compare)
