@@ -38,6 +38,9 @@ def reproduce(
     jobs: Annotated[
         int, typer.Option(min=1, help="Parts at work at a time, each in its own process; one seldom fills a GPU.")
     ] = 1,
+    again: Annotated[
+        bool, typer.Option("--again", help="Replace results that were made with other settings; else they are refused.")
+    ] = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write the report at the end.")] = True,
     further: Annotated[
         list[Path] | None, typer.Option("--with", help="A further folder whose results the report shows; repeatable.")
@@ -72,7 +75,7 @@ def reproduce(
         reproduction = Reproduction(femnist, numbers, rounds, overrides or [])
         pick_device(device)  # what is wrong with it is told before anything is loaded
         try:
-            results, total = _run(what, reproduction, device, folder, stop_after, jobs)
+            results, total = _run(what, reproduction, device, folder, stop_after, jobs, again)
         except KeyboardInterrupt:
             typer.echo("fedgs: interrupted; the same command goes on with the parts that are missing", err=True)
             raise typer.Exit(130) from None
@@ -101,7 +104,7 @@ def _check_used(what: str, given: "dict[str, object]", seeds: list[int] | None) 
 
 
 def _run(
-    what: str, reproduction: "Reproduction", device: str, folder: Path, stop_after: float | None, jobs: int
+    what: str, reproduction: "Reproduction", device: str, folder: Path, stop_after: float | None, jobs: int, again: bool
 ) -> "tuple[Results, int]":
     import time
 
@@ -122,7 +125,7 @@ def _run(
         left = None if stop_after is None else max(0.0, stop_after - (time.perf_counter() - began))
         total += len(parts)
         results |= run_parts(
-            parts, folder, reproduction.federation, digest, pick_device(device), PartsDisplay(), left, jobs
+            parts, folder, reproduction.federation, digest, pick_device(device), PartsDisplay(), left, jobs, again
         )
     return results, total
 
