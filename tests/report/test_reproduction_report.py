@@ -10,7 +10,6 @@ from fedgs.data import build_federation
 from fedgs.data.femnist_like import femnist_like_labels
 from fedgs.errors import InputFileError
 from fedgs.experiments import paper
-from fedgs.experiments.beyond import SIDES
 from fedgs.experiments.instances import draw_instances
 from fedgs.experiments.parts import Part, Results, finite
 from fedgs.experiments.samplers import Comparison, compare_samplers
@@ -147,14 +146,29 @@ def test_both_tuned() -> None:
     assert "The chosen ones have not been run in full yet." in text
 
 
-def test_the_runs_at_the_papers_rates_are_those_of_the_two_rows(tmp_path: Path) -> None:
-    ends = {"table2-fedgs-seed-0": 0.85, "table2-fedavg-seed-0": 0.8}
-    results = results_of("table2", lambda part: ends.get(part.name, 0.1))
-    found = first_runs(Material(tmp_path, results), "table2-%s-seed-", SIDES)
-    assert {key: run["part"] for key, run in found.items()} == {
-        "fedgs": "table2-fedgs-seed-0",
-        "fedavg": "table2-fedavg-seed-0",
-    }
+def test_the_first_of_several_runs_is_that_of_the_least_seed() -> None:
+    results = results_of("table2", lambda part: 0.5)
+    runs = {"fedgs": [results["table2-fedgs-seed-1"], results["table2-fedgs-seed-0"]], "ida": []}
+    found = first_runs(runs, ("fedgs", "ida", "fedavg"))
+    assert {key: run["part"] for key, run in found.items()} == {"fedgs": "table2-fedgs-seed-0"}
+
+
+def test_runs_made_otherwise_are_in_no_mean_and_told() -> None:
+    results = results_of("table2", lambda part: 0.8)
+    other = results["table2-fedgs-seed-1"]
+    other["settings"]["training"]["learning_rate"] = 0.0001
+    other["curve"]["accuracy"] = [0.1 for _ in other["curve"]["round"]]
+    other["summary"]["accuracy"]["final"] = 0.1
+    text = text_of(results)
+    assert "| FedGS | 80.0 % |" in text
+    assert "Not shown, for they were made with another seed or other settings than most: 1 run." in text
+    tuned = results_of("beyond", lambda part: 0.9 if "rate-0.1" in part.name else 0.5)
+    assert "of what other trials had chosen" not in text_of(tuned)
+    tuned["beyond-fedgs-tuned-seed-1"]["settings"]["training"]["learning_rate"] = 0.03
+    tuned["beyond-fedgs-tuned-seed-1"]["summary"]["accuracy"]["final"] = 0.1
+    text = text_of(tuned)
+    assert "| FedGS tuned | 50.0 % |" in text
+    assert "Not shown: 1 run in full of what other trials had chosen." in text
 
 
 def test_the_study(tmp_path: Path) -> None:

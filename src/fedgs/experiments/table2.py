@@ -9,7 +9,6 @@ Tests are made every fifth round: "rounds to 82 %" is the first tested round at 
 than a test after every round would say. The accuracy and loss compared with the paper's are those of the last round.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedgs.experiments import paper
+from fedgs.experiments.alike import alike
 from fedgs.experiments.measures import last_ten
 from fedgs.experiments.parts import Part, Result, Results
 from fedgs.experiments.reproduction import PAPER, Scale
@@ -161,20 +161,24 @@ class Outcome:
 def outcomes(results: Results) -> dict[str, Outcome]:
     """Return what the rows came to that have results, in the order of the table.
 
-    Runs with another number of rounds than most have no place beside them.
+    Runs made otherwise than most (other rounds, another rate, …) have no place beside them: :func:`runs_of`.
     """
     found: dict[str, list[Result]] = {}
-    lengths = Counter(_length(result) for name, result in results.items() if name.startswith(PREFIX))
-    usual = lengths.most_common(1)[0][0] if lengths else 0
-    for name, result in results.items():
-        row, _, seed = name.removeprefix(PREFIX).rpartition("-seed-")
-        if name.startswith(PREFIX) and row in ROWS and seed.isdecimal() and _length(result) == usual:
-            found.setdefault(row, []).append(result)
+    for name, result in runs_of(results)[0].items():
+        found.setdefault(row_of(name), []).append(result)
     return {row: outcome_of(row, found[row]) for row in ROWS if row in found}
 
 
-def _length(result: Result) -> int:
-    return int(result["settings"]["training"]["rounds"])
+def runs_of(results: Results) -> tuple[Results, int]:
+    """Return the runs of the table that can stand beside each other, and how many others there are."""
+    rows = {name: result for name, result in results.items() if row_of(name) in ROWS}
+    return alike(rows, PREFIX)
+
+
+def row_of(name: str) -> str:
+    """Return the row of a part; empty: it is none of the table."""
+    row, _, seed = name.removeprefix(PREFIX).rpartition("-seed-")
+    return row if name.startswith(PREFIX) and seed.isdecimal() else ""
 
 
 def outcome_of(key: str, runs: Sequence[Result]) -> Outcome:

@@ -80,3 +80,9 @@ def table(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1) -
 def bullets(sentences: Sequence[str]) -> str:
     """Return sentences as a list."""
     return "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+def left_out_in_words(number: int) -> list[str]:
+    """Say how many runs are not shown beside the others; nothing if none was left out."""
+    made = "made with another seed or other settings than most"
+    return [f"Not shown, for they were {made}: {plural(number, 'run')}."] if number else []
