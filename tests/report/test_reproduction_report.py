@@ -1,6 +1,7 @@
 """The report says what the numbers say, and what is missing."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from fedgs.data.femnist_like import femnist_like_labels
 from fedgs.errors import InputFileError
 from fedgs.experiments import paper
 from fedgs.experiments.instances import draw_instances
-from fedgs.experiments.parts import Part, Results, finite
+from fedgs.experiments.parts import Part, Result, Results, finite
 from fedgs.experiments.samplers import Comparison, compare_samplers
 from fedgs.experiments.samplers import make_parts as sampler_parts
 from fedgs.experiments.table2 import make_parts
@@ -114,6 +115,26 @@ def test_a_row_that_learnt_nothing_is_in_no_mean() -> None:
     del lost["table2-ida-seed-0"]
     assert "rows (here 12), points" in (text := text_of(lost))
     assert "Means are without IDA, not run yet." in text
+
+
+def test_another_size_is_not_compared_with_the_paper() -> None:
+    def smaller(change: Callable[[Result], object]) -> str:
+        results = results_of("table2", lambda part: 0.5)
+        for result in results.values():
+            change(result)
+        return text_of(results)
+
+    for text, size in (
+        (smaller(lambda run: run.update(devices=40, factories=2)), "40 devices in 2 factories, 500 rounds, paper"),
+        (smaller(lambda run: run["settings"]["training"].update(rounds=3)), "350 devices in 10 factories, 3 rounds"),
+        (smaller(lambda run: run["settings"]["training"].update(model="linear")), "500 rounds, linear network"),
+    ):
+        assert "FEMNIST, not at the paper's size (" in text
+        assert size in text
+        assert "at the paper's size:" not in text
+        assert "below the paper" not in text
+        assert "the paper's claims are not tested" in text
+    assert "FEMNIST at the paper's size: 350 devices" in smaller(lambda run: None)
 
 
 def test_families_are_compared_on_the_seeds_they_share() -> None:

@@ -60,9 +60,9 @@ def listing(words: Sequence[str]) -> str:
     return apart.join(words[:-1]) + last + words[-1]
 
 
-def plural(count: int, word: str) -> str:
-    """Write so many of something: 1 seed, 2 seeds."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
+def plural(count: int, word: str, several: str = "") -> str:
+    """Write so many of something: 1 seed, 2 seeds, 3 factories."""
+    return f"{count} {word if count == 1 else several or f'{word}s'}"
 
 
 def every(count: int) -> str:

@@ -35,7 +35,7 @@ def write(material: Material) -> list[str]:
     settings = next(iter(material.starting_with(PREFIX).values()))["settings"]
     target, length = settings["eval"]["target"], settings["training"]["rounds"]
     blocks = ["## What the paper's claims come to here"]
-    if material.quick:
+    if not material.papers_size:
         blocks.append("At this size and on these data the paper's claims are not tested.")
     elif "fedavg" in found:
         blocks += _against_others(found, target, length, material)
@@ -179,7 +179,7 @@ def _selection(found: dict[str, Outcome], target: float, material: Material) -> 
             "The coverage-aware row has more than another selection: calibrated losses and a classifier averaged class "
             "by class. The selection study tells them apart."
         )
-    if not material.quick and "fedgs-random" in found and "fedavg" in found:
+    if material.papers_size and "fedgs-random" in found and "fedavg" in found:
         whole = found["fedgs"].mean - found["fedavg"].mean
         without = found["fedgs-random"].mean - found["fedavg"].mean
         sentences.append(

@@ -29,7 +29,7 @@ def write(material: Material) -> list[str]:
     runs = [cell.run for cells in found.values() for cell in cells.values()]
     if not runs:
         return []
-    compare = not material.quick
+    compare = material.papers_size
     theirs = {key: papers(key) if compare else {} for key in SURFACES}
     training, tests = (runs[0]["settings"][key] for key in ("training", "eval"))
     late = min([10, *(len(run["curve"]["round"]) - 1 for run in runs if not run.get("failed"))])

@@ -34,7 +34,7 @@ def write(material: Material) -> list[str]:
     target, every, length = (
         runs[0]["settings"][a][b] for a, b in (("eval", "target"), ("eval", "every"), ("training", "rounds"))
     )
-    compare = not material.quick
+    compare = material.papers_size
     theirs = ["paper"] if compare else []
     heads = ["", "accuracy", *theirs, *(["Δ"] if compare else []), "last ten", "best", "loss", *theirs,
              f"rounds to {share(target)}", *theirs]  # fmt: skip
@@ -173,7 +173,7 @@ def write_curves(material: Material) -> list[str]:
         return []
     panels = len({ROWS[key].family for key in runs} & set(FAMILIES)) or 1
     size = (2.9 * min(panels, 4) + 0.4, 2.6 * -(-panels // 4) + 0.3)
-    compare = not material.quick
+    compare = material.papers_size
     diamonds = " Hollow diamonds: the paper's values at round 500." if compare else ""
     out = far_down({key: run["curve"]["accuracy"][-1] for key, run in runs.items()})
     beneath = f" Out of the picture: {listing([ROWS[key].title for key in out])}." if out else ""
