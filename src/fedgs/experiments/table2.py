@@ -9,9 +9,9 @@ Tests are made every fifth round: "rounds to 82 %" is the first tested round at 
 than a test after every round would say. The accuracy and loss compared with the paper's are those of the last round.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from fedgs.experiments.reproduction import PAPER, Scale
 if TYPE_CHECKING:
     from fedgs.experiments.reproduction import Reproduction
 
+T = TypeVar("T")
 FULL = Scale(rounds=500, rate=0.01, every=5)
 SMALL = Scale(rounds=20, rate=0.15, every=2, target=0.25)
 PREFIX = "table2-"
@@ -135,6 +136,18 @@ class Outcome:
     divergence: tuple[float, ...]
     failed: tuple[str, ...]
     """Why, for each seed that went astray."""
+
+    def on(self, seeds: Collection[int]) -> "Outcome":
+        """Return what these seeds alone came to."""
+        kept = [place for place, seed in enumerate(self.seeds) if seed in seeds]
+
+        def of(values: tuple[T, ...]) -> tuple[T, ...]:
+            return tuple(values[place] for place in kept if place < len(values))
+
+        return replace(
+            self, seeds=of(self.seeds), final=of(self.final), last_ten=of(self.last_ten), best=of(self.best),
+            loss=of(self.loss), rounds=of(self.rounds), divergence=of(self.divergence),
+        )  # fmt: skip
 
     @property
     def ran(self) -> bool:
