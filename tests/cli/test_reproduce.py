@@ -159,6 +159,7 @@ def test_a_damaged_part_is_one_line(tmp_path: Path, here: Here) -> None:
         (["report", "--set", "foo=bar"], "--set foo=bar: report runs nothing"),
         (["report", "--jobs", "3"], "--jobs 3: report runs nothing, it shows what is there; leave --jobs out"),
         (["report", "--jobs", "1"], "--jobs 1: report runs nothing"),
+        (["report", "--again"], "--again: report runs nothing, it shows what is there; leave --again out"),
         (["report", "--device", "cpu"], "--device cpu: report runs nothing"),
         (["report", "--stop-after", "0"], "--stop-after 0.0: report runs nothing"),
         (["report", "--no-report"], "--no-report: nothing would come of it; leave --no-report out"),

@@ -85,7 +85,7 @@ def test_other_federations_are_other_parts(tmp_path: Path) -> None:
     def made(*overrides: str) -> tuple[int, int, int]:
         reproduction = Reproduction(None, overrides=overrides)
         parts = initialisers.make_parts(reproduction)
-        (result,) = run_parts(parts, tmp_path, reproduction.federation, "d", CPU).values()
+        (result,) = run_parts(parts, tmp_path, reproduction.federation, "d", CPU, again=True).values()
         assert result["factories"] == result["settings"]["federation"]["factories"]
         assert result["devices"] == result["settings"]["federation"]["devices"]
         return result["devices"], result["factories"], result["train_samples"]

@@ -14,8 +14,9 @@ import torch
 from fedgs.data import Federation
 from fedgs.errors import DataError, DeviceError, InputFileError, OutputError
 from fedgs.experiments.parts import Part, Progress, Result, Results, read_all, read_part, run_parts
+from fedgs.experiments.resolved import resolved_of
 from fedgs.settings import Settings
-from tests.experiments.made_up import shell
+from tests.experiments.made_up import run as made_up_run
 from tests.simulation.small import small_federation, small_settings
 
 CPU = torch.device("cpu")
@@ -49,9 +50,11 @@ class Told(Progress):
         self.said.append("closed")
 
 
-def run(out: Path, wanted: list[Part], data: str = "d", stop_after: float | None = None) -> tuple[Results, Told]:
+def run(
+    out: Path, wanted: list[Part], data: str = "d", stop_after: float | None = None, again: bool = False
+) -> tuple[Results, Told]:
     told = Told()
-    return run_parts(wanted, out, dealt, data, CPU, told, stop_after), told
+    return run_parts(wanted, out, dealt, data, CPU, told, stop_after, again=again), told
 
 
 def test_finished_parts_are_not_run_again(tmp_path: Path) -> None:
@@ -77,7 +80,7 @@ def test_a_result_says_what_it_was_made_with(tmp_path: Path) -> None:
     assert result["curve"]["accuracy"][-1] == pytest.approx(result["summary"]["accuracy"]["final"], rel=1e-5)
 
 
-def test_other_settings_run_anew_and_new_settings_do_not(tmp_path: Path) -> None:
+def test_other_settings_are_refused_and_new_settings_are_not(tmp_path: Path) -> None:
     run(tmp_path, parts("random"))
     file = tmp_path / "parts/random.json"
     content = json.loads(file.read_text())
@@ -86,7 +89,21 @@ def test_other_settings_run_anew_and_new_settings_do_not(tmp_path: Path) -> None
     assert run(tmp_path, parts("random"))[1].said == [1, "closed"]
     content["settings"]["training"]["learning_rate"] = 0.2
     file.write_text(json.dumps(content))
-    assert run(tmp_path, parts("random"))[1].said == [0, "random", "closed"]
+    other = r"random\.json: was made with other settings \(training\.learning_rate = 0\.2, not 0\.1\); choose another"
+    with pytest.raises(OutputError, match=other):
+        run(tmp_path, parts("gbp-cs", "random"))
+    assert json.loads(file.read_text()) == content  # neither replaced …
+    assert not (tmp_path / "parts/gbp-cs.json").exists()  # … nor anything begun
+    assert run(tmp_path, parts("random"), again=True)[1].said == [0, "random", "closed"]
+    assert run(tmp_path, parts("random"))[1].said == [1, "closed"]
+    content |= {"federation": "others", "settings": json.loads(file.read_text())["settings"]}
+    file.write_text(json.dumps(content))
+    with pytest.raises(OutputError, match=r"other settings \(federation others, not bars\)"):
+        run(tmp_path, parts("random"))
+    content["settings"]["unheard"] = 1
+    file.write_text(json.dumps(content))
+    with pytest.raises(OutputError, match=r"other settings \(some of which this version does not know\)"):
+        run(tmp_path, parts("random"))
 
 
 def test_torn_files_are_told_or_run_again(tmp_path: Path) -> None:
@@ -110,6 +127,17 @@ def test_torn_files_are_told_or_run_again(tmp_path: Path) -> None:
         lambda result: result["hardware"].pop("torch"),
         lambda result: result.update(hardware="a GPU"),
         lambda result: result.update(seconds="long"),
+        lambda result: result.update(curve={}),
+        lambda result: result["curve"].update(accuracy=[]),
+        lambda result: result["curve"].pop("loss"),
+        lambda result: result.update(curve={key: [] for key in result["curve"]}),
+        lambda result: result.update(summary=None),
+        lambda result: result["summary"].pop("target"),
+        lambda result: result["summary"].update(accuracy={"final": None, "best": 0.5}),
+        lambda result: result["settings"].pop("eval"),
+        lambda result: result.update(resolved={}),
+        lambda result: result.pop("curve"),
+        lambda result: result.pop("summary"),
         *(
             lambda result, key=key: result.pop(key)
             for key in ("part", "title", "federation", "settings", "fedgs", "hardware", "seconds")
@@ -118,7 +146,7 @@ def test_torn_files_are_told_or_run_again(tmp_path: Path) -> None:
 )
 def test_damaged_results_are_told(tmp_path: Path, damage: Callable[[Result], object]) -> None:
     (wanted,) = parts("random")
-    whole = json.loads(json.dumps(shell(wanted)))
+    whole = json.loads(json.dumps({**made_up_run(wanted, 0.8), "resolved": resolved_of(wanted.settings)}))
     (tmp_path / "parts").mkdir()
     file = tmp_path / "parts/random.json"
     file.write_text(json.dumps(whole))

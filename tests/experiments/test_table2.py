@@ -64,3 +64,10 @@ def test_runs_of_another_length_have_no_place_in_the_table() -> None:
     assert outcomes(results)["fedavg"].seeds == (1,)
     assert outcomes({"table2-fedavg-seed-0": odd})["fedavg"].seeds == (0,)
     assert outcomes({}) == {}
+
+
+def test_an_outcome_on_some_seeds() -> None:
+    row = outcomes(results_of("table2", lambda part: 0.8 + 0.01 * part.settings.seed))["fedgs"]
+    assert (row.seeds, row.final) == ((0, 1), (0.8, 0.81))
+    assert (row.on({1}).final, row.on({1}).mean, row.on({1}).seeds) == ((0.81,), 0.81, (1,))
+    assert not row.on({7}).ran

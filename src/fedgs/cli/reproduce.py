@@ -46,6 +46,9 @@ def reproduce(
     jobs: Annotated[
         int, typer.Option(min=1, help="Parts at work at a time, each in its own process; one seldom fills a GPU.")
     ] = 1,
+    again: Annotated[
+        bool, typer.Option("--again", help="Replace results that were made with other settings; else they are refused.")
+    ] = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write the report at the end.")] = True,
     further: Annotated[
         list[Path] | None, typer.Option("--with", help="A further folder whose results the report shows; repeatable.")
@@ -73,6 +76,7 @@ def reproduce(
         "--stop-after": stop_after,
         "--jobs": _given(context, "jobs"),
         "--device": _given(context, "device"),
+        "--again": again or None,
     }
     _check_used(what, given, numbers)
     if not report and (what == "report" or further):
@@ -92,7 +96,7 @@ def reproduce(
         pick_device(device)  # what is wrong with it is told before anything is loaded
         new = _not_there(folder)
         try:
-            results, total = _run(what, reproduction, device, folder, stop_after, jobs)
+            results, total = _run(what, reproduction, device, folder, stop_after, jobs, again)
         except KeyboardInterrupt:
             typer.echo("fedgs: interrupted; the same command goes on with the parts that are missing", err=True)
             raise typer.Exit(130) from None
@@ -124,7 +128,8 @@ def _check_used(what: str, given: "dict[str, object]", seeds: list[int] | None) 
 
     for option, value in given.items():
         if what == "report" and value is not None:
-            raise ConfigError(f"{option} {value}: report runs nothing, it shows what is there; leave {option} out")
+            given_as = option if value is True else f"{option} {value}"
+            raise ConfigError(f"{given_as}: report runs nothing, it shows what is there; leave {option} out")
     if what not in EXPERIMENTS:
         return
     if not EXPERIMENTS[what].trains and given["--rounds"] is not None:
@@ -140,7 +145,7 @@ def _given(context: typer.Context, name: str) -> object:
 
 
 def _run(
-    what: str, reproduction: "Reproduction", device: str, folder: Path, stop_after: float | None, jobs: int
+    what: str, reproduction: "Reproduction", device: str, folder: Path, stop_after: float | None, jobs: int, again: bool
 ) -> "tuple[Results, int]":
     import time
 
@@ -161,7 +166,7 @@ def _run(
         left = None if stop_after is None else max(0.0, stop_after - (time.perf_counter() - began))
         total += len(parts)
         results |= run_parts(
-            parts, folder, reproduction.federation, digest, pick_device(device), PartsDisplay(), left, jobs
+            parts, folder, reproduction.federation, digest, pick_device(device), PartsDisplay(), left, jobs, again
         )
     return results, total
 

@@ -5,23 +5,28 @@ map are compared with each other, so a map shows one kind, and its section says 
 """
 
 from collections import Counter
-from typing import Any
 
 from fedgs.experiments.parts import Result, Results
 
+MADE_WITH = ("model", "learning_rate", "momentum", "precision", "schedule")
 
-def alike(results: Results, prefix: str) -> tuple[Results, int]:
-    """Return the runs of an experiment that are of its most common kind, and how many others there are."""
+
+def alike(results: Results, prefix: str, one_seed: bool = False) -> tuple[Results, int]:
+    """Return the runs of an experiment that are of its most common kind, and how many others there are.
+
+    ``one_seed``: a map or a table in which a run stands for all; else runs differ by their seeds too.
+    """
     own = {name: result for name, result in results.items() if name.startswith(prefix)}
-    kinds = Counter(_kind(result) for result in own.values())
+    kinds = {name: (made_with(result, "rounds"), result["settings"]["seed"] if one_seed else None)
+             for name, result in own.items()}  # fmt: skip
     if not kinds:
         return {}, 0
-    usual = kinds.most_common(1)[0][0]
-    found = {name: result for name, result in own.items() if _kind(result) == usual}
+    usual = Counter(kinds.values()).most_common(1)[0][0]
+    found = {name: result for name, result in own.items() if kinds[name] == usual}
     return found, len(own) - len(found)
 
 
-def _kind(result: Result) -> tuple[Any, ...]:
+def made_with(result: Result, *further: str) -> tuple[str, ...]:
+    """Return what must be the same in runs that are compared, and ``further`` settings of the training."""
     training = result["settings"]["training"]
-    same = ("rounds", "model", "learning_rate", "momentum", "precision", "schedule")
-    return result["settings"]["seed"], *(repr(training.get(key)) for key in same)
+    return tuple(repr(training.get(key)) for key in (*MADE_WITH, *further))

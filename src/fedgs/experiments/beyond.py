@@ -11,6 +11,7 @@ What this leaves out, for both alike: schedules of the rate, other numbers of lo
 validation set of its own: the choice looks at the test data.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -127,14 +128,29 @@ class Tried:
 
 
 def tried(side: str, results: Results, seed: int | None = None) -> dict[str, Tried]:
-    """Return the trials of a side that have been made; ``seed`` None: whichever it was made with."""
-    found: dict[str, Tried] = {}
+    """Return the trials of a side that have been made; ``seed`` None: with the seed of most."""
+    return {key: _tried(key, run) for key, run in _trials(results, seed).get(side, {}).items()}
+
+
+def _trials(results: Results, seed: int | None = None) -> dict[str, dict[str, Result]]:
+    """Return the runs of trials by side and key; those of one number of rounds and one seed alone."""
+    named = {f"{PREFIX}{side}-{key}": (side, key) for side in SIDES for key in TRIALS}
+    runs = {name: result for name, result in results.items() if name.rpartition("-seed-")[0] in named}
+    if seed is not None:
+        runs = {name: result for name, result in runs.items() if name.endswith(f"-seed-{seed}")}
+    kinds = Counter(_size(run) for run in runs.values())
+    found: dict[str, dict[str, Result]] = {}
     for key in TRIALS:
-        names = [name for name in results if name.rpartition("-seed-")[0] == f"{PREFIX}{side}-{key}"]
-        names = [name for name in names if seed is None or name.endswith(f"-seed-{seed}")]
-        if names:
-            found[key] = _tried(key, results[names[0]])
+        for side in SIDES:
+            for name, run in runs.items():
+                if named[name.rpartition("-seed-")[0]] == (side, key) and _size(run) == kinds.most_common(1)[0][0]:
+                    found.setdefault(side, {})[key] = run
     return found
+
+
+def _size(run: Result) -> tuple[int, ...]:
+    """Return the seed and the number of rounds of a run: trials of one choice have the same."""
+    return run["settings"]["seed"], run["settings"]["training"]["rounds"]
 
 
 def _tried(key: str, result: Result) -> Tried:
@@ -154,9 +170,36 @@ def choose(side: str, results: Results, seed: int | None = None) -> str | None:
 
 def finals(results: Results) -> dict[str, table2.Outcome]:
     """Return what the chosen ones came to in full."""
+    found, _ = final_runs(results)
+    return {final: table2.outcome_of(final, found[final]) for final in FINALS if final in found}
+
+
+def final_runs(results: Results) -> tuple[dict[str, list[Result]], int]:
+    """Return the runs in full of what was chosen, and how many of something else there are.
+
+    Such are left from another choice: trials with other seeds, or of another size, can choose otherwise.
+    """
     found: dict[str, list[Result]] = {}
+    others = 0
+    trials = _trials(results)
     for name, result in results.items():
         for final in FINALS:
-            if name.rpartition("-seed-")[0] == f"{PREFIX}{final}-tuned":
+            if name.rpartition("-seed-")[0] != f"{PREFIX}{final}-tuned":
+                continue
+            side = "fedavg" if final == "fedavg" else "fedgs"
+            chosen = choose(side, results)
+            if chosen is None or _tuned(trials[side][chosen]) == _tuned(result):
                 found.setdefault(final, []).append(result)
-    return {final: table2.outcome_of(final, found[final]) for final in FINALS if final in found}
+            else:
+                others += 1
+    return found, others
+
+
+def _tuned(run: Result) -> tuple[str, ...]:
+    """Return what trials differ in."""
+    settings = run["settings"]
+    algorithm, training = settings["algorithm"], settings["training"]
+    return tuple(
+        map(repr, (training["learning_rate"], training["momentum"], training["precision"], settings["server"]["rule"],
+                   algorithm["name"], algorithm["learning_rate"], algorithm["options"]))
+    )  # fmt: skip

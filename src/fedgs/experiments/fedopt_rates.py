@@ -106,7 +106,7 @@ Map = dict[Place, Cell]
 
 def read(results: Results, quick: bool) -> tuple[dict[str, Map], int]:
     """Return the cells of every rule of which there are results, and how many runs were left out as of another kind."""
-    runs, left_out = alike(results, PREFIX)
+    runs, left_out = alike(results, PREFIX, one_seed=True)
     found: dict[str, Map] = {}
     for rule, grid in grids(quick).items():
         cells = {

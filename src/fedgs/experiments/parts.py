@@ -3,8 +3,9 @@
     parts/table2-fedavg-seed-0.json     settings, federation, data, versions, hardware, seconds, and what came out
 
 Most parts are a training run; its file also names the rates and options it really used (``resolved``). A file counts
-only if it was made with the same settings, federation and data set, and with the defaults of today; else the part is
-done anew. Files are written whole
+only if it was made with the same settings, federation and data set. One with other settings is nobody's to throw away:
+it is refused, unless asked for ``again``. One whose settings are the same, but left to defaults that have changed since
+then, is done anew. Files are written whole
 or not at all, so a reproduction can be stopped at any moment and goes on with the next part. A run that goes astray (a
 loss that is no number) is a result too: the file says why, under ``failed``, with the curve up to there.
 """
@@ -13,7 +14,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,14 @@ RELIED_ON: dict[str, Any] = {
     "seconds": int | float,
 }
 """What everybody finds in every result, with its type."""
+
+SUMMARY: dict[str, Any] = {
+    "accuracy": {"final": float, "best": float},
+    "loss": {"final": float},
+    "target": {"accuracy": float, "round": int | None},
+    "selection": dict,
+}
+"""… and in that of every training run that came to its end."""
 
 Result = dict[str, Any]
 Results = dict[str, Result]
@@ -123,11 +132,13 @@ def run_parts(
     progress: Progress | None = None,
     stop_after: float | None = None,
     jobs: int = 1,
+    again: bool = False,
 ) -> Results:
     """Do the parts that are not there yet, in their order, and return all results.
 
     ``data`` stands for the data set (a digest). ``stop_after``: no part begins later than so many seconds from now;
     those not begun are missing in the results. ``jobs``: how many are at work at a time, each in its own process.
+    ``again``: results of these parts that were made with other settings are replaced.
     """
     progress = progress or Progress()
     began = time.perf_counter()
@@ -137,10 +148,15 @@ def run_parts(
     missing = []
     for part in parts:
         found = read_part(folder, part, data)
-        if found is None:
-            missing.append(part)
-        else:
+        if found is not None:
             results[part.name] = found
+            continue
+        missing.append(part)
+        if not again and (other := _made_otherwise(folder, part)):
+            raise OutputError(
+                f"{folder / part.name}.json: was made with other settings ({other}); choose another folder with "
+                "--out, or --again to replace it"
+            )
     if missing:  # what cannot be dealt out is told before anything is written
         federations(missing[0].federation, missing[0].settings.seed)
     make_folder(folder)
@@ -215,6 +231,34 @@ def read_part(folder: Path, part: Part, data: str) -> Result | None:
     return result if same and _with_todays_defaults(result, part.settings) else None
 
 
+def _made_otherwise(folder: Path, part: Part) -> str:
+    """Return in what a whole result in a part's place differs from it; empty: in nothing, or there is none."""
+    try:
+        result = json.loads((folder / f"{part.name}.json").read_text(encoding="utf-8"))
+        if not _is_result(result):
+            return ""
+        made = json.loads(settings_from(result["settings"]).model_dump_json())
+    except ConfigError:
+        return "some of which this version does not know"
+    except (OSError, ValueError):
+        return ""
+    if result["federation"] != part.federation:
+        return f"federation {result['federation']}, not {part.federation}"
+    wanted = json.loads(part.settings.model_dump_json())
+    paths = (path for path, value in _entries(wanted) if dict(_entries(made)).get(path) != value)
+    first = next(paths, None)
+    return "" if first is None else f"{first} = {dict(_entries(made)).get(first)}, not {dict(_entries(wanted))[first]}"
+
+
+def _entries(settings: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Go through the settings by their paths, as in training.rounds."""
+    for key, value in settings.items():
+        if isinstance(value, dict) and value:
+            yield from _entries(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
 def _with_todays_defaults(result: Result, settings: Settings) -> bool:
     """Return whether the rates and options that settings leave open are still those of the result.
 
@@ -262,7 +306,27 @@ def read_all(out: Path) -> Results:
 
 
 def _is_result(result: Any) -> bool:
-    return isinstance(result, dict) and result.get("format") == FORMAT and _has(result, RELIED_ON)
+    return (
+        isinstance(result, dict)
+        and result.get("format") == FORMAT
+        and _has(result, RELIED_ON)
+        and ("resolved" not in result or _has(result["resolved"], {"learning_rate": int | float, "options": dict}))
+        and (not {"curve", "summary"} & set(result) or _is_training(result))
+    )
+
+
+def _is_training(result: dict[str, Any]) -> bool:
+    """Return whether the curve and the summary of a run are whole; what went astray has no summary."""
+    curve = result.get("curve")
+    if not isinstance(curve, dict) or not all(
+        isinstance(curve.get(key), list) for key in ("round", "accuracy", "loss")
+    ):
+        return False
+    if len({len(values) for values in curve.values()}) != 1 or not _has(result["settings"], {"eval": dict}):
+        return False
+    if "failed" in result:
+        return True
+    return len(curve["round"]) > 0 and _has(result.get("summary"), SUMMARY)
 
 
 def _has(found: Any, wanted: Any) -> bool:

@@ -33,12 +33,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedgs.data import DataSet, Federation, build_federation, classes_per_device, dirichlet, dirichlet_factories
 from fedgs.errors import ConfigError
+from fedgs.experiments.alike import made_with
 from fedgs.experiments.measures import at_round, final, last_quarter, mean_of
 from fedgs.experiments.parts import Part, Result, Results
 from fedgs.settings import COVERAGE_WEIGHT, Settings
@@ -307,11 +308,9 @@ def _key_of(name: str) -> tuple[str, str]:
     return (key, policy) if policy and key.partition("-T")[0] in DEALS else ("", "")
 
 
-def _kind(result: Result) -> tuple[Any, ...]:
+def _kind(result: Result) -> tuple[str, ...]:
     """Return what must be alike in all cells that are set beside each other."""
-    training = result["settings"]["training"]
-    alike = ("model", "batch_size", "learning_rate", "momentum", "precision", "schedule")
-    return tuple(repr(training.get(key)) for key in alike)
+    return made_with(result, "batch_size")
 
 
 def _iterations(result: Result) -> int:

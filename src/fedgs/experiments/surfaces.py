@@ -140,7 +140,7 @@ def read(results: Results, quick: bool) -> tuple[dict[str, Surface], int]:
 
     A run belongs to the surfaces whose symbols its name has.
     """
-    runs, left_out = alike(results, PREFIX)
+    runs, left_out = alike(results, PREFIX, one_seed=True)
     found: dict[str, Surface] = {key: {} for key in SURFACES}
     for name, run in runs.items():
         point = {symbol: int(value) for symbol, value in re.findall(r"-([TnML])(\d+)(?=-)", name)}

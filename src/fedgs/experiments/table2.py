@@ -9,14 +9,14 @@ Tests are made every fifth round: "rounds to 82 %" is the first tested round at 
 than a test after every round would say. The accuracy and loss compared with the paper's are those of the last round.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from fedgs.experiments import paper
+from fedgs.experiments.alike import alike
 from fedgs.experiments.measures import last_ten
 from fedgs.experiments.parts import Part, Result, Results
 from fedgs.experiments.reproduction import PAPER, Scale
@@ -24,6 +24,7 @@ from fedgs.experiments.reproduction import PAPER, Scale
 if TYPE_CHECKING:
     from fedgs.experiments.reproduction import Reproduction
 
+T = TypeVar("T")
 FULL = Scale(rounds=500, rate=0.01, every=5)
 SMALL = Scale(rounds=20, rate=0.15, every=2, target=0.25)
 PREFIX = "table2-"
@@ -136,6 +137,18 @@ class Outcome:
     failed: tuple[str, ...]
     """Why, for each seed that went astray."""
 
+    def on(self, seeds: Collection[int]) -> "Outcome":
+        """Return what these seeds alone came to."""
+        kept = [place for place, seed in enumerate(self.seeds) if seed in seeds]
+
+        def of(values: tuple[T, ...]) -> tuple[T, ...]:
+            return tuple(values[place] for place in kept if place < len(values))
+
+        return replace(
+            self, seeds=of(self.seeds), final=of(self.final), last_ten=of(self.last_ten), best=of(self.best),
+            loss=of(self.loss), rounds=of(self.rounds), divergence=of(self.divergence),
+        )  # fmt: skip
+
     @property
     def ran(self) -> bool:
         """Whether there is a number at all."""
@@ -161,20 +174,24 @@ class Outcome:
 def outcomes(results: Results) -> dict[str, Outcome]:
     """Return what the rows came to that have results, in the order of the table.
 
-    Runs with another number of rounds than most have no place beside them.
+    Runs made otherwise than most (other rounds, another rate, …) have no place beside them: :func:`runs_of`.
     """
     found: dict[str, list[Result]] = {}
-    lengths = Counter(_length(result) for name, result in results.items() if name.startswith(PREFIX))
-    usual = lengths.most_common(1)[0][0] if lengths else 0
-    for name, result in results.items():
-        row, _, seed = name.removeprefix(PREFIX).rpartition("-seed-")
-        if name.startswith(PREFIX) and row in ROWS and seed.isdecimal() and _length(result) == usual:
-            found.setdefault(row, []).append(result)
+    for name, result in runs_of(results)[0].items():
+        found.setdefault(row_of(name), []).append(result)
     return {row: outcome_of(row, found[row]) for row in ROWS if row in found}
 
 
-def _length(result: Result) -> int:
-    return int(result["settings"]["training"]["rounds"])
+def runs_of(results: Results) -> tuple[Results, int]:
+    """Return the runs of the table that can stand beside each other, and how many others there are."""
+    rows = {name: result for name, result in results.items() if row_of(name) in ROWS}
+    return alike(rows, PREFIX)
+
+
+def row_of(name: str) -> str:
+    """Return the row of a part; empty: it is none of the table."""
+    row, _, seed = name.removeprefix(PREFIX).rpartition("-seed-")
+    return row if name.startswith(PREFIX) and seed.isdecimal() else ""
 
 
 def outcome_of(key: str, runs: Sequence[Result]) -> Outcome:

@@ -60,9 +60,9 @@ def listing(words: Sequence[str]) -> str:
     return apart.join(words[:-1]) + last + words[-1]
 
 
-def plural(count: int, word: str) -> str:
-    """Write so many of something: 1 seed, 2 seeds."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
+def plural(count: int, word: str, several: str = "") -> str:
+    """Write so many of something: 1 seed, 2 seeds, 3 factories."""
+    return f"{count} {word if count == 1 else several or f'{word}s'}"
 
 
 def every(count: int) -> str:
@@ -80,3 +80,9 @@ def table(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1) -
 def bullets(sentences: Sequence[str]) -> str:
     """Return sentences as a list."""
     return "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+def left_out_in_words(number: int) -> list[str]:
+    """Say how many runs are not shown beside the others; nothing if none was left out."""
+    made = "made with another seed or other settings than most"
+    return [f"Not shown, for they were {made}: {plural(number, 'run')}."] if number else []

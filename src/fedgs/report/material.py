@@ -8,13 +8,18 @@
 """
 
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedgs.errors import InputFileError
+from fedgs.experiments import paper
 from fedgs.experiments.parts import Result, Results, read_all
+from fedgs.experiments.reproduction import PAPER
+from fedgs.experiments.surfaces import PREFIX as SURFACES
+from fedgs.experiments.table2 import PREFIX as TABLE
 from fedgs.report import canvas
 
 if TYPE_CHECKING:
@@ -47,6 +52,23 @@ class Material:
         sources = [run["comparison"]["source"] for run in self.results.values() if "comparison" in run]
         return any(run["settings"]["data"]["name"] == "glyphs" for run in self.trainings.values()) or any(
             "femnist-like" in source for source in sources
+        )
+
+    @property
+    def papers_size(self) -> bool:
+        """Whether runs are as large as the paper's; only then are they compared with its numbers."""
+        size = paper.facts()["setup"]
+        runs = [run for run in self.trainings.values() if run["federation"].startswith(PAPER)]
+        rounds = Counter(
+            run["settings"]["training"]["rounds"]
+            for name, run in self.trainings.items()
+            if name.startswith((TABLE, SURFACES))
+        )
+        return (
+            not self.quick
+            and all(run.get("devices", size["K"]) == size["K"] for run in runs)
+            and all(run["settings"]["training"]["model"] == "paper" for run in runs)
+            and all(number == size["R"] for number, _ in rounds.most_common(1))
         )
 
     @property

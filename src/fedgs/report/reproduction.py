@@ -77,6 +77,13 @@ def _size(material: Material) -> str:
             "commands reproduce the paper: `fedgs reproduce all --femnist FILE`."
         )
     papers = [run for run in runs if run["federation"] == PAPER and "devices" in run]
+    if not material.papers_size:
+        sizes = sorted({
+            f"{plural(run['devices'], 'device')} in {plural(run['factories'], 'factory', 'factories')}, "
+            f"{plural(run['settings']['training']['rounds'], 'round')}, {run['settings']['training']['model']} network"
+            for run in papers
+        })  # fmt: skip
+        return f"**FEMNIST, not at the paper's size ({listing(sizes)}): nothing is compared with its accuracies.**"
     shown = ""
     if papers:
         devices, train, test = (papers[0][key] for key in ("devices", "train_samples", "test_samples"))

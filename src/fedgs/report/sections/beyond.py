@@ -1,13 +1,14 @@
 """Beyond the paper: FedGS and FedAvg tuned alike, all trials shown."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from fedgs.experiments import beyond
 from fedgs.experiments.beyond import FINALS, PREFIX, SIDES, TRIALS, Tried
 from fedgs.experiments.parts import Result
-from fedgs.experiments.table2 import Outcome, outcomes
+from fedgs.experiments.table2 import Outcome, outcomes, row_of, runs_of
 from fedgs.report.beyond_figures import paint_tuning
-from fedgs.report.markdown import bullets, listing, number, percent, points, share, table, with_range
+from fedgs.report.markdown import bullets, listing, number, percent, plural, points, share, table, with_range
 from fedgs.report.material import Material
 from fedgs.report.sections.table2 import listing_of_rounds
 
@@ -20,6 +21,7 @@ def write(material: Material) -> list[str]:
         return []
     chosen = {side: beyond.choose(side, material.results) for side in SIDES}
     finals = beyond.finals(material.results)
+    in_full, others = beyond.final_runs(material.results)
     short = min(run["settings"]["training"]["rounds"] for run in runs)
     target = runs[0]["settings"]["eval"]["target"]
     rates = " Rates are scaled up for this small size; those shown are the full size's." if material.quick else ""
@@ -37,8 +39,9 @@ def write(material: Material) -> list[str]:
               [_trial_line(key, trials, chosen) for key in TRIALS]),
     ]  # fmt: skip
     untuned_rates = "untuned" if material.quick else "the paper's rates"
-    firsts = first_runs(material, f"{PREFIX}%s-tuned-seed-", FINALS)
-    untuned = first_runs(material, "table2-%s-seed-", SIDES)
+    firsts = first_runs(in_full, FINALS)
+    rows = {side: [run for name, run in runs_of(material.results)[0].items() if row_of(name) == side] for side in SIDES}
+    untuned = first_runs(rows, SIDES)
     if any(trials.values()):
         blocks.append(
             material.figure("beyond", "All trials of both sides, and runs in full", (10.5, 4.0),
@@ -53,18 +56,18 @@ def write(material: Material) -> list[str]:
     remark = material.remark("beyond").strip()
     return [
         *blocks,
-        bullets(_sentences(trials, chosen, finals, at_papers_rates, material)),
+        bullets([*_sentences(trials, chosen, finals, at_papers_rates, material), *_of_another_choice(others)]),
         *([remark] if remark else []),
     ]
 
 
-def first_runs(material: Material, pattern: str, keys: dict[str, str]) -> dict[str, Result]:
+def first_runs(runs: Mapping[str, Sequence[Result]], keys: Iterable[str]) -> dict[str, Result]:
     """Return the run of the least seed for each key that has one whole."""
     found = {}
     for key in keys:
-        runs = [run for run in material.starting_with(pattern % key).values() if run.get("summary")]
-        if runs:
-            found[key] = min(runs, key=lambda run: int(run["settings"]["seed"]))
+        whole = [run for run in runs.get(key, ()) if run.get("summary")]
+        if whole:
+            found[key] = min(whole, key=lambda run: int(run["settings"]["seed"]))
     return found
 
 
@@ -123,6 +126,10 @@ def _sentences(
     if any(chosen.values()) and not finals:
         sentences.append("The chosen ones have not been run in full yet.")
     return sentences
+
+
+def _of_another_choice(number: int) -> list[str]:
+    return [f"Not shown: {plural(number, 'run')} in full of what other trials had chosen."] if number else []
 
 
 def _edge(key: str) -> str:

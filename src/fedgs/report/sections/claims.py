@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 from fedgs.experiments import paper
 from fedgs.experiments.claims import Derived, Numbers, by_family, derive
 from fedgs.experiments.samplers import Comparison
-from fedgs.experiments.table2 import PREFIX, ROWS, Outcome, outcomes, papers_row
+from fedgs.experiments.table2 import ROWS, Outcome, outcomes, papers_row, runs_of
 from fedgs.report.markdown import (
     THIN,
     bullets,
@@ -32,10 +32,10 @@ def write(material: Material) -> list[str]:
     found = {key: row for key, row in outcomes(material.results).items() if row.ran}
     if "fedgs" not in found:
         return []
-    settings = next(iter(material.starting_with(PREFIX).values()))["settings"]
+    settings = next(iter(runs_of(material.results)[0].values()))["settings"]
     target, length = settings["eval"]["target"], settings["training"]["rounds"]
     blocks = ["## What the paper's claims come to here"]
-    if material.quick:
+    if not material.papers_size:
         blocks.append("At this size and on these data the paper's claims are not tested.")
     elif "fedavg" in found:
         blocks += _against_others(found, target, length, material)
@@ -46,26 +46,34 @@ def write(material: Material) -> list[str]:
 
 def _against_others(found: dict[str, Outcome], target: float, length: int, material: Material) -> list[str]:
     their_table = {key: _papers(key) for key in ROWS if ROWS[key].paper}
-    theirs = derive(their_table)
     lost = [key for key in found if key in their_table and their_table[key][0] - found[key].mean > LOST]
-    table_here: dict[str, Numbers] = {
-        key: (row.mean, row.mean_loss, row.mean_rounds)
-        for key, row in found.items()
-        if ROWS[key].paper and (key not in lost or key in ("fedgs", "fedavg"))
-    }
-    here = derive(table_here, never=length)
-    fewer = f" (here {here.others})" if here.others < theirs.others else ""
-    over = f"mean of the other {theirs.others} rows{fewer}"
+    taken = [key for key in found if key in their_table and (key not in lost or key in ("fedgs", "fedavg"))]
+    # Means over rows are those of the seeds all of them have, of the same rows in the paper.
+    seeds = set.intersection(*(set(found[key].seeds) for key in taken))
+    rows = {key: found[key].on(seeds) if seeds else found[key] for key in taken}
+    table_here: dict[str, Numbers] = {key: (row.mean, row.mean_loss, row.mean_rounds) for key, row in rows.items()}
+    theirs, here = derive({key: their_table[key] for key in taken}), derive(table_here, never=length)
+    whole = derive(their_table)
+    both = set(found["fedgs"].seeds) & set(found["fedavg"].seeds)
+    fedgs, fedavg = (found[key].on(both) if both else found[key] for key in ("fedgs", "fedavg"))
+    over = f"mean of the other {plural(here.others, 'row')}"
     lines = [
-        ["FedGS over FedAvg, points", points(theirs.over_baseline), points(here.over_baseline)],
+        ["FedGS over FedAvg, points", points(theirs.over_baseline), points(fedgs.mean - fedavg.mean)],
         [f"FedGS over the {over}, points", points(theirs.over_mean), points(here.over_mean)],
         [f"fewer rounds to {share(target)} than that mean (never counts as {length})", percent(theirs.fewer_rounds, 0),
          percent(here.fewer_rounds, 0)],
         [f"times faster to {share(target)} than FedAvg", f"{theirs.times_faster:.2f} ×", _times(here, found, length)],
-        ["place by accuracy", _place(their_table, 0), _place(table_here, 0)],
-        ["place by loss", _place(their_table, 1), _place(table_here, 1)],
-        *_families(their_table, {key: found[key] for key in table_here}),
+        ["place by accuracy", _place({key: their_table[key] for key in taken}, 0), _place(table_here, 0)],
+        ["place by loss", _place({key: their_table[key] for key in taken}, 1), _place(table_here, 1)],
+        *_families(their_table, {key: found[key] for key in taken}),
     ]  # fmt: skip
+    aside = []
+    if here.others < whole.others:
+        aside.append(f"Over all of its {whole.others} other rows the paper has {points(whole.over_mean)} points and "
+                     f"{percent(whole.fewer_rounds, 0)} fewer rounds.")  # fmt: skip
+    if any(set(found[key].seeds) != seeds for key in taken):
+        named = listing([str(seed) for seed in sorted(seeds)])
+        aside.append(f"Means over rows, and places, are of the seeds all rows have ({named}).")
     samplers = material.first("samplers-")
     if samplers is not None:
         seconds = {
@@ -75,8 +83,8 @@ def _against_others(found: dict[str, Outcome], target: float, length: int, mater
             claimed = paper.facts()["claims"]["gbp_cs_times_faster_than_ga"]
             times = seconds["genetic"] / seconds["gbp-cs"]
             lines.append(["GBP-CS: times faster than the genetic sampler", f"{claimed} ×", f"{times:.0f} ×"])
-    told = _sentences(here, found, length, target, material)
-    return [table(["claim", "paper", "here"], lines), bullets([*_left_out(table_here, lost), *told])]
+    told = _sentences(fedgs.mean - fedavg.mean, found, length, target, material)
+    return [table(["claim", "paper", "here"], lines), bullets([*_left_out(taken, lost), *aside, *told])]
 
 
 def _left_out(taken: Collection[str], lost: Sequence[str]) -> list[str]:
@@ -132,11 +140,11 @@ def _place(numbers: dict[str, Numbers], column: int) -> str:
     return f"{ordered.index('fedgs') + 1} of {len(ordered)} (first: {ROWS[ordered[0]].title})"
 
 
-def _sentences(here: Derived, found: dict[str, Outcome], length: int, target: float, material: Material) -> list[str]:
+def _sentences(over: float, found: dict[str, Outcome], length: int, target: float, material: Material) -> list[str]:
     fedgs, fedavg = found["fedgs"], found["fedavg"]
     sentences = [
         f"FedGS ends at {with_range(fedgs.final)} with {plural(len(fedgs.seeds), 'seed')}, FedAvg at "
-        f"{with_range(fedavg.final)} with {len(fedavg.seeds)}: {points(here.over_baseline)} points."
+        f"{with_range(fedavg.final)} with {len(fedavg.seeds)}: {points(over)} points."
         + material.remark("claims", "fedgs")
     ]
     better = [ROWS[key].title for key, row in found.items() if ROWS[key].paper and row.mean > fedgs.mean]
@@ -179,7 +187,7 @@ def _selection(found: dict[str, Outcome], target: float, material: Material) -> 
             "The coverage-aware row has more than another selection: calibrated losses and a classifier averaged class "
             "by class. The selection study tells them apart."
         )
-    if not material.quick and "fedgs-random" in found and "fedavg" in found:
+    if material.papers_size and "fedgs-random" in found and "fedavg" in found:
         whole = found["fedgs"].mean - found["fedavg"].mean
         without = found["fedgs-random"].mean - found["fedavg"].mean
         sentences.append(
@@ -203,7 +211,7 @@ def _against(found: dict[str, Outcome], key: str, material: Material) -> str:
     each = f" (by seed: {', '.join(points(value, 2) for value in by_seed)})" if len(by_seed) > 1 else " (one seed)"
     text = f"{ROWS[key].title} against GBP-CS: {points(change, 2)} points of the last ten tests{each}"
     if row.divergence and base.divergence:
-        ratio = fmean(row.divergence) / fmean(base.divergence) - 1
+        ratio = fmean(row.on(both).divergence) / fmean(base.on(both).divergence) - 1
         text += f", divergence {signed_share(ratio)}" if abs(ratio) >= 0.005 else ", the same divergence"
     if len(by_seed) > 2:
         text += f"; standard error {100 * stdev(by_seed) / len(by_seed) ** 0.5:.2f} points"

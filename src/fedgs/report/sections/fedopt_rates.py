@@ -6,7 +6,7 @@ from fedgs.experiments.fedopt_rates import Map, Place, grids, on_edge, place_of,
 from fedgs.experiments.measures import LEARNT, late_tests
 from fedgs.experiments.table2 import ROWS, papers_row
 from fedgs.report.heat_maps import ASTRAY, HeatMap, paint_maps
-from fedgs.report.markdown import bullets, every, listing, percent, plural, points, table
+from fedgs.report.markdown import bullets, every, left_out_in_words, listing, percent, plural, points, table
 from fedgs.report.material import Material
 
 SENSITIVE = 0.05
@@ -163,7 +163,4 @@ def _missing(found: Mapping[str, Map], quick: bool, left_out: int) -> list[str]:
         lacking = len(grid.places) - len(found.get(rule, {}))
         gone += [f"{lacking} of {len(grid.places)} cells of {ROWS[rule].title}"] if lacking else []
     sentences = [f"Not run yet: {listing(gone)}."] if gone else []
-    if left_out:
-        made = "made with another seed or other settings than most"
-        sentences.append(f"Not shown, for they were {made}: {plural(left_out, 'run')}.")
-    return sentences
+    return [*sentences, *left_out_in_words(left_out)]

@@ -7,7 +7,7 @@ from statistics import fmean
 from fedgs.experiments.measures import at_round
 from fedgs.experiments.surfaces import SURFACES, Place, Surface, changes, numbers, papers, read, values_of, widest
 from fedgs.report.heat_maps import HeatMap, paint_maps
-from fedgs.report.markdown import bullets, every, listing, percent, plural, points, table
+from fedgs.report.markdown import bullets, every, left_out_in_words, listing, percent, plural, points, table
 from fedgs.report.material import Material
 
 HELPS = 0.0015
@@ -29,7 +29,7 @@ def write(material: Material) -> list[str]:
     runs = [cell.run for cells in found.values() for cell in cells.values()]
     if not runs:
         return []
-    compare = not material.quick
+    compare = material.papers_size
     theirs = {key: papers(key) if compare else {} for key in SURFACES}
     training, tests = (runs[0]["settings"][key] for key in ("training", "eval"))
     late = min([10, *(len(run["curve"]["round"]) - 1 for run in runs if not run.get("failed"))])
@@ -241,10 +241,7 @@ def _missing(found: Mapping[str, Surface], quick: bool, left_out: int) -> list[s
         sentences.append(f"Not run yet: {listing(gone) if len(gone) <= SHOWN_MISSING else many}.")
     if astray:
         sentences.append(f"Went astray: {listing(astray)}.")
-    if left_out:
-        made = "made with another seed or other settings than most"
-        sentences.append(f"Not shown, for they were {made}: {plural(left_out, 'run')}.")
-    return sentences
+    return [*sentences, *left_out_in_words(left_out)]
 
 
 def _name(key: str, place: Place) -> str:

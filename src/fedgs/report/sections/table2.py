@@ -2,8 +2,20 @@
 
 from fedgs.experiments.parts import Result, Results
 from fedgs.experiments.resolved import resolved_of
-from fedgs.experiments.table2 import PREFIX, ROWS, Outcome, outcomes, papers_row
-from fedgs.report.markdown import bullets, listing, number, percent, plural, points, rounds, share, table, with_range
+from fedgs.experiments.table2 import PREFIX, ROWS, Outcome, outcomes, papers_row, row_of, runs_of
+from fedgs.report.markdown import (
+    bullets,
+    left_out_in_words,
+    listing,
+    number,
+    percent,
+    plural,
+    points,
+    rounds,
+    share,
+    table,
+    with_range,
+)
 from fedgs.report.material import Material
 from fedgs.report.table2_figures import FAMILIES, far_down, paint_curves, paint_rows
 
@@ -17,19 +29,19 @@ def write(material: Material) -> list[str]:
     found = outcomes(material.results)
     if not found:
         return []
-    runs = list(material.starting_with(PREFIX).values())
+    known, left_out = runs_of(material.results)
+    runs = list(known.values())
     target, every, length = (
         runs[0]["settings"][a][b] for a, b in (("eval", "target"), ("eval", "every"), ("training", "rounds"))
     )
-    compare = not material.quick
+    compare = material.papers_size
     theirs = ["paper"] if compare else []
     heads = ["", "accuracy", *theirs, *(["Δ"] if compare else []), "last ten", "best", "loss", *theirs,
              f"rounds to {share(target)}", *theirs]  # fmt: skip
     lines = [_line(key, found.get(key), compare) for key in ROWS]
-    lengths = sorted({run["settings"]["training"]["rounds"] for run in runs})
     blocks = [
         "## Table II: FedGS against ten approaches",
-        f"{listing([str(n) for n in lengths])} rounds each. Accuracy and loss are those of the last round, the mean "
+        f"{plural(length, 'round')} each. Accuracy and loss are those of the last round, the mean "
         "over seeds "
         "with the least and the most where there are several; *last ten* is the mean of the last ten tests, *best* the "
         "highest of all tests and seeds. Tests are "
@@ -43,6 +55,7 @@ def write(material: Material) -> list[str]:
     ]  # fmt: skip
     missing = [ROWS[key].title for key in ROWS if key not in found]
     sentences = [f"Not run yet: {listing(missing)}."] if missing else []
+    sentences += left_out_in_words(left_out)
     if compare:
         sentences += _sentences(found, length, target, material)
     sentences += [f"{ROWS[key].title} went astray: {why}" for key, row in found.items() for why in row.failed]
@@ -152,15 +165,15 @@ def differences(row: Outcome, theirs: tuple[float, float, int | None], length: i
 def write_curves(material: Material) -> list[str]:
     """Write the section on the curves of the table's runs."""
     runs: Results = {}
-    for name, result in sorted(material.starting_with(PREFIX).items(), key=lambda item: item[1]["settings"]["seed"]):
-        key = name.removeprefix(PREFIX).rpartition("-seed-")[0]
-        if key in ROWS and len(result["curve"]["round"]) > 1:
-            runs.setdefault(key, result)
+    known, _ = runs_of(material.results)
+    for name, result in sorted(known.items(), key=lambda item: item[1]["settings"]["seed"]):
+        if len(result["curve"]["round"]) > 1:
+            runs.setdefault(row_of(name), result)
     if not runs:
         return []
     panels = len({ROWS[key].family for key in runs} & set(FAMILIES)) or 1
     size = (2.9 * min(panels, 4) + 0.4, 2.6 * -(-panels // 4) + 0.3)
-    compare = not material.quick
+    compare = material.papers_size
     diamonds = " Hollow diamonds: the paper's values at round 500." if compare else ""
     out = far_down({key: run["curve"]["accuracy"][-1] for key, run in runs.items()})
     beneath = f" Out of the picture: {listing([ROWS[key].title for key in out])}." if out else ""
