@@ -235,6 +235,14 @@ def test_the_study(tmp_path: Path) -> None:
     assert "Nothing to judge yet" in text_of(only)
 
 
+def test_a_study_of_policies_that_no_picture_shows(tmp_path: Path) -> None:
+    results = results_of("selection-study", as_in_the_paper, full_size((0,)))
+    some = {name: run for name, run in results.items() if name == "study-natural-queues-calibrated-seed-0"}
+    assert len(some) == 1
+    paths, _ = write_report(write(tmp_path, some))
+    assert all(path.exists() for path in paths)
+
+
 def test_longer_steps() -> None:
     ends = {"random": 0.7, "random-by-data": 0.72, "gbp-cs": 0.6, "queues": 0.75, "by-data-full": 0.76,
             "coverage": 0.77}  # fmt: skip

@@ -46,3 +46,20 @@ def test_rounds_stand_below_the_panels_with_none_below_them(runs: dict[str, Resu
     assert len(panels) == count
     labelled = [axes.get_xlabel().startswith("round") for axes in panels]
     assert labelled == [place + 4 >= count for place in range(count)]
+
+
+def test_the_papers_points_are_in_the_picture_however_little_was_learnt() -> None:
+    """Outside of it they would take the room of all panels."""
+    few = {key: run for key, run in results_at(0.4).items() if key in ("fedgs", "fedavg")}
+    figure = painted(few)
+    figure.draw_without_rendering()
+    (panel,) = figure.axes
+    bottom, top = panel.get_ylim()
+    assert bottom < 0.4 < 0.86 < top
+    assert panel.get_title() == "FedGS and FedAvg"
+    assert panel.get_position().height > 0.5
+
+
+def results_at(accuracy: float) -> dict[str, Result]:
+    results = results_of("table2", lambda part: accuracy, full_size((0,)))
+    return {name.removeprefix(PREFIX).removesuffix("-seed-0"): run for name, run in results.items()}

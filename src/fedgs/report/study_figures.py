@@ -135,7 +135,8 @@ def paint_curves(figure: "Figure", study: Study) -> None:
             rounds, accuracy = _mean_curve(cell)
             axes.plot(rounds, accuracy, color=COLOURS[policy], linewidth=1.3, label=policy)
             ends += accuracy[-3:]
-        axes.set_ylim(max(0.0, min(ends) - 0.07), min(1.0, max(ends) + 0.012))
+        if ends:  # else none of its policies is one of those in pictures
+            axes.set_ylim(max(0.0, min(ends) - 0.07), min(1.0, max(ends) + 0.012))
         axes.set_title(title_of(key))
     panels[0].set_ylabel("test accuracy")
     handles, labels = max(

@@ -64,7 +64,7 @@ def paint_curves(figure: "Figure", runs: Mapping[str, Result], key: str, compare
 
     A row that lies out of the picture all the time is named below its panel, with where it ends.
     """
-    families = [f for f in FAMILIES if any(ROWS[row].family == f for row in runs)] or ["FedGS and FedAvg"]
+    families = [f for f in FAMILIES if any(ROWS[row].family == f for row in runs)] or ["FedAvg"]
     panels = _panels(figure, len(families))
     bottom, top = _limits(runs, key, compare)
     target = next(iter(runs.values()))["settings"]["eval"]["target"]
@@ -86,7 +86,8 @@ def paint_curves(figure: "Figure", runs: Mapping[str, Result], key: str, compare
         axes.set_xlabel("\n".join([*(["round"] if lowest else []), *out]))
     for axes in panels[::COLUMNS]:
         axes.set_ylabel("test accuracy" if key == "accuracy" else "test cross-entropy")
-    _explain(figure, f"{100 * target:g} %, the target" if key == "accuracy" else "", compare)
+    seen = key == "accuracy" and bottom <= target <= top
+    _explain(figure, f"{100 * target:g} %, the target" if seen else "", compare)
 
 
 def _explain(figure: "Figure", target: str, compare: bool) -> None:
@@ -136,10 +137,11 @@ def _title(row: str) -> str:
 
 
 def _limits(runs: Mapping[str, Result], key: str, compare: bool) -> tuple[float, float]:
-    """Cut off the steep beginning, where all curves look alike."""
+    """Cut off the steep beginning, where all curves look alike; the paper's points are in the picture."""
     out = far_down({row: run["curve"]["accuracy"][-1] for row, run in runs.items()})
     ends = [value for row, run in runs.items() if row not in out for value in run["curve"][key][-10:]]
+    column = 0 if key == "accuracy" else 1
+    theirs = [found[column] for row in runs if compare and row not in out and (found := papers_row(row))]
     if key == "accuracy":
-        return max(0.0, min(ends) - 0.18), min(1.0, max(ends) + 0.03)
-    theirs = [row[1] for key in runs if compare and (row := papers_row(key))]
+        return max(0.0, min(*ends, *theirs, 1.0) - 0.18), min(1.0, max(*ends, *theirs, 0.0) + 0.03)
     return 0.0, 1.15 * max(*ends, *theirs, 1.8 * min(ends))
