@@ -102,11 +102,7 @@ def _exact(study: Study) -> str:
         seeds = common(exact, published)
         closer += (exact.fact("divergence", seeds) or 0) < (published.fact("divergence", seeds) or 0)
     change = fmean(gaps.values())
-    moral = (
-        " A closer match, where some devices are never selected for it, does not make a better model."
-        if closer > len(gaps) / 2 and change < -SMALL
-        else ""
-    )
+    moral = " A closer match alone does not make a better model." if closer > len(gaps) / 2 and change < -SMALL else ""
     return (
         "The optimum of every iteration, with nobody drawn beforehand, has a lower divergence than GBP-CS on "
         f"{closer} of {len(gaps)} and is in accuracy {tally(gaps)}: {extremes(gaps)}.{moral}"
