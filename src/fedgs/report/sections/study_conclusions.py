@@ -1,6 +1,6 @@
 """Plain conclusions of the selection study, each a sentence that its own numbers decide."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from statistics import fmean
 
 import numpy as np
@@ -102,11 +102,7 @@ def _exact(study: Study) -> str:
         seeds = common(exact, published)
         closer += (exact.fact("divergence", seeds) or 0) < (published.fact("divergence", seeds) or 0)
     change = fmean(gaps.values())
-    moral = (
-        " A closer match, where some devices are never selected for it, does not make a better model."
-        if closer > len(gaps) / 2 and change < -SMALL
-        else ""
-    )
+    moral = " A closer match alone does not make a better model." if closer > len(gaps) / 2 and change < -SMALL else ""
     return (
         "The optimum of every iteration, with nobody drawn beforehand, has a lower divergence than GBP-CS on "
         f"{closer} of {len(gaps)} and is in accuracy {tally(gaps)}: {extremes(gaps)}.{moral}"
@@ -218,12 +214,34 @@ def _shrinking(study: Study) -> str:
 
 def _what_goes_with_accuracy(study: Study) -> str:
     """Say whether divergence or even use tells more about accuracy, over all ways to select and federations."""
+    found = _correlations(study, SELECTIONS)
+    if found is None:
+        return ""
+    with_evenness, with_divergence = found
+    moral = (
+        " The more evenly data are used the more accurate; a lower divergence does not go with higher accuracy."
+        if with_evenness > 0.3 and with_divergence > 0
+        else " Neither explains it."
+        if abs(with_evenness) < 0.3 and abs(with_divergence) < 0.3
+        else ""
+    )
+    rest = _correlations(study, [policy for policy in SELECTIONS if policy != "exact"])
+    without = f" Without `exact`, which is far off, {signed(rest[0], 2)} and {signed(rest[1], 2)}." if rest else ""
+    return (
+        "Ways to select against each other within a setting: accuracy has a correlation of "
+        f"{signed(with_evenness, 2)} with Jain's index of epochs and of {signed(with_divergence, 2)} with divergence."
+        f"{without}{moral}"
+    )
+
+
+def _correlations(study: Study, policies: Collection[str]) -> tuple[float, float] | None:
+    """Return the correlation of accuracy with evenness and with divergence; None: too few cells, or all alike."""
     divergence, evenness, accuracy = [], [], []
     for cells in study.values():
         whole = {
             policy: (cell.fact("divergence"), cell.fact("jain_of_epochs"))
             for policy, cell in with_all_seeds(cells).items()
-            if policy in SELECTIONS  # the others differ by more
+            if policy in policies  # the others differ by more
         }
         known = {policy: pair for policy, pair in whole.items() if None not in pair}
         if len(known) < 3:
@@ -236,21 +254,8 @@ def _what_goes_with_accuracy(study: Study) -> str:
             evenness.append((pair[1] or 0.0) - even)
             accuracy.append(cells[policy].mean - level)
     if len(accuracy) < 6 or min(np.std(divergence), np.std(evenness), np.std(accuracy)) == 0:
-        return ""
-    with_divergence = float(np.corrcoef(divergence, accuracy)[0, 1])
-    with_evenness = float(np.corrcoef(evenness, accuracy)[0, 1])
-    moral = (
-        "The more evenly data are used the more accurate; a lower divergence does not go with higher accuracy."
-        if with_evenness > 0.3 and with_divergence > 0
-        else "Neither explains it."
-        if abs(with_evenness) < 0.3 and abs(with_divergence) < 0.3
-        else ""
-    )
-    return (
-        "Policies against each other within a setting: accuracy has a correlation of "
-        f"{signed(with_evenness, 2)} with Jain's index of epochs and of {signed(with_divergence, 2)} with divergence. "
-        f"{moral}"
-    )
+        return None
+    return float(np.corrcoef(evenness, accuracy)[0, 1]), float(np.corrcoef(divergence, accuracy)[0, 1])
 
 
 def _noise(study: Study) -> str:

@@ -1,6 +1,5 @@
 """The selection study once more, with longer steps: who gains by them, who falls, and what the bar comes to there."""
 
-from collections.abc import Sequence
 from statistics import fmean
 
 from fedgs.experiments.measures import fell
@@ -22,11 +21,14 @@ def write(material: Material, short: Study) -> list[str]:
     cells = [cell for by_policy in study.values() for cell in by_policy.values()]
     seeds = sorted({seed for cell in cells for seed in cell.seeds})
     fewer = any(len(cell.seeds) < len(seeds) for cell in cells)
+    whole = set(study) == set(short) and all(set(STRIDING) <= set(by_policy) for by_policy in study.values())
     rate = cells[0].runs[0]["settings"]["training"]["learning_rate"]
     remark = material.remark("study", "longer").strip()
     return [
         HEADING,
-        f"The same with {LONGER:g} times the learning rate ({rate:g}), {plural(len(seeds), 'seed')}; "
+        f"The same with {LONGER:g} times the learning rate ({rate:g}), {plural(len(seeds), 'seed')}"
+        + ("" if whole else f", on {len(study)} of {len(short)} settings so far")
+        + "; "
         "means of the late tests, per cent."
         + (f" {FEWER}: fewer seeds than others of the line." if fewer else ""),
         means_table(study, STRIDING),
@@ -35,7 +37,7 @@ def write(material: Material, short: Study) -> list[str]:
             *_against_short(short, study),
             *_falls(study),
             *_selection_itself(study),
-            *_coverage(study),
+            *_coverage(study, whole),
             *[f"Went astray: {text}." for text in astray],
         ]),
         *([remark] if remark else []),
@@ -88,20 +90,25 @@ def _selection_itself(study: Study) -> list[str]:
     return [f"Selecting by queues and match against random selection by data: {listing(told)}."] if told else []
 
 
-def _coverage(study: Study) -> list[str]:
+def _coverage(study: Study, whole: bool) -> list[str]:
     decided = verdicts(study)
     if not decided:
         return []
     gaps = gaps_between(study, OURS, PUBLISHED)
-    held: Sequence[bool] = holds(list(decided.values()))
+    near, over = holds(list(decided.values()))
     far = [title_of(v.key) for v in decided.values() if not v.near_the_best]
     short = [title_of(v.key) for v in decided.values() if v.beats_published is False]
     against = [policy for policy in OTHERS if any(policy in cells for cells in study.values())]
     sentences = [f"Coverage against GBP-CS: {tally(gaps)} ({extremes(gaps)})."] if gaps else []
+    if not whole:
+        return [
+            *sentences,
+            "What the bar comes to with these steps is told once all these cells have been run.",
+        ]
     sentences.append(
         f"The bar with these steps, against the best of {listing(against)}: the first condition "
-        + ("holds" if held[0] else f"does not hold on {listing(far)}")
+        + ("holds" if near else f"does not hold on {listing(far)}")
         + ", the second "
-        + ("holds." if held[1] else f"does not hold on {listing(short)}.")
+        + ("holds." if over else f"does not hold on {listing(short)}.")
     )
     return sentences

@@ -60,7 +60,9 @@ def write(material: Material) -> list[str]:
         sentences += _sentences(found, length, target, material)
     sentences += [f"{ROWS[key].title} went astray: {why}" for key, row in found.items() for why in row.failed]
     remark = material.remark("table2").strip()
-    return [*blocks, bullets(sentences), *[text for text in (_choices(found), _rates(material), remark) if text]]
+    choices = _choices(found)
+    chosen = ["Where the paper is silent, and the rows it has not:", choices] if choices else []
+    return [*blocks, bullets(sentences), *chosen, *[text for text in (_rates(material), remark) if text]]
 
 
 def _line(key: str, row: Outcome | None, compare: bool) -> list[str]:
@@ -124,7 +126,7 @@ def _choices(found: dict[str, Outcome]) -> str:
     for key in found:
         if ROWS[key].note:
             rows_of.setdefault(ROWS[key].note, []).append(ROWS[key].title)
-    return " ".join(f"{listing(titles)}: {note}." for note, titles in rows_of.items())
+    return bullets([f"{listing(titles)}: {note}." for note, titles in rows_of.items()])
 
 
 def _rates(material: Material) -> str:
