@@ -13,6 +13,7 @@ from fedgs.data.femnist_like import femnist_like_labels
 from fedgs.experiments import initialisers, samplers
 from fedgs.experiments.catalogue import EXPERIMENTS, stages_of
 from fedgs.experiments.instances import draw_instances
+from fedgs.experiments.label_settings import read_by_a_label_part
 from fedgs.experiments.parts import read_part, run_parts
 from fedgs.experiments.reproduction import LABELS, PAPER, Reproduction
 from fedgs.experiments.samplers import compare_samplers
@@ -61,9 +62,7 @@ def test_what_changes_the_federation_is_in_the_settings(femnist: Path | None) ->
 )
 def test_what_no_sampler_reads_makes_no_other_part(tmp_path: Path, override: str) -> None:
     """Whether it is given now, or was when the file was made."""
-    plain = settings_of()
-    assert settings_of(override) == plain
-    assert hash(settings_of(override)) == hash(plain)
+    assert read_by_a_label_part(settings_of(override)) == read_by_a_label_part(settings_of())
     before = load_settings(overrides=[override])
     (part,) = samplers.make_parts(Reproduction(None))
     made = {"format": 1, "part": part.name, "title": part.title, "federation": part.federation, "data": "d",
@@ -77,8 +76,9 @@ def test_what_no_sampler_reads_makes_no_other_part(tmp_path: Path, override: str
 
 def test_a_solver_that_needs_no_draw_beforehand_makes_another_part() -> None:
     assert settings_of("selection.solver=random-by-data").selection.presample == 0
-    assert settings_of("selection.solver=random-by-data") != settings_of()
-    assert settings_of("selection.solver=exact") == settings_of()
+    drawn, nobody = settings_of(), settings_of("selection.solver=random-by-data")
+    assert read_by_a_label_part(nobody) != read_by_a_label_part(drawn)
+    assert read_by_a_label_part(settings_of("selection.solver=exact")) == read_by_a_label_part(drawn)
 
 
 def test_other_federations_are_other_parts(tmp_path: Path) -> None:

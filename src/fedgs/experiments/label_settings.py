@@ -1,4 +1,4 @@
-"""The settings of a part on labels alone (samplers, initialisers): equal if they agree in what such a part reads.
+"""The settings of a part on labels alone (samplers, initialisers), and what of them makes it another part.
 
 It deals devices out, draws their next mini-batches and has solvers pick among them. Nothing is trained, so precision,
 learning rates and the like may differ from those in a file that was made before: its numbers are the same.
@@ -16,24 +16,12 @@ BATCH_SIZE = "training.batch_size"
 """… and so does this one, alone in its section."""
 
 
-class LabelSettings(Settings):
-    """Settings that are equal to any others that give the same selection problems."""
-
-    def __eq__(self, other: object) -> bool:
-        """Python asks the subclass first, on whichever side it stands."""
-        return isinstance(other, Settings) and _read_by_a_part(self) == _read_by_a_part(other)
-
-    def __hash__(self) -> int:
-        return hash(_read_by_a_part(self))
-
-
-def label_settings(overrides: Sequence[str], size: Iterable[str], seed: int) -> LabelSettings:
+def label_settings(overrides: Sequence[str], size: Iterable[str], seed: int) -> Settings:
     """Return the settings of a part on labels; where overrides size the federation, ``size`` lies beneath them."""
     own = [override for override in overrides if section(override) in SECTIONS or key(override) == BATCH_SIZE]
     if any(section(override) == "federation" for override in own):
         own = [*(override for override in size if section(override) in ("federation", "selection")), *own]
-    settings = load_settings(overrides=[*own, f"seed={seed}"])
-    return LabelSettings.model_construct(**dict(settings))
+    return load_settings(overrides=[*own, f"seed={seed}"])
 
 
 def key(override: str) -> str:
@@ -46,7 +34,8 @@ def section(override: str) -> str:
     return key(override).partition(".")[0]
 
 
-def _read_by_a_part(settings: Settings) -> tuple[Any, ...]:
+def read_by_a_label_part(settings: Settings) -> tuple[Any, ...]:
+    """Return all that such a part reads of its settings."""
     data, selection = settings.data, settings.selection
     return (settings.seed, settings.federation, data.min_samples, data.train_fraction, data.partition, data.attribute,
             selection.pick, selection.presample, settings.training.batch_size)  # fmt: skip

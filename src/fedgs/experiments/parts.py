@@ -90,6 +90,11 @@ def train(settings: Settings, federation: Federation, device: torch.device, shar
     return {"resolved": resolved, "curve": _curve(state), "summary": summary}
 
 
+def all_of_them(settings: Settings) -> Settings:
+    """Return the settings: any of them can change what comes out of a training."""
+    return settings
+
+
 @dataclass(frozen=True)
 class Part:
     """One piece of work."""
@@ -102,6 +107,8 @@ class Part:
     federation: str
     """The key of its federation, for :class:`fedgs.experiments.reproduction.Reproduction`."""
     work: Callable[[Settings, Federation, torch.device, Share], Result] = train
+    counts: Callable[[Settings], Any] = all_of_them
+    """What of the settings makes it another part."""
 
 
 class Progress:
@@ -225,7 +232,7 @@ def read_part(folder: Path, part: Part, data: str) -> Result | None:
     if not _is_result(result) or result["federation"] != part.federation or result.get("data", data) != data:
         return None
     try:  # settings that came into being since then have their defaults
-        same = settings_from(result["settings"]) == part.settings
+        same = part.counts(settings_from(result["settings"])) == part.counts(part.settings)
     except ConfigError:
         return None
     return result if same and _with_todays_defaults(result, part.settings) else None

@@ -180,6 +180,7 @@ def comparison_part(
     reproduction: "Reproduction", name: str, title: str, solvers: Sequence[str], starts: Sequence[str]
 ) -> "Part":
     """Return the part that compares these on a factory's next mini-batches at the paper's size."""
+    from fedgs.experiments.label_settings import read_by_a_label_part
     from fedgs.experiments.parts import Part
     from fedgs.experiments.reproduction import LABELS
 
@@ -187,7 +188,8 @@ def comparison_part(
     work = partial(
         _compare, count=FEW_INSTANCES if reproduction.quick else INSTANCES, solvers=tuple(solvers), starts=tuple(starts)
     )
-    return Part(f"{name}-seed-{settings.seed}", f"{title}, seed {settings.seed}", settings, LABELS, work)
+    title = f"{title}, seed {settings.seed}"
+    return Part(f"{name}-seed-{settings.seed}", title, settings, LABELS, work, read_by_a_label_part)
 
 
 def _compare(
