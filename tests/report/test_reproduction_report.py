@@ -71,7 +71,7 @@ def test_a_whole_table(tmp_path: Path) -> None:
     assert "<svg" in html
 
 
-def test_how_to_make_it_again(tmp_path: Path) -> None:
+def test_how_to_make_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, study = tmp_path / "table", tmp_path / "study"
     write(table, results_of("table2", as_in_the_paper))
     chosen = results_of("selection-study", lambda part: 0.8)
@@ -86,6 +86,10 @@ def test_how_to_make_it_again(tmp_path: Path) -> None:
     assert "    fedgs reproduce report --out table --with study  " in text
     text = compose(Words(study, gather(study).results))[0]
     assert "selection-study --femnist FILE --device cuda --set training.precision=bfloat16 --out study\n" in text
+    monkeypatch.chdir(tmp_path.parent)
+    text = compose(Words(both.folder, both.results, further=both.further))[0]
+    inside = tmp_path.name
+    assert f"    fedgs reproduce report --out {inside}/table --with {inside}/study  " in text
 
 
 def test_a_part_of_a_table_says_what_is_missing() -> None:

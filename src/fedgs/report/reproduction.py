@@ -134,9 +134,15 @@ def _options(runs: Sequence[Result], quick: bool) -> str:
     return " ".join(options)
 
 
+def _place(folder: Path) -> str:
+    """Return a folder as it is called from here; one that lies elsewhere by its name alone, not its machine's path."""
+    here, there = Path.cwd(), folder.resolve()
+    return there.relative_to(here).as_posix() if there.is_relative_to(here) and there != here else there.name
+
+
 def _foot(material: Material) -> list[str]:
-    name = material.folder.name
-    further = "".join(f" --with {other}" for other in dict.fromkeys(place.name for place in material.further.values()))
+    name = _place(material.folder)
+    further = "".join(f" --with {_place(other)}" for other in dict.fromkeys(material.further.values()))
     own = {part: run for part, run in material.results.items() if part not in material.further}
     lines = [
         f"    fedgs reproduce {what} {_options(runs, material.quick)} --out {name}"
