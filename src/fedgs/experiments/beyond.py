@@ -129,7 +129,7 @@ class Tried:
 
 def tried(side: str, results: Results, seed: int | None = None) -> dict[str, Tried]:
     """Return the trials of a side that have been made; ``seed`` None: with the seed of most."""
-    return {key: _tried(key, run) for key, run in _trials(results, seed).get(side, {}).items()}
+    return {key: _tried(key, run) for key, run in _trials(results, seed)[side].items()}
 
 
 def _trials(results: Results, seed: int | None = None) -> dict[str, dict[str, Result]]:
@@ -138,14 +138,9 @@ def _trials(results: Results, seed: int | None = None) -> dict[str, dict[str, Re
     runs = {name: result for name, result in results.items() if name.rpartition("-seed-")[0] in named}
     if seed is not None:
         runs = {name: result for name, result in runs.items() if name.endswith(f"-seed-{seed}")}
-    kinds = Counter(_size(run) for run in runs.values())
-    found: dict[str, dict[str, Result]] = {}
-    for key in TRIALS:
-        for side in SIDES:
-            for name, run in runs.items():
-                if named[name.rpartition("-seed-")[0]] == (side, key) and _size(run) == kinds.most_common(1)[0][0]:
-                    found.setdefault(side, {})[key] = run
-    return found
+    usual = [size for size, _ in Counter(map(_size, runs.values())).most_common(1)]
+    made = {named[name.rpartition("-seed-")[0]]: run for name, run in runs.items() if _size(run) in usual}
+    return {side: {key: made[side, key] for key in TRIALS if (side, key) in made} for side in SIDES}
 
 
 def _size(run: Result) -> tuple[int, ...]:
@@ -182,13 +177,14 @@ def final_runs(results: Results) -> tuple[dict[str, list[Result]], int]:
     found: dict[str, list[Result]] = {}
     others = 0
     trials = _trials(results)
+    chosen = {side: choose(side, results) for side in SIDES}
     for name, result in results.items():
         for final in FINALS:
             if name.rpartition("-seed-")[0] != f"{PREFIX}{final}-tuned":
                 continue
             side = "fedavg" if final == "fedavg" else "fedgs"
-            chosen = choose(side, results)
-            if chosen is None or _tuned(trials[side][chosen]) == _tuned(result):
+            key = chosen[side]
+            if key is None or _tuned(trials[side][key]) == _tuned(result):
                 found.setdefault(final, []).append(result)
             else:
                 others += 1

@@ -31,37 +31,28 @@ class Experiment:
     """Whether ``all`` runs it."""
 
 
-def _plain(module: str, function: str = "make_parts") -> Stage:
-    """Return the stage whose parts follow from nothing; the function is of a module of this package."""
+def _stage(module: str, function: str = "make_parts", follows: bool = False) -> Stage:
+    """Return the stage whose parts a function of this package makes; ``follows``: from the results before it."""
 
     def parts(reproduction: "Reproduction", results: "Results") -> "list[Part]":
-        made: list[Part] = getattr(import_module(f"fedgs.experiments.{module}"), function)(reproduction)
-        return made
-
-    return parts
-
-
-def _following(module: str, function: str) -> Stage:
-    """Return the stage whose parts follow from the results of those before it."""
-
-    def parts(reproduction: "Reproduction", results: "Results") -> "list[Part]":
-        made: list[Part] = getattr(import_module(f"fedgs.experiments.{module}"), function)(reproduction, results)
+        make = getattr(import_module(f"fedgs.experiments.{module}"), function)
+        made: list[Part] = make(reproduction, results) if follows else make(reproduction)
         return made
 
     return parts
 
 
 EXPERIMENTS: dict[str, Experiment] = {
-    "initialisers": Experiment("GBP-CS from its three starts", [_plain("initialisers")], one_seed=True, trains=False),
-    "samplers": Experiment("divergence and time of all samplers", [_plain("samplers")], one_seed=True, trains=False),
-    "table2": Experiment("FedGS against ten approaches", [_plain("table2")]),
-    "curves": Experiment("their accuracy and loss, from the same runs", [_plain("table2")], in_all=False),
-    "surfaces": Experiment("FedGS over T, n, M and L", [_plain("surfaces")], one_seed=True),
-    "fedopt-rates": Experiment("FedOpt over its learning rates", [_plain("fedopt_rates")], one_seed=True),
+    "initialisers": Experiment("GBP-CS from its three starts", [_stage("initialisers")], one_seed=True, trains=False),
+    "samplers": Experiment("divergence and time of all samplers", [_stage("samplers")], one_seed=True, trains=False),
+    "table2": Experiment("FedGS against ten approaches", [_stage("table2")]),
+    "curves": Experiment("their accuracy and loss, from the same runs", [_stage("table2")], in_all=False),
+    "surfaces": Experiment("FedGS over T, n, M and L", [_stage("surfaces")], one_seed=True),
+    "fedopt-rates": Experiment("FedOpt over its learning rates", [_stage("fedopt_rates")], one_seed=True),
     "beyond": Experiment(
-        "FedGS and FedAvg both tuned", [_plain("beyond", "trial_parts"), _following("beyond", "final_parts")]
+        "FedGS and FedAvg both tuned", [_stage("beyond", "trial_parts"), _stage("beyond", "final_parts", follows=True)]
     ),
-    "selection-study": Experiment("does selection earn its keep", [_plain("selection_study")]),
+    "selection-study": Experiment("does selection earn its keep", [_stage("selection_study")]),
 }
 ALL = tuple(name for name, experiment in EXPERIMENTS.items() if experiment.in_all)
 

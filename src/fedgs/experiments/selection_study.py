@@ -25,8 +25,8 @@ what decides most, one seed of all before the second. Tests are made every secon
 those in the last quarter of the rounds (eight, where rounds are not long), the last one stands beside it. Other weights
 of the queues are tried with the first seed alone.
 
-The same question is asked once more with steps four times as long (``longer``): a rate at which most policies end
-higher after as many rounds, and at which some of them fail.
+The same question is asked once more with steps four times as long (``longer``): FedGS itself learns faster so, as far
+as it stays on its feet.
 """
 
 from collections import Counter

@@ -9,7 +9,7 @@ import numpy as np
 from fedgs.experiments.measures import last_quarter
 from fedgs.experiments.parts import Result
 from fedgs.experiments.selection_study import Cell, Study, common, title_of, with_all_seeds
-from fedgs.experiments.study_bar import OURS, difference
+from fedgs.experiments.study_bar import OURS, WITHIN, difference
 from fedgs.report.canvas import AMBER, BLUE, FAINT, GREEN, GREY, INK, PURPLE, RED
 from fedgs.report.labels import Label, place_labels
 
@@ -28,7 +28,8 @@ def paint_differences(figure: "Figure", study: Study) -> None:
     axes = figure.add_subplot()
     keys = [key for key in study if OURS in study[key] and len(study[key]) > 1][::-1]
     axes.axvline(0, color=BLUE, linewidth=1.5, label="coverage")
-    axes.axvspan(-0.15, 0.15, color=BLUE, alpha=0.12, linewidth=0, label="within 0.15 points of it")
+    near = 100 * WITHIN
+    axes.axvspan(-near, near, color=BLUE, alpha=0.12, linewidth=0, label=f"within {near:g} points of it")
     others = [policy for policy in SHOWN if policy != OURS and any(policy in study[key] for key in keys)]
     for place, key in enumerate(keys):
         for row, policy in enumerate(others):

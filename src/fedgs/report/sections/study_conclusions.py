@@ -9,7 +9,7 @@ from fedgs.experiments.selection_study import DEALS, SELECTIONS, Study, common, 
 from fedgs.experiments.study_bar import OTHERS, OURS, PUBLISHED, WITHIN, Verdict, difference, holds
 from fedgs.report.markdown import listing, plural, points, share, signed
 
-SMALL = 0.0015
+SMALL = WITHIN
 """Differences below are called none."""
 
 
