@@ -50,6 +50,7 @@ TRIALS: dict[str, Trial] = {
     "rate-0.3": Trial("0.3", 0.3),
     "momentum-0.01": Trial("0.01, momentum 0.9", 0.01, 0.9),
     "momentum-0.03": Trial("0.03, momentum 0.9", 0.03, 0.9),
+    "momentum-0.1": Trial("0.1, momentum 0.9", 0.1, 0.9),
     "fedavgm": Trial("0.03, server FedAvgM", 0.03, rule="fedavgm"),
     "fedadam": Trial("0.03, server FedAdam", 0.03, rule="fedadam"),
 }
