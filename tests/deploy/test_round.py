@@ -28,6 +28,14 @@ def test_an_internal_synchronisation_by_hand() -> None:
     assert averaged(np.ones(2, np.float32), answers).tolist() == [2.0, -2.0]
 
 
+def test_a_synchronisation_is_no_longer_than_it_may_be() -> None:
+    """It would move (1, 1) by (3, −4), which has the length 5; half of that is (1.5, −2)."""
+    answers = [Answer(np.array([3, -4], np.float32), np.array([5]), 1.0)]
+    assert averaged(np.ones(2, np.float32), answers, 2.5).tolist() == [2.5, -1.0]
+    assert averaged(np.ones(2, np.float32), answers, 5.0).tolist() == [4.0, -3.0]
+    assert averaged(np.ones(2, np.float32), answers, 0.0).tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize(("wire", "tolerance"), [("float32", 1e-6), ("bfloat16", 2e-3), ("float16", 3e-4)])
 def test_a_round_is_sgd_on_the_batches_of_the_team(tmp_path: Path, wire: str, tolerance: float) -> None:
     """All three devices in each of four iterations, so that plain SGD in this process must give the same weights."""

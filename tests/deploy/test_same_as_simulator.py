@@ -16,15 +16,12 @@ from tests.deploy.processes import park_in, write_device
 from tests.simulation.small import SMALL, small_set, small_settings
 
 
-@pytest.mark.parametrize(("calibration", "by_class"), [(0, "false"), (1, "true")])
-def test_a_park_ends_with_the_simulators_selections_and_weights(
-    tmp_path: Path, calibration: int, by_class: str
-) -> None:
+@pytest.mark.parametrize("more", [[], ["training.calibration=1", "server.by_class=true", "training.clip=0.1"]])
+def test_a_park_ends_with_the_simulators_selections_and_weights(tmp_path: Path, more: list[str]) -> None:
     """2 stations × 5 devices, T=5, R=3, over mTLS; the oracle is the simulator's per-device path."""
     options = [
         "training.model=compact", "federation.devices=10", "federation.factories=2", "training.iterations=5",
-        "training.rounds=3", "training.engine=per-device", f"training.calibration={calibration}",
-        f"server.by_class={by_class}",
+        "training.rounds=3", "training.engine=per-device", *more,
     ]  # fmt: skip
     settings = small_settings(*options)
     federation = build_federation(small_set(10), 2, seed=settings.seed)

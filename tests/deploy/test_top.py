@@ -125,10 +125,11 @@ def test_the_target_is_estimated_from_what_all_devices_announced() -> None:
     assert pooled({}) is None
 
 
-def test_calibration_goes_into_every_order() -> None:
+def test_calibration_and_clipping_go_into_every_order() -> None:
     station = Fake("a", 1.0)
-    advance(top(station, settings=load_settings(overrides=["training.calibration=0.5", "training.rounds=1"])))
-    assert [order.calibration for order in station.orders] == [0.5]
+    overrides = ["training.calibration=0.5", "training.clip=2.0", "training.rounds=1"]
+    advance(top(station, settings=load_settings(overrides=overrides)))
+    assert [(order.calibration, order.clip) for order in station.orders] == [(0.5, 2.0)]
 
 
 class Seeing:

@@ -182,6 +182,8 @@ def test_an_order_and_its_result_come_through() -> None:
     assert got.wanted.target.tolist() == [0.25] * 4
     assert got.calibration == 0.5
     assert got.by_class
+    assert got.clip is None
+    assert decode_order(encode_order(order(clip=2.5))).clip == 2.5
     np.testing.assert_array_equal(got.weights, CHANGE)
     seen = np.array([0, 29, 1, 0])
     result = RoundResult("r", 3, SHAPES, CHANGE, 2, 30, 0.5, 0.1, 3, np.array([0.5, 0.5]), {"late": 1}, seen)
@@ -202,6 +204,24 @@ def test_a_station_that_does_not_know_by_class_refuses_the_order_and_all_others_
     plain.by_class = True
     with pytest.raises(WireError, match="protocol version 1, this end speaks 2"):
         decode_order(serialise(plain))
+
+
+def test_a_station_that_does_not_know_clip_refuses_the_order() -> None:
+    message = pb.RoundIn.FromString(encode_order(order(clip=2.0, by_class=True)))
+    assert message.version == 3
+    message.ClearField("clip")
+    with pytest.raises(WireError, match="protocol version 3, this end speaks 2; install the same fedgs on both"):
+        decode_order(serialise(message))
+
+
+@pytest.mark.parametrize("clip", [-1.0, math.inf, math.nan])
+def test_lengths_that_cannot_be_are_refused(clip: float) -> None:
+    with pytest.raises(WireError, match="clip="):
+        order(clip=clip)
+    message = pb.RoundIn.FromString(encode_order(order(clip=1.0)))
+    message.clip = clip
+    with pytest.raises(WireError, match="clip="):
+        decode_order(serialise(message))
 
 
 @pytest.mark.parametrize(

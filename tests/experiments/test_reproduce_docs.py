@@ -6,6 +6,7 @@ from pathlib import Path
 from fedgs.experiments.beyond import final_parts, trial_parts
 from fedgs.experiments.catalogue import EXPERIMENTS
 from fedgs.experiments.fedopt_rates import make_parts as rates_parts
+from fedgs.experiments.selection_study import STRIDES, stride_of
 from fedgs.experiments.selection_study import make_parts as study_parts
 from fedgs.experiments.surfaces import make_parts as surface_parts
 from fedgs.experiments.table2 import make_parts as table_parts
@@ -31,10 +32,13 @@ def test_the_numbers_of_runs() -> None:
     finals = len(final_parts(one, results_of("beyond", lambda part: 0.5, one)))
     assert f"| {len(trial_parts(one))} of 100 rounds, and {finals} of 500 a seed |" in row("beyond")
     every = len(study_parts(two)) - len(study_parts(one))
-    longer = sum(part.name.startswith("study-longer-") for part in study_parts(one))
+    longer, clipped = (sum(stride_of(part.name) == name for part in study_parts(one)) for name in STRIDES)
     weights = len(study_parts(one)) - every
-    assert f"| {every - longer} of 60 rounds a seed" in row("selection-study")
-    assert f", as are {longer} a seed with longer steps, and {weights} with other weights" in row("selection-study")
+    assert f"| {every - longer - clipped} of 60 rounds a seed" in row("selection-study")
+    assert (
+        f", as are {longer} with longer steps and {clipped} with longer steps clipped, and {weights} in all with other"
+        in row("selection-study")
+    )
     assert f"| {len(surface_parts(one))} of 500 rounds (24 cells; one seed)" in row("surfaces")
     assert f"| {len(rates_parts(one))} of 60 rounds (one seed)" in row("fedopt-rates")
 

@@ -7,13 +7,14 @@ from fedgs.experiments.selection_study import (
     DEALS,
     MILD_TO_SKEWED,
     POLICIES,
-    STRIDING,
+    STRIDES,
     WEIGHED,
     WEIGHTS,
     make_parts,
-    read_longer,
+    read_stride,
     read_study,
     read_weights,
+    stride_of,
     title_of,
     with_all_seeds,
 )
@@ -23,13 +24,16 @@ from tests.experiments.made_up import astray, full_size, results_of
 
 def test_every_federation_meets_every_policy() -> None:
     parts = make_parts(full_size((0, 1)))
-    longer = [part for part in parts if part.name.startswith("study-longer-")]
-    assert {part.settings.training.learning_rate for part in longer} == {0.2}
-    assert len(longer) == 2 * (len(DEALS) + 1) * len(STRIDING)
-    assert parts[-len(longer) :] == longer  # what the bar is about comes first
-    assert [part.settings.seed for part in longer] == sorted(part.settings.seed for part in longer)
-    parts = [part for part in parts if part not in longer]
-    assert {part.settings.training.learning_rate for part in parts} == {0.05}
+    for name, stride in reversed(STRIDES.items()):
+        longer = [part for part in parts if stride_of(part.name) == name]
+        assert {(part.settings.training.learning_rate, part.settings.training.clip) for part in longer} == {
+            (0.2, stride.clip)
+        }
+        assert len(longer) == 2 * (len(DEALS) + 1) * len(stride.policies)
+        assert parts[-len(longer) :] == longer  # what the bar is about comes first
+        assert [part.settings.seed for part in longer] == sorted(part.settings.seed for part in longer)
+        parts = parts[: -len(longer)]
+    assert {(part.settings.training.learning_rate, part.settings.training.clip) for part in parts} == {(0.05, None)}
     assert len(parts) == 2 * (len(DEALS) + 1) * len(POLICIES) + len(WEIGHED) * len(WEIGHTS)
     assert [part.settings.seed for part in parts] == sorted(part.settings.seed for part in parts)
     assert sorted(MILD_TO_SKEWED) == sorted(DEALS)
@@ -98,15 +102,17 @@ def test_weights_lead_back_to_their_runs() -> None:
 
 
 def test_runs_with_longer_steps_are_a_study_of_their_own() -> None:
-    results = results_of("selection-study", lambda part: 0.5 if "-longer-" in part.name else 0.8)
+    ends = {"longer": 0.5, "clipped": 0.6, "": 0.8}
+    results = results_of("selection-study", lambda part: ends[stride_of(part.name)])
     short, _ = read_study(results)
-    longer, gone = read_longer(results)
     assert {cell.final for cells in short.values() for cell in cells.values()} == {(0.8, 0.8)}
-    assert {cell.final for cells in longer.values() for cell in cells.values()} == {(0.5, 0.5)}
-    assert list(longer) == list(short)
-    assert all(list(cells) == list(STRIDING) for cells in longer.values())
-    assert gone == []
-    assert read_longer({name: run for name, run in results.items() if "-longer-" not in name}) == ({}, [])
+    for name, stride in STRIDES.items():
+        longer, gone = read_stride(results, name)
+        assert {cell.final for cells in longer.values() for cell in cells.values()} == {(ends[name], ends[name])}
+        assert list(longer) == list(short)
+        assert all(set(cells) == set(stride.policies) for cells in longer.values())
+        assert gone == []
+        assert read_stride({part: run for part, run in results.items() if stride_of(part) != name}, name) == ({}, [])
 
 
 def test_runs_with_other_settings_are_left_out_and_told() -> None:

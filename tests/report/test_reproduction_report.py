@@ -11,10 +11,12 @@ from fedgs.data import build_federation
 from fedgs.data.femnist_like import femnist_like_labels
 from fedgs.errors import InputFileError
 from fedgs.experiments import paper
+from fedgs.experiments.beyond import TRIALS
 from fedgs.experiments.instances import draw_instances
 from fedgs.experiments.parts import Part, Result, Results, finite
 from fedgs.experiments.samplers import Comparison, compare_samplers
 from fedgs.experiments.samplers import make_parts as sampler_parts
+from fedgs.experiments.selection_study import stride_of
 from fedgs.experiments.table2 import make_parts
 from fedgs.report.material import Material, gather, read_remarks
 from fedgs.report.reproduction import compose, write_report
@@ -158,20 +160,34 @@ def test_both_tuned() -> None:
     text = text_of(results)
     assert "FedGS chose 0.3. It is the highest rate tried: a higher one might be better still." in text
     assert "FedAvg chose 0.1.\n" in text
-    with_momentum = results_of("beyond", lambda part: 0.9 if "fedavg-momentum-0.03" in part.name else 0.5)
-    assert "FedAvg chose 0.03, momentum 0.9. It is the highest rate tried with momentum 0.9:" in text_of(with_momentum)
+    with_momentum = results_of("beyond", lambda part: 0.9 if "fedavg-momentum-0.1" in part.name else 0.5)
+    assert "FedAvg chose 0.1, momentum 0.9. It is the highest rate tried with momentum 0.9:" in text_of(with_momentum)
     assert "Tuned alike, FedGS ends +2.0 points from FedAvg." in text
     assert "calibration and averaging in the tuned FedGS: +0.50 points" in text
     # Untuned with both seeds, tuned with the first alone: compared on that.
     untuned = results_of("table2", lambda part: 0.8 + 0.05 * part.settings.seed)
-    first = {name: result for name, result in results.items() if not name.endswith("tuned-seed-1")}
+    first = {name: result for name, result in results.items() if "tuned" not in name or "seed-0" in name}
     assert "Tuning gives FedGS +8.0 points." in text_of(first | untuned)
     del results["beyond-fedavg-rate-0.1-seed-0"]
     for name in [name for name in results if "tuned" in name]:
         del results[name]
     text = text_of(results)
-    assert "FedAvg: 1 of 8 trials not run yet, so nothing is chosen." in text
-    assert "The chosen ones have not been run in full yet." in text
+    assert f"FedAvg: 1 of {len(TRIALS)} trials not run yet, so nothing is chosen." in text
+    assert "Not run in full yet: what FedGS chose." in text
+
+
+def test_what_does_not_hold_in_full_is_set_aside_and_told() -> None:
+    results = results_of("beyond", lambda part: 0.9 if "fedavg-rate-0.1" in part.name else 0.5)
+    failed = results["beyond-fedavg-tuned-rate-0.1-seed-0"]
+    failed["failed"] = "round 85: the loss is no finite number"
+    curve = results["beyond-fedavg-tuned-rate-0.1-seed-1"]["curve"]
+    curve["accuracy"][len(curve["accuracy"]) // 2 :] = [0.06] * (len(curve["accuracy"]) - len(curve["accuracy"]) // 2)
+    text = text_of(results)
+    assert "Set aside: FedAvg at 0.1, which did not hold in full: with seed 0 round 85: the loss is no finite" in text
+    assert "; with seed 1 from 2" in text
+    assert "Not run in full yet: what FedAvg chose." in text
+    assert "| FedAvg tuned |" not in text
+    assert "of what other trials had chosen" not in text
 
 
 def test_the_first_of_several_runs_is_that_of_the_least_seed() -> None:
@@ -192,10 +208,10 @@ def test_runs_made_otherwise_are_in_no_mean_and_told() -> None:
     assert "Not shown, for they were made with another seed or other settings than most: 1 run." in text
     tuned = results_of("beyond", lambda part: 0.9 if "rate-0.1" in part.name else 0.5)
     assert "of what other trials had chosen" not in text_of(tuned)
-    tuned["beyond-fedgs-tuned-seed-1"]["settings"]["training"]["learning_rate"] = 0.03
-    tuned["beyond-fedgs-tuned-seed-1"]["summary"]["accuracy"]["final"] = 0.1
+    tuned["beyond-fedgs-tuned-rate-0.03-seed-1"] = tuned.pop("beyond-fedgs-tuned-rate-0.1-seed-1")
+    tuned["beyond-fedgs-tuned-rate-0.03-seed-1"]["summary"]["accuracy"]["final"] = 0.1
     text = text_of(tuned)
-    assert "| FedGS tuned | 50.0 % |" in text
+    assert "| FedGS tuned | 90.0 % |" in text
     assert "Not shown: 1 run in full of what other trials had chosen." in text
 
 
@@ -254,7 +270,9 @@ def test_the_small_study_concludes_nothing() -> None:
     results = results_of("selection-study", lambda part: 0.05)
     for result in results.values():
         result["settings"]["data"]["name"] = "glyphs"
-    text = text_of({name: run for name, run in results.items() if "-longer-" not in name})  # never run at this size
+    text = text_of(
+        {name: run for name, run in results.items() if not stride_of(name)}
+    )  # others are not run at this size
     assert text.count("At this size, after so few rounds, nothing is concluded") == 2
     assert "condition" not in text
     assert "GBP-CS as published has" not in text
@@ -262,11 +280,11 @@ def test_the_small_study_concludes_nothing() -> None:
 
 def test_longer_steps() -> None:
     ends = {"random": 0.7, "random-by-data": 0.72, "gbp-cs": 0.6, "queues": 0.75, "by-data-full": 0.76,
-            "coverage": 0.77}  # fmt: skip
+            "coverage": 0.77, "exact": 0.5}  # fmt: skip
 
     def end(part: Part) -> float:
         policy = max((p for p in ends if f"-{p}-" in part.name), key=len, default="")
-        return ends[policy] if "-longer-" in part.name and policy else 0.7
+        return ends[policy] if stride_of(part.name) and policy else 0.7
 
     results = results_of("selection-study", end, full_size((0,)))
     curve = results["study-longer-two-classes-gbp-cs-seed-0"]["curve"]
@@ -284,16 +302,22 @@ def test_longer_steps() -> None:
         in text
     )
     assert "against the best of random, random-by-data and gbp-cs: the first condition holds, the second holds." in text
+    clipped = text.partition("### Longer steps, clipped")[2]
+    assert clipped.startswith(
+        "\n\nThe same with 4 times the learning rate (0.2) and gradients of a length of 2 at most (`training.clip`), 1 s"
+    )
+    assert "| writers as they are | 61.83 | 63.60 | 53.00 | 44.17 | 67.13 | **68.02** |" in clipped
+    assert "the best of random, random-by-data, gbp-cs and exact: the first condition holds, the second h" in clipped
     ends |= {"coverage": 0.6}
     worse = text_of(results_of("selection-study", end, full_size((0,))))
-    assert "None of 60 runs lost half of what it had learnt." in worse
+    assert worse.count("None of 60 runs lost half of what it had learnt.") == 2
     assert "the first condition does not hold on writers as they are" in worse
-    some = text_of({name: run for name, run in results.items() if "-longer-" not in name or "-natural-" in name})
-    assert "Not run with longer steps: factories by form partition" in some
+    some = text_of({name: run for name, run in results.items() if not stride_of(name) or "-longer-natural-" in name})
+    assert "Not run with these steps: factories by form partition" in some
     assert "(0.2), 1 seed, on 1 of 10 settings so far; means" in some
     assert "the bar comes to with these steps is told once all these cells have been run." in some
     assert "The bar with these steps" not in some
-    none = {name: run for name, run in results.items() if "-longer-" not in name}
+    none = {name: run for name, run in results.items() if not stride_of(name)}
     assert "### Longer steps" not in text_of(none)
 
 

@@ -53,7 +53,8 @@ def train(
         rounds.owners,
         settings.training.momentum,
     )
-    fast, slow = CapturedTraining(*made, precision="float32"), OneByOne(*made, precision="float32")
+    more = {"precision": "float32", "clip": settings.training.clip}
+    fast, slow = CapturedTraining(*made, **more), OneByOne(*made, **more)
     fast.large = large
     # First biases are 0: where images are blank rectifiers stand at their edge, and rounding says which way they fall.
     first = {key: value + 0.05 * (value.ndim == 1) * torch.rand(value.shape, generator=torch.Generator().manual_seed(3))
@@ -124,6 +125,7 @@ def test_an_approach_that_reads_weights_has_them() -> None:
     ("name", "options"),
     [
         ("fedprox", ["training.momentum=0.5", "algorithm.options.mu=1.0"]),
+        ("fedprox", ["training.clip=0.1", "algorithm.options.mu=1.0"]),
         ("ida+intrac", ["algorithm.options.train_acc=running"]),
         ("cgau", ["algorithm.options.dropout=0.5"]),
     ],

@@ -27,6 +27,8 @@ MODEL = build_model("compact", 4, (8, 8))
 LAYOUT = Layout.of(MODEL)
 WEIGHTS = LAYOUT.flatten(dict(MODEL.named_parameters()))
 RATES = np.linspace(0.1, 0.05, 4)
+SHORT = 0.1
+"""A length that most gradients here are over."""
 
 
 def plan(unequal: bool) -> RoundPlan:
@@ -43,16 +45,20 @@ def plan(unequal: bool) -> RoundPlan:
 
 
 @pytest.mark.parametrize("unequal", [False, True])
+@pytest.mark.parametrize("clip", [None, SHORT])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("name", ["compact", "paper"])
-def test_fused_equals_per_device(unequal: bool, momentum: float, name: str) -> None:
+def test_fused_equals_per_device(unequal: bool, clip: float | None, momentum: float, name: str) -> None:
     model = build_model(name, 4, (8, 8))
     weights = Layout.of(model).flatten(dict(model.named_parameters()))
     schedule = plan(unequal)
     # With large steps of a large network one unit at the edge of its rectifier tells rounding errors apart.
     rates = RATES if name == "compact" else 0.1 * RATES
-    slow, fast = PerDeviceEngine(model, STORE, momentum), FusedEngine(model, STORE, momentum)
+    slow, fast = PerDeviceEngine(model, STORE, momentum, clip=clip), FusedEngine(model, STORE, momentum, clip=clip)
     expected = slow.train_round(weights, schedule, rates)
+    if clip is not None:
+        free = PerDeviceEngine(model, STORE, momentum).train_round(weights, schedule, rates)
+        assert not torch.allclose(expected.stations, free.stations, atol=1e-4)
     found = fast.train_round(weights, schedule, rates)
     assert not torch.allclose(expected.stations, weights.expand_as(expected.stations), atol=1e-4)
     torch.testing.assert_close(found.stations, expected.stations, rtol=1e-4, atol=3e-6)
@@ -129,17 +135,18 @@ def test_images_are_scaled_to_one_and_channels_last() -> None:
 
 
 @pytest.mark.parametrize("unequal", [False, True])
+@pytest.mark.parametrize("clip", [None, SHORT])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("engine", [GraphEngine, StackedEngine])
 def test_gpu_engines_equal_per_device(
-    unequal: bool, momentum: float, engine: type[GraphEngine] | type[StackedEngine]
+    unequal: bool, clip: float | None, momentum: float, engine: type[GraphEngine] | type[StackedEngine]
 ) -> None:
     """Their steps as they stand, without capturing them; of the stacked one with the plain pieces of its kernels."""
     model = build_model("paper", 4, (8, 8))
     weights = Layout.of(model).flatten(dict(model.named_parameters()))
     schedule = plan(unequal)
-    expected = PerDeviceEngine(model, STORE, momentum).train_round(weights, schedule, 0.1 * RATES)
-    trained = engine(model, STORE, momentum, precision="float32")
+    expected = PerDeviceEngine(model, STORE, momentum, clip=clip).train_round(weights, schedule, 0.1 * RATES)
+    trained = engine(model, STORE, momentum, clip=clip, precision="float32")
     for found in (trained.train_round(weights, schedule, 0.1 * RATES) for _ in range(2)):  # the memory is used again
         torch.testing.assert_close(found.stations, expected.stations, rtol=1e-4, atol=3e-6)
         np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-4)

@@ -41,6 +41,8 @@ CASES = [
     *((name, ()) for name in APPROACHES),
     ("fedavg", ("training.momentum=0.5",)),
     ("fedprox", ("training.momentum=0.5", "algorithm.options.mu=0.5")),
+    *((name, ("training.clip=0.1",)) for name in ("fedavg", "fedmmd", "cgau", "fedfusion+multi")),
+    ("fedprox", ("training.clip=0.1", "training.momentum=0.5", "algorithm.options.mu=0.5")),
     ("fedavg", PAPER),
     ("fedfusion+conv", (*PAPER, "algorithm.options.conv_init=torch_default")),
     ("ida+intrac", ("algorithm.options.train_acc=running",)),

@@ -156,19 +156,19 @@ def _run(
 
     began = time.perf_counter()
     results: Results = {}
-    total = 0
+    names: set[str] = set()
     digest = None
     for stage in stages_of(what):
-        parts = stage(reproduction, results)
+        parts = [part for part in stage(reproduction, results) if part.name not in names]
         if not parts:
             continue
         digest = digest or reproduction.digest()
         left = None if stop_after is None else max(0.0, stop_after - (time.perf_counter() - began))
-        total += len(parts)
+        names |= {part.name for part in parts}
         results |= run_parts(
             parts, folder, reproduction.federation, digest, pick_device(device), PartsDisplay(), left, jobs, again
         )
-    return results, total
+    return results, len(names)
 
 
 def _report(folder: Path, further: list[Path]) -> None:

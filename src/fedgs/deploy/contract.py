@@ -37,6 +37,8 @@ from fedgs.selection.solve import SOLVERS
 
 BY_CLASS_VERSION = 2
 """Of an order with ``by_class``, which a station of version 1 would carry out without counting: so it refuses it."""
+CLIP_VERSION = 3
+"""Of an order with ``clip``, which an older station would carry out without it."""
 MOST_ITERATIONS = 1_000_000
 MOST_SEEN = 1 << 62
 LARGEST_ROUND = 1 << 30
@@ -64,10 +66,14 @@ class RoundOrder:
     """τ of :mod:`fedgs.calibration`; 0: off."""
     by_class: bool = False
     """Whether the result is to tell ``seen``, for :mod:`fedgs.by_class`."""
+    clip: float | None = None
+    """c of :mod:`fedgs.clipping`."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.calibration <= 10:  # nor NaN
             raise WireError(f"calibration={self.calibration}; it is from 0 to 10")
+        if self.clip is not None and not 0 < self.clip < float("inf"):
+            raise WireError(f"clip={self.clip}; it is a length over 0")
         name, shape = self.shapes.tensors[-1]
         if self.calibration and shape != (self.task.classes,):
             raise WireError(
@@ -109,7 +115,7 @@ def encode_order(order: RoundOrder) -> bytes:
     """Return an order as bytes."""
     wanted = order.wanted
     message = pb.RoundIn(
-        version=_order_version(order.by_class),
+        version=_order_version(order.by_class, order.clip is not None),
         run=order.run,
         round=order.round,
         task=task_message(order.task),
@@ -125,6 +131,7 @@ def encode_order(order: RoundOrder) -> bytes:
         learning_rates=order.rates.tolist(),
         calibration=order.calibration,
         by_class=order.by_class,
+        clip=order.clip or 0.0,
         weights=encode_params(order.shapes, to_bytes(order.weights, "float32"), "float32"),
     )
     return serialise(message)
@@ -133,7 +140,7 @@ def encode_order(order: RoundOrder) -> bytes:
 def decode_order(data: bytes) -> RoundOrder:
     """Return the order of bytes, checked; what is wrong with it is a :class:`WireError`."""
     message = parse(pb.RoundIn, data)
-    check_version(message.version, _order_version(message.by_class))
+    check_version(message.version, _order_version(message.by_class, message.clip != 0))
     task = check_task(message.task)
     target = finite_all("target", message.target)
     if len(target) not in (0, task.classes):
@@ -171,6 +178,7 @@ def decode_order(data: bytes) -> RoundOrder:
         weights,
         message.calibration,
         message.by_class,
+        message.clip if message.clip != 0 else None,
     )
 
 
@@ -227,8 +235,8 @@ def check_version(version: int, spoken: int) -> None:
         raise WireError(f"protocol version {version}, this end speaks {spoken}; install the same fedgs on both")
 
 
-def _order_version(by_class: bool) -> int:
-    return BY_CLASS_VERSION if by_class else VERSION
+def _order_version(by_class: bool, clip: bool) -> int:
+    return CLIP_VERSION if clip else BY_CLASS_VERSION if by_class else VERSION
 
 
 def _check_seen(message: pb.RoundOut) -> NDArray[np.int64]:

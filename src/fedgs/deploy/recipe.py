@@ -61,6 +61,7 @@ class Recipe:
             weights,
             training.calibration,
             self.settings.server.by_class,
+            training.clip,
         )
 
 

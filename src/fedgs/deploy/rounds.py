@@ -82,8 +82,12 @@ class RoundTrainer:
                 station.events["lost"] += 1
                 continue
             # A large model takes a while: in a thread, so that devices are heard meanwhile.
-            large = len(weights) > _BLOCK
-            weights = await asyncio.to_thread(averaged, weights, answers) if large else averaged(weights, answers)
+            large, longest = len(weights) > _BLOCK, None if order.clip is None else rate * order.clip
+            weights = (
+                await asyncio.to_thread(averaged, weights, answers, longest)
+                if large
+                else averaged(weights, answers, longest)
+            )
             sizes = sum(answer.num_samples for answer in answers)
             loss = sum(answer.num_samples / sizes * answer.loss for answer in answers)
             trained += 1
@@ -173,8 +177,8 @@ class RoundTrainer:
             )
 
 
-def averaged(weights: Flat, answers: Sequence[Answer]) -> Flat:
-    """Return the weights after an internal synchronisation."""
+def averaged(weights: Flat, answers: Sequence[Answer], longest: float | None = None) -> Flat:
+    """Return the weights after an internal synchronisation that moves them by ``longest`` at most."""
     sizes = [answer.num_samples for answer in answers]
     total = sum(sizes)
     result = np.empty_like(weights)
@@ -184,6 +188,11 @@ def averaged(weights: Flat, answers: Sequence[Answer]) -> Flat:
         for answer, size in zip(answers, sizes, strict=True):
             moved += np.multiply(answer.change[block], size / total, dtype=np.float64)
         result[block] = moved
+    if longest is not None:
+        change = result - weights
+        length = float(np.linalg.norm(change))
+        if length > longest:
+            result = weights + change * np.float32(longest / length)
     return result
 
 

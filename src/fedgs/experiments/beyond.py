@@ -4,20 +4,22 @@ The paper's FedAvg runs at learning rate 0.01, which is low for it, and so is Fe
 configurations, as many for one as for the other: four learning rates, momentum in the SGD of devices (FedAvg) or
 stations (FedGS), and two other server rules. Each is tried once, with the first seed and a fifth of the rounds; chosen
 is the one with the highest mean accuracy over the tests of the last quarter of these rounds, by the same rule for
-both. The chosen one then runs in full with every seed, only the first of which had a say. A third row is the chosen
-FedGS with coverage-aware selection in the place of GBP-CS, nothing tuned for it.
+both. The chosen one then runs in full with every seed, only the first of which had a say. What looks best after a fifth
+of the rounds need not hold: a configuration that goes astray in full with any seed, or loses half of what it had
+learnt, is set aside, and the side goes on with its next best trial. A third row is the chosen FedGS with coverage-aware
+selection in the place of GBP-CS, nothing tuned for it.
 
 What this leaves out, for both alike: schedules of the rate, other numbers of local epochs or iterations, and a
 validation set of its own: the choice looks at the test data.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedgs.experiments import table2
-from fedgs.experiments.measures import last_quarter
+from fedgs.experiments.measures import fell, last_quarter
 from fedgs.experiments.parts import Part, Result, Results
 from fedgs.experiments.reproduction import PAPER, Scale
 
@@ -102,7 +104,8 @@ def final_parts(reproduction: "Reproduction", results: Results) -> list[Part]:
                 overrides += ["selection.solver=auto", "training.calibration=1"]
                 # The classifier goes class by class where the server takes the mean; other rules have their own way.
                 overrides += ["server.by_class=true"] if TRIALS[key].rule is None else []
-            parts.append(_part(reproduction, f"{final}-tuned", f"{title}, seed {seed}", overrides, seed, 1))
+            words = f"{title}, rate {TRIALS[key].title}, seed {seed}"
+            parts.append(_part(reproduction, f"{final}-tuned-{key}", words, overrides, seed, 1))
     return parts
 
 
@@ -156,12 +159,21 @@ def _tried(key: str, result: Result) -> Tried:
 
 
 def choose(side: str, results: Results, seed: int | None = None) -> str | None:
-    """Return the trial a side goes on with; None before all of them are there, or if all went astray."""
-    made = tried(side, results, seed)
-    scores = {key: trial.score for key, trial in made.items() if trial.score is not None}
+    """Return the trial a side goes on with; None before all of them are there, or if there is none left."""
+    made, aside = tried(side, results, seed), set_aside(side, results)
+    scores = {key: trial.score for key, trial in made.items() if trial.score is not None and key not in aside}
     if len(made) < len(TRIALS) or not scores:
         return None
     return max(scores, key=lambda key: scores[key])
+
+
+def set_aside(side: str, results: Results) -> dict[str, list[Result]]:
+    """Return the configurations of a side that did not hold in full, each with those of its runs that did not."""
+    found: dict[str, list[Result]] = {}
+    for final, key, run in _in_full(results):
+        if final == side and (run.get("failed") or fell(run) is not None):
+            found.setdefault(key, []).append(run)
+    return found
 
 
 def finals(results: Results) -> dict[str, table2.Outcome]:
@@ -173,30 +185,23 @@ def finals(results: Results) -> dict[str, table2.Outcome]:
 def final_runs(results: Results) -> tuple[dict[str, list[Result]], int]:
     """Return the runs in full of what was chosen, and how many of something else there are.
 
-    Such are left from another choice: trials with other seeds, or of another size, can choose otherwise.
+    Such were set aside, or are left from another choice: trials with other seeds, or of another size, can choose
+    otherwise.
     """
+    chosen = {side: choose(side, results) for side in SIDES}
     found: dict[str, list[Result]] = {}
     others = 0
-    trials = _trials(results)
-    chosen = {side: choose(side, results) for side in SIDES}
-    for name, result in results.items():
-        for final in FINALS:
-            if name.rpartition("-seed-")[0] != f"{PREFIX}{final}-tuned":
-                continue
-            side = "fedavg" if final == "fedavg" else "fedgs"
-            key = chosen[side]
-            if key is None or _tuned(trials[side][key]) == _tuned(result):
-                found.setdefault(final, []).append(result)
-            else:
-                others += 1
+    for final, key, run in _in_full(results):
+        if key == chosen["fedavg" if final == "fedavg" else "fedgs"]:
+            found.setdefault(final, []).append(run)
+        else:
+            others += 1
     return found, others
 
 
-def _tuned(run: Result) -> tuple[str, ...]:
-    """Return what trials differ in."""
-    settings = run["settings"]
-    algorithm, training = settings["algorithm"], settings["training"]
-    return tuple(
-        map(repr, (training["learning_rate"], training["momentum"], training["precision"], settings["server"]["rule"],
-                   algorithm["name"], algorithm["learning_rate"], algorithm["options"]))
-    )  # fmt: skip
+def _in_full(results: Results) -> Iterator[tuple[str, str, Result]]:
+    """Go through the runs in full: whose it is, of which trial, and the run."""
+    named = {f"{PREFIX}{final}-tuned-{key}": (final, key) for final in FINALS for key in TRIALS}
+    for name, run in results.items():
+        if whose := named.get(name.rpartition("-seed-")[0]):
+            yield *whose, run

@@ -134,8 +134,16 @@ class Stations(ABC):
 class CapturedEngine(ABC):
     """Trains all factories at once; what a network's step is, its children say."""
 
-    def __init__(self, model: nn.Module, store: ImageStore, momentum: float = 0.0, *, precision: str = "tf32") -> None:
-        self.model, self.store, self.momentum, self.precision = model, store, momentum, precision
+    def __init__(
+        self,
+        model: nn.Module,
+        store: ImageStore,
+        momentum: float = 0.0,
+        *,
+        clip: float | None = None,
+        precision: str = "tf32",
+    ) -> None:
+        self.model, self.store, self.momentum, self.clip, self.precision = model, store, momentum, clip, precision
         self.layout = Layout.of(model)
         self._stations: Stations | None = None
 

@@ -63,7 +63,7 @@ class FlatRounds:
         trainer = OneByOne if settings.training.engine == "per-device" else fast
         self.trainer: LocalTraining = trainer(
             self.network, self.approach, self.layout, store, self.owners,
-            settings.training.momentum, settings.training.precision,
+            settings.training.momentum, settings.training.precision, clip=settings.training.clip,
         )  # fmt: skip
         self.server_words = f"algorithm.name={settings.algorithm.name!r}"
         self._rate_setting = (

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from fedgs.clipping import factor_of
 from fedgs.simulation.engine import RoundResult, Tick
 from fedgs.simulation.images import ImageStore, gpu_precision, mixed_precision, one_thread_each
 from fedgs.simulation.layout import Layout
@@ -37,11 +38,12 @@ class FusedEngine:
         store: ImageStore,
         momentum: float = 0.0,
         *,
+        clip: float | None = None,
         precision: str = "float32",
         threads: int | None = None,
     ) -> None:
         """``threads``: how many factories at once on processors (default: one a core)."""
-        self.store, self.momentum, self.precision = store, momentum, precision
+        self.store, self.momentum, self.clip, self.precision = store, momentum, clip, precision
         self.layout = Layout.of(model)
         self._template = model
         self._models: list[nn.Module] = []
@@ -119,6 +121,8 @@ class FusedEngine:
                 gradients = torch.autograd.grad(loss, parameters)
                 losses[iteration] = loss.detach()
                 with torch.no_grad():
+                    if self.clip is not None:
+                        gradients = torch._foreach_mul(gradients, factor_of(gradients, self.clip))
                     if velocities is not None:
                         torch._foreach_mul_(velocities, self.momentum)
                         torch._foreach_add_(velocities, gradients)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from fedgs.clipping import factor_of
 from fedgs.simulation.captured import CapturedEngine, Shape, Stations
 from fedgs.simulation.images import ImageStore, mixed_precision
 from fedgs.simulation.layout import Layout
@@ -19,7 +20,7 @@ class GraphEngine(CapturedEngine):
 
     def make_stations(self, shape: Shape, classes: int) -> Stations:
         """Return a copy of the network for each factory."""
-        return _Networks(self.model, self.store, self.layout, shape, self.momentum, self.precision, classes)
+        return _Networks(self.model, self.store, self.layout, shape, self.momentum, self.clip, self.precision, classes)
 
 
 class _Networks(Stations):
@@ -32,11 +33,12 @@ class _Networks(Stations):
         layout: Layout,
         shape: Shape,
         momentum: float,
+        clip: float | None,
         precision: str,
         classes: int,
     ) -> None:
         super().__init__(store, shape, classes)
-        self._momentum, self._precision = momentum, precision
+        self._momentum, self._clip, self._precision = momentum, clip, precision
         self._weights = torch.zeros(shape[1], layout.size, device=store.device)
         self._velocity = torch.zeros_like(self._weights) if momentum else None
         self._models = [copy.deepcopy(template).to(store.device) for _ in range(shape[1])]
@@ -82,6 +84,8 @@ class _Networks(Stations):
         gradients = list(torch.autograd.grad(loss, parameters))
         with torch.no_grad():
             losses[factory] = loss.detach()
+            if self._clip is not None:
+                torch._foreach_mul_(gradients, factor_of(gradients, self._clip))
             if self._velocities:
                 # A factory without anybody keeps its velocity and does not move.
                 here = (shares.sum() > 0).float()

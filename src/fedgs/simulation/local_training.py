@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.algorithms.approach import Approach, Batch, Sent, cross_entropy
+from fedgs.clipping import factors_of
 from fedgs.models import Network, stacked_ops
 from fedgs.models.layers import triton_kernels
 from fedgs.models.put_off import PutOff
@@ -66,10 +67,15 @@ class LocalTraining:
         momentum: float = 0.0,
         precision: str = "tf32",
         threads: int | None = None,
+        *,
+        clip: float | None = None,
     ) -> None:
-        """``owners`` are the devices' numbers as the network knows them; ``momentum`` is each device's own."""
+        """``owners`` are the devices' numbers as the network knows them.
+
+        ``momentum`` and ``clip`` (:mod:`fedgs.clipping`) are of each device's own steps.
+        """
         self.network, self.approach, self.layout, self.store = network, approach, layout, store
-        self.owners, self.momentum, self.precision = owners, momentum, precision
+        self.owners, self.momentum, self.clip, self.precision = owners, momentum, clip, precision
         self._threads = threads or os.cpu_count() or 1
         self._ops: ModuleType = triton_kernels(store.device) or stacked_ops
 
@@ -136,10 +142,15 @@ class LocalTraining:
         losses, logits = self.approach.objective(self.network, everything, sent, batch)
         gradients = torch.autograd.grad(losses.sum(), list(own.values()), allow_unused=True)
         with torch.no_grad():
+            factors = None
+            if self.clip is not None:
+                factors = factors_of((gradient for gradient in gradients if gradient is not None), self.clip)
             for name, gradient in zip(own, gradients, strict=True):
                 if gradient is None:  # of a frozen weight
                     continue
                 weight = own[name].detach()
+                if factors is not None:
+                    gradient = gradient * factors.view(-1, *[1] * (gradient.ndim - 1))
                 if velocity is not None:
                     gradient = velocity[name][:active].mul_(self.momentum).add_(gradient)
                 elif gradient.stride() != weight.stride():

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedgs.algorithms.approach import Batch, Sent, cross_entropy
+from fedgs.clipping import factor_of
 from fedgs.simulation.images import gpu_precision, one_thread_each
 from fedgs.simulation.local_training import KEYS_A_STEP, LocalTraining, Trained
 from fedgs.simulation.participants import FlatPlan
@@ -49,9 +50,12 @@ class OneByOne(LocalTraining):
             losses[step] = float(cross_entropy(logits.detach(), batch))
             if step >= steps - epoch:
                 running += int((logits.argmax(-1) == batch.labels).sum())
+            factor = 1.0
+            if self.clip is not None:
+                factor = float(factor_of([gradient for gradient in gradients if gradient is not None], self.clip))
             for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
                 if gradient is not None:
-                    velocity[name] = self.momentum * velocity[name] + gradient
+                    velocity[name] = self.momentum * velocity[name] + factor * gradient
                     weights[name] = weight - rate * (
                         velocity[name] + self.approach.pull * (weight - sent.weights[name])
                     )

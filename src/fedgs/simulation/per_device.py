@@ -8,7 +8,7 @@ by batch size (eq. internal-aggr):
 in float64 and in the order of the devices. Slow, and simple enough to be right; the fast engines must equal it.
 
 Station momentum (not in the paper) is applied to what the average moved by: with ḡ = (ω^m − average) / η,
-velocity ← μ · velocity + ḡ and ω^m ← ω^m − η · velocity.
+velocity ← μ · velocity + ḡ and ω^m ← ω^m − η · velocity. So is clipping (:mod:`fedgs.clipping`), before momentum.
 """
 
 import copy
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from fedgs.clipping import shortened
 from fedgs.simulation.engine import RoundResult, Tick
 from fedgs.simulation.images import ImageStore, gpu_precision, one_thread_each
 from fedgs.simulation.layout import Layout
@@ -29,9 +30,15 @@ class PerDeviceEngine:
     """Trains device by device, on any torch device."""
 
     def __init__(
-        self, model: nn.Module, store: ImageStore, momentum: float = 0.0, *, precision: str = "float32"
+        self,
+        model: nn.Module,
+        store: ImageStore,
+        momentum: float = 0.0,
+        *,
+        clip: float | None = None,
+        precision: str = "float32",
     ) -> None:
-        self.store, self.momentum, self.precision = store, momentum, precision
+        self.store, self.momentum, self.clip, self.precision = store, momentum, clip, precision
         self.layout = Layout.of(model)
         self._flat = torch.zeros(self.layout.size, device=store.device)
         self._model = copy.deepcopy(model).to(store.device)
@@ -66,6 +73,9 @@ class PerDeviceEngine:
                     continue
                 rate = float(rates[iteration])
                 average, losses[iteration, factory] = self._step(stations[factory], plan, iteration, factory, rate)
+                if self.clip is not None and rate > 0:
+                    moved = average - stations[factory]
+                    average = stations[factory] + moved * shortened(moved.norm() / rate, self.clip)
                 if velocity is None:
                     stations[factory] = average
                 else:

@@ -4,7 +4,7 @@ The mathematics is that of :mod:`fedgs.simulation.fused`; what differs is who co
 stations are stacked, so the dense layers are one batched product each, and a convolution with its pooling and rectifier
 is one kernel forward and one or two back (:mod:`fedgs.models.stacked_kernels`). With steps −η∂L/∂z sent back from the
 logits, everything that arrives at a weight *is* its step, and the dense layers' products add it in place: no gradient
-is ever stored (without momentum). One iteration is one captured graph (:mod:`fedgs.simulation.captured`).
+is ever stored (without momentum and clipping). One iteration is one captured graph (:mod:`fedgs.simulation.captured`).
 
     logits z,  p = softmax(z),  δ = −η·share·(p − onehot(y))        share = 1/n^m for each sample of the super node
     dense 2    W₂ += δᵀh,  b₂ += Σδ,  δ_h = δW₂ ⊙ [h > 0]
@@ -17,6 +17,7 @@ The order in which a GPU adds is not fixed, so two runs agree to rounding, not t
 import torch
 from torch import Tensor, nn
 
+from fedgs.clipping import factors_of
 from fedgs.models import PaperCNN, stacked_ops
 from fedgs.models.layers import triton_kernels
 from fedgs.simulation.captured import CapturedEngine, Shape, Stations
@@ -38,22 +39,26 @@ class StackedEngine(CapturedEngine):
 
     def make_stations(self, shape: Shape, classes: int) -> Stations:
         """Return the stacked networks."""
-        return _Stacked(self.store, self.layout, shape, self.momentum, self.precision, classes)
+        return _Stacked(self.store, self.layout, shape, self.momentum, self.clip, self.precision, classes)
 
 
 class _Stacked(Stations):
     """The weights of all stations, one tensor (stations, …) a name."""
 
     def __init__(
-        self, store: ImageStore, layout: Layout, shape: Shape, momentum: float, precision: str, classes: int
+        self,
+        store: ImageStore,
+        layout: Layout,
+        shape: Shape,
+        momentum: float,
+        clip: float | None,
+        precision: str,
+        classes: int,
     ) -> None:
         super().__init__(store, shape, classes)
         device = store.device
-        self._layout, self._momentum, self._ops = (
-            layout,
-            momentum,
-            triton_kernels(device, precision != "float32") or stacked_ops,
-        )
+        self._layout, self._momentum, self._clip = layout, momentum, clip
+        self._ops = triton_kernels(device, precision != "float32") or stacked_ops
         self._dtype = torch.bfloat16 if precision == "bfloat16" and device.type == "cuda" else torch.float32
         self._tf32 = precision != "float32"
         self._weights = layout.stacked(shape[1], device)
@@ -74,15 +79,20 @@ class _Stacked(Stations):
     @torch.no_grad()
     def descend(self, samples: Tensor, shares: Tensor, rate: Tensor, shift: Tensor | None) -> Tensor:
         """Make one step in every factory."""
-        if self._velocity is None:
+        if self._velocity is None and self._clip is None:
             return self._send_back(samples, shares, -rate * shares, shift, self._weights)
         gradients = {name: torch.zeros_like(weight) for name, weight in self._weights.items()}
         losses = self._send_back(samples, shares, shares, shift, gradients)
         here = (shares.sum(1) > 0).float()  # a factory without anybody keeps its velocity and does not move
+        factors = here if self._clip is None else here * factors_of(gradients.values(), self._clip)
         for name, weight in self._weights.items():
             alike = (-1, *[1] * (weight.ndim - 1))
-            self._velocity[name].mul_((1 - here * (1 - self._momentum)).view(alike)).add_(gradients[name])
-            weight.add_(self._velocity[name] * (-rate * here).view(alike))
+            if self._velocity is None:
+                weight.addcmul_(gradients[name], (-rate * factors).view(alike))
+                continue
+            self._velocity[name].mul_((1 - here * (1 - self._momentum)).view(alike))
+            self._velocity[name].addcmul_(gradients[name], factors.view(alike))
+            weight.addcmul_(self._velocity[name], (-rate * here).view(alike))
         return losses
 
     def _send_back(

@@ -137,7 +137,7 @@ class Bye(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class RoundIn(_message.Message):
-    __slots__ = ("version", "run", "round", "task", "seed", "factory", "pick", "presample", "solver", "start", "target", "first_iteration", "learning_rates", "weights", "coverage", "calibration", "by_class")
+    __slots__ = ("version", "run", "round", "task", "seed", "factory", "pick", "presample", "solver", "start", "target", "first_iteration", "learning_rates", "weights", "coverage", "calibration", "by_class", "clip")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -155,6 +155,7 @@ class RoundIn(_message.Message):
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
     CALIBRATION_FIELD_NUMBER: _ClassVar[int]
     BY_CLASS_FIELD_NUMBER: _ClassVar[int]
+    CLIP_FIELD_NUMBER: _ClassVar[int]
     version: int
     run: str
     round: int
@@ -172,7 +173,8 @@ class RoundIn(_message.Message):
     coverage: float
     calibration: float
     by_class: bool
-    def __init__(self, version: _Optional[int] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., seed: _Optional[int] = ..., factory: _Optional[int] = ..., pick: _Optional[int] = ..., presample: _Optional[int] = ..., solver: _Optional[str] = ..., start: _Optional[str] = ..., target: _Optional[_Iterable[float]] = ..., first_iteration: _Optional[int] = ..., learning_rates: _Optional[_Iterable[float]] = ..., weights: _Optional[_Union[Params, _Mapping]] = ..., coverage: _Optional[float] = ..., calibration: _Optional[float] = ..., by_class: bool = ...) -> None: ...
+    clip: float
+    def __init__(self, version: _Optional[int] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., seed: _Optional[int] = ..., factory: _Optional[int] = ..., pick: _Optional[int] = ..., presample: _Optional[int] = ..., solver: _Optional[str] = ..., start: _Optional[str] = ..., target: _Optional[_Iterable[float]] = ..., first_iteration: _Optional[int] = ..., learning_rates: _Optional[_Iterable[float]] = ..., weights: _Optional[_Union[Params, _Mapping]] = ..., coverage: _Optional[float] = ..., calibration: _Optional[float] = ..., by_class: bool = ..., clip: _Optional[float] = ...) -> None: ...
 
 class RoundOut(_message.Message):
     __slots__ = ("version", "run", "round", "weights", "iterations", "samples", "loss", "divergence", "devices", "announced", "events", "seen")

@@ -5,6 +5,7 @@ from statistics import fmean
 
 from fedgs.experiments import beyond
 from fedgs.experiments.beyond import FINALS, PREFIX, SIDES, TRIALS, Tried
+from fedgs.experiments.measures import fell
 from fedgs.experiments.parts import Result
 from fedgs.experiments.table2 import Outcome, outcomes, row_of, runs_of
 from fedgs.report.beyond_figures import paint_tuning
@@ -32,7 +33,8 @@ def write(material: Material) -> list[str]:
         "learning rate, momentum of the SGD (of stations in FedGS, of devices in FedAvg), server rule. A trial has "
         f"{short} rounds and the first seed; chosen is the highest mean accuracy of the tests in its last quarter, "
         "by the same rule for "
-        "both. The chosen one runs in full. The choice looks at the test data, for both alike; rate schedules and "
+        "both. The chosen one runs in full; if it goes astray there or loses half of what it had learnt, it is set "
+        "aside for the next best trial. The choice looks at the test data, for both alike; rate schedules and "
         "other "
         f"numbers of epochs or iterations were not tried for either. Server rules keep their own defaults.{rates}",
         table(["rate", *(f"{name}: {what}" for name in SIDES.values() for what in ("late tests", "last"))],
@@ -50,13 +52,20 @@ def write(material: Material) -> list[str]:
     at_papers_rates = {key: row for key, row in outcomes(material.results).items() if key in SIDES and row.ran}
     lines = [_final_line(f"{SIDES[key]}, {untuned_rates}", row) for key, row in at_papers_rates.items()]
     lines += [_final_line(FINALS[key], row) for key, row in finals.items()]
+    aside = {side: beyond.set_aside(side, material.results) for side in SIDES}
     if lines:
         heads = ["in full", "accuracy", "last ten", "best", "loss", f"rounds to {share(target)}"]
         blocks.append(table(heads, lines))
     remark = material.remark("beyond").strip()
     return [
         *blocks,
-        bullets([*_sentences(trials, chosen, finals, at_papers_rates, material), *_of_another_choice(others)]),
+        bullets(
+            [
+                *[_did_not_hold(side, key, failed) for side in SIDES for key, failed in aside[side].items()],
+                *_sentences(trials, chosen, finals, at_papers_rates, material),
+                *_of_another_choice(others - sum(len(failed) for made in aside.values() for failed in made.values())),
+            ]
+        ),
         *([remark] if remark else []),
     ]
 
@@ -123,9 +132,20 @@ def _sentences(
             f"{_gap(coverage, fedgs, 2)} points of the last round, {_gap(coverage, fedgs, 2, 'last_ten')} of the last "
             "ten tests."
         )
-    if any(chosen.values()) and not finals:
-        sentences.append("The chosen ones have not been run in full yet.")
+    waiting = [SIDES[side] for side, key in chosen.items() if key is not None and side not in finals]
+    if waiting:
+        sentences.append(f"Not run in full yet: what {listing(waiting)} chose.")
     return sentences
+
+
+def _did_not_hold(side: str, key: str, runs: Sequence[Result]) -> str:
+    """Say what became of a configuration that was set aside."""
+    told = []
+    for run in runs:
+        drop = None if run.get("failed") else fell(run)
+        what = run["failed"] if drop is None else f"from {percent(drop[0])} down to {percent(drop[1])}"
+        told.append(f"with seed {run['settings']['seed']} {what}, at its best {percent(max(run['curve']['accuracy']))}")
+    return f"Set aside: {SIDES[side]} at {TRIALS[key].title}, which did not hold in full: {'; '.join(told)}."
 
 
 def _of_another_choice(number: int) -> list[str]:

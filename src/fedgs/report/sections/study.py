@@ -22,7 +22,7 @@ from fedgs.experiments.selection_study import (
 from fedgs.experiments.study_bar import BETTER_BY, OTHERS, OURS, WITHIN, Verdict, holds, verdicts
 from fedgs.report.markdown import bullets, listing, number, percent, plural, points, rounds, share, table
 from fedgs.report.material import Material
-from fedgs.report.sections import study_longer
+from fedgs.report.sections import study_strides
 from fedgs.report.sections.study_conclusions import conclude
 from fedgs.report.sections.study_tables import FEWER, means_table
 from fedgs.report.study_figures import paint_curves, paint_differences, paint_trade_off, paint_weights, weight_facts
@@ -70,7 +70,7 @@ def write(material: Material) -> list[str]:
         "### What is behind it",
         *_facts(study),
         *_weights(material),
-        *study_longer.write(material, study),
+        *study_strides.write(material, study),
         "### On the way there",
         *_on_the_way(study),
     ]  # fmt: skip

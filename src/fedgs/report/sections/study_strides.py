@@ -1,40 +1,48 @@
-"""The selection study once more, with longer steps: who gains by them, who falls, and what the bar comes to there."""
+"""The selection study with longer steps, as they are and clipped: who gains, who falls, what the bar comes to there."""
 
+from collections.abc import Sequence
 from statistics import fmean
 
 from fedgs.experiments.measures import fell
-from fedgs.experiments.selection_study import LONGER, PREFIX, STRIDING, Study, common, read_longer, title_of
+from fedgs.experiments.selection_study import PREFIX, STRIDES, Study, common, read_stride, title_of
 from fedgs.experiments.study_bar import OTHERS, OURS, PUBLISHED, difference, holds, verdicts
 from fedgs.report.markdown import bullets, listing, percent, plural, points
 from fedgs.report.material import Material
 from fedgs.report.sections.study_conclusions import extremes, gaps_between, tally
 from fedgs.report.sections.study_tables import FEWER, means_table
 
-HEADING = "### Longer steps"
+HEADINGS = {"longer": "### Longer steps", "clipped": "### Longer steps, clipped"}
 
 
 def write(material: Material, short: Study) -> list[str]:
-    """Write the part on longer steps; ``short`` is the study itself."""
-    study, astray = read_longer(material.starting_with(PREFIX))
+    """Write the parts on longer steps; ``short`` is the study itself."""
+    return [line for stride in STRIDES for line in _write(material, short, stride)]
+
+
+def _write(material: Material, short: Study, name: str) -> list[str]:
+    stride = STRIDES[name]
+    study, astray = read_stride(material.starting_with(PREFIX), name)
     if not study:
         return []
     cells = [cell for by_policy in study.values() for cell in by_policy.values()]
     seeds = sorted({seed for cell in cells for seed in cell.seeds})
     fewer = any(len(cell.seeds) < len(seeds) for cell in cells)
-    whole = set(study) == set(short) and all(set(STRIDING) <= set(by_policy) for by_policy in study.values())
+    whole = set(study) == set(short) and all(set(stride.policies) <= set(by_policy) for by_policy in study.values())
     rate = cells[0].runs[0]["settings"]["training"]["learning_rate"]
-    remark = material.remark("study", "longer").strip()
+    remark = material.remark("study", name).strip()
     return [
-        HEADING,
-        f"The same with {LONGER:g} times the learning rate ({rate:g}), {plural(len(seeds), 'seed')}"
+        HEADINGS[name],
+        f"The same with {stride.times:g} times the learning rate ({rate:g})"
+        + ("" if stride.clip is None else f" and gradients of a length of {stride.clip:g} at most (`training.clip`)")
+        + f", {plural(len(seeds), 'seed')}"
         + ("" if whole else f", on {len(study)} of {len(short)} settings so far")
         + "; "
         "means of the late tests, per cent."
         + (f" {FEWER}: fewer seeds than others of the line." if fewer else ""),
-        means_table(study, STRIDING),
+        means_table(study, stride.policies),
         bullets([
             *_missing(short, study),
-            *_against_short(short, study),
+            *_against_short(short, study, stride.policies),
             *_falls(study),
             *_selection_itself(study),
             *_coverage(study, whole),
@@ -46,13 +54,13 @@ def write(material: Material, short: Study) -> list[str]:
 
 def _missing(short: Study, study: Study) -> list[str]:
     gone = [title_of(key) for key in short if key not in study]
-    return [f"Not run with longer steps: {listing(gone)}."] if gone else []
+    return [f"Not run with these steps: {listing(gone)}."] if gone else []
 
 
-def _against_short(short: Study, study: Study) -> list[str]:
+def _against_short(short: Study, study: Study, policies: Sequence[str]) -> list[str]:
     """Say what longer steps are worth to each policy, on the seeds both have."""
     told = []
-    for policy in STRIDING:
+    for policy in policies:
         changes = [
             fmean(difference(study[key][policy], short[key][policy]).values())
             for key in study

@@ -1,0 +1,36 @@
+"""Clipping: however steep the loss, a step is no longer than the learning rate times c.
+
+Now and then a mini-batch has a gradient ten times as long as usual. With short steps that is nothing; with long ones a
+single such step can shut the rectifiers of a network for good, and a run that was at 84 % is at 5 %. So the length of a
+gradient is bounded, its direction kept (Pascanu et al., 2013, "On the difficulty of training recurrent neural
+networks"):
+
+    g ← g · min(1, c / ‖g‖)          ‖g‖ over all weights of the network together
+
+Under FedGS g is the mean gradient of a super node, (ω^m − average) / η, before a station's momentum: one bound for a
+synchronisation, which the station keeps by itself (:mod:`fedgs.deploy.rounds`); devices need not know. Under a flat
+approach g is the gradient of a device's own objective in each of its steps, before momentum and FedProx's pull.
+
+A gradient that is no number stays none: a run that goes astray is still told so.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+
+def shortened(norms: Tensor, most: float) -> Tensor:
+    """Return min(1, c / ‖g‖) for each norm; 1 where a gradient is nothing."""
+    return (most / norms).clamp(max=1.0)
+
+
+def factor_of(gradients: tuple[Tensor, ...] | list[Tensor], most: float) -> Tensor:
+    """Return what the gradients of one network are to be multiplied by."""
+    return shortened(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))), most)
+
+
+def factors_of(gradients: Iterable[Tensor], most: float) -> Tensor:
+    """Return (networks,) what the gradients, (networks, …) each, are to be multiplied by: each by its own norm."""
+    norms = [torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in gradients]
+    return shortened(torch.linalg.vector_norm(torch.stack(norms), dim=0), most)
