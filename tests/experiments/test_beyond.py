@@ -71,9 +71,8 @@ def test_what_does_not_hold_in_full_makes_room_for_the_next() -> None:
     first = in_full("fedavg")
     assert set(first) == {f"beyond-fedavg-tuned-rate-0.1-seed-{seed}" for seed in (0, 1)}
     results["beyond-fedavg-tuned-rate-0.1-seed-1"] = astray(first["beyond-fedavg-tuned-rate-0.1-seed-1"])
-    results["beyond-coverage-tuned-rate-0.1-seed-0"] = astray(
-        in_full("coverage")["beyond-coverage-tuned-rate-0.1-seed-0"]
-    )
+    ours = "beyond-coverage-tuned-rate-0.1-seed-0"
+    results[ours] = astray(in_full("coverage")[ours])
     second = in_full("fedavg")
     assert set(second) == {f"beyond-fedavg-tuned-rate-0.03-seed-{seed}" for seed in (0, 1)}
     fallen = run(second["beyond-fedavg-tuned-rate-0.03-seed-0"], 0.85)

@@ -304,7 +304,7 @@ def test_longer_steps() -> None:
     assert "against the best of random, random-by-data and gbp-cs: the first condition holds, the second holds." in text
     clipped = text.partition("### Longer steps, clipped")[2]
     assert clipped.startswith(
-        "\n\nThe same with 4 times the learning rate (0.2) and gradients of a length of 2 at most (`training.clip`), 1 s"
+        "\n\nThe same with 4 times the learning rate (0.2) and gradients of a length of 2 at most (`training.clip`), 1"
     )
     assert "| writers as they are | 61.83 | 63.60 | 53.00 | 44.17 | 67.13 | **68.02** |" in clipped
     assert "the best of random, random-by-data, gbp-cs and exact: the first condition holds, the second h" in clipped

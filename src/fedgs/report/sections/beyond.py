@@ -142,8 +142,9 @@ def _did_not_hold(side: str, key: str, runs: Sequence[Result]) -> str:
     """Say what became of a configuration that was set aside."""
     told = []
     for run in runs:
-        drop = None if run.get("failed") else fell(run)
-        what = run["failed"] if drop is None else f"from {percent(drop[0])} down to {percent(drop[1])}"
+        what = run.get("failed", "").partition("; ")[0]
+        if not what and (drop := fell(run)) is not None:
+            what = f"from {percent(drop[0])} down to {percent(drop[1])}"
         told.append(f"with seed {run['settings']['seed']} {what}, at its best {percent(max(run['curve']['accuracy']))}")
     return f"Set aside: {SIDES[side]} at {TRIALS[key].title}, which did not hold in full: {'; '.join(told)}."
 
