@@ -3,7 +3,7 @@
     python benchmarks/coverage_ideas.py --femnist FILE                            # all ideas on two federations
     python benchmarks/coverage_ideas.py --femnist FILE --deals natural --ideas plain rows --rounds 10
 
-All runs select by queues, but for ``window``, ``by-data`` and ``unmatched``:
+All runs select by queues, but for ``window``, ``by-data``, ``unmatched`` and ``gbp-cs``:
 
     plain        queues alone
     by-data      no matching: devices at random, in proportion to data
@@ -14,9 +14,11 @@ All runs select by queues, but for ``window``, ``by-data`` and ``unmatched``:
     rows         … and the top server averages the classifier's row of a class by who saw it (server.by_class): what the
                  preset ``coverage`` does
     unmatched    the same without queues and matching: devices at random, in proportion to data
+    gbp-cs       the paper's selection, for comparison
 
 Steps are larger here than in the selection study (rate 0.2, ``--rate`` for another), so differences are too: this tells
-which ideas are worth a GPU, no more. One seed; a run takes minutes.
+which ideas are worth a GPU, no more. One seed; a run takes minutes. ``--clip`` bounds gradients in all of them
+(fedgs.clipping).
 """
 
 import argparse
@@ -40,9 +42,9 @@ from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.round_view import count_classes
 from fedgs.simulation.simulator import Simulator
 
-IDEAS = ("plain", "by-data", "window", "weighted", "iteration", "calibration", "rows", "unmatched")
+IDEAS = ("plain", "by-data", "window", "weighted", "iteration", "calibration", "rows", "unmatched", "gbp-cs")
 POLICY = {"by-data": "random-by-data", "window": "exact", "calibration": "queues-calibrated", "rows": "coverage",
-          "unmatched": "by-data-full"}  # fmt: skip
+          "unmatched": "by-data-full", "gbp-cs": "gbp-cs"}  # fmt: skip
 MOST_WEIGHT = 5.0
 
 
@@ -155,8 +157,10 @@ def main() -> None:
     parser.add_argument("--ideas", nargs="+", choices=IDEAS, default=list(IDEAS))
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--rate", type=float, default=0.2)
+    parser.add_argument("--clip", type=float)
     given = parser.parse_args()
     overrides = ["training.model=compact", f"training.learning_rate={given.rate}"]
+    overrides += [] if given.clip is None else [f"training.clip={given.clip}"]
     reproduction = Reproduction(given.femnist, [0], given.rounds, overrides)
     parts = {part.name: part for part in make_parts(reproduction)}
     print(f"{'':24}" + "".join(f"{idea:>13}" for idea in given.ideas))
