@@ -187,6 +187,7 @@ def test_what_does_not_hold_in_full_is_set_aside_and_told() -> None:
     assert "; with seed 1 from 2" in text
     assert "Not run in full yet: what FedAvg chose." in text
     assert "| FedAvg tuned |" not in text
+    assert "%, set aside |" in text
     assert "of what other trials had chosen" not in text
 
 

@@ -1,6 +1,6 @@
 """The picture of 'beyond the paper': all trials of both sides, and what was chosen in full."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from fedgs.experiments.beyond import FINALS, SIDES, TRIALS, Tried
@@ -18,12 +18,12 @@ COLOURS = {"fedgs": BLUE, "fedavg": GREY, "coverage": GREEN}
 
 def paint_tuning(
     figure: "Figure", trials: Mapping[str, Mapping[str, Tried]], chosen: Mapping[str, str | None],
-    finals: Mapping[str, Result], untuned: Mapping[str, Result], rates: str,
+    aside: Mapping[str, Collection[str]], finals: Mapping[str, Result], untuned: Mapping[str, Result], rates: str,
 ) -> None:  # fmt: skip
     """Paint the trials left and the full runs of the first seed right, those at the untuned ``rates`` dashed."""
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
-    _paint_trials(left, trials, chosen)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=5)
+    _paint_trials(left, trials, chosen, aside)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=6)
     for name, run in untuned.items():
         _line(right, run, f"{SIDES[name]}, {rates}", COLOURS[name], "--")
     for name, run in finals.items():
@@ -37,7 +37,10 @@ def paint_tuning(
     right.set(xlabel="round", ylabel="test accuracy", title="in full, first seed")
 
 
-def _paint_trials(axes: "Axes", trials: Mapping[str, Mapping[str, Tried]], chosen: Mapping[str, str | None]) -> None:
+def _paint_trials(
+    axes: "Axes", trials: Mapping[str, Mapping[str, Tried]], chosen: Mapping[str, str | None],
+    aside: Mapping[str, Collection[str]],
+) -> None:  # fmt: skip
     keys = list(TRIALS)[::-1]
     scores = [trial.score for made in trials.values() for trial in made.values() if trial.score is not None]
     least = max(min(scores), max(scores) - BEST_ONES) if scores else 0.0
@@ -51,9 +54,13 @@ def _paint_trials(axes: "Axes", trials: Mapping[str, Mapping[str, Tried]], chose
             axes.plot(100 * max(trial.score, least), place, shown, color=COLOURS[side], markersize=5)
             if chosen.get(side) == key:
                 axes.plot(trial.score * 100, place, "o", color=RED, markersize=10, markerfacecolor="none")
+            elif key in aside.get(side, ()):
+                axes.plot(trial.score * 100, place, "x", color=RED, markersize=10)
     for side, name in SIDES.items():
         axes.plot([], [], "o", color=COLOURS[side], label=name)
     axes.plot([], [], "o", color=RED, markersize=10, markerfacecolor="none", label="chosen")
+    if any(aside.values()):
+        axes.plot([], [], "x", color=RED, markersize=10, label="set aside")
     if len(scores) < sum(map(len, trials.values())):
         axes.plot([], [], "x", color=FAINT, label="went astray")
     if scores and min(scores) < least:

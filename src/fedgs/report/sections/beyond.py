@@ -1,6 +1,6 @@
 """Beyond the paper: FedGS and FedAvg tuned alike, all trials shown."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 
 from fedgs.experiments import beyond
@@ -21,6 +21,7 @@ def write(material: Material) -> list[str]:
     if not runs:
         return []
     chosen = {side: beyond.choose(side, material.results) for side in SIDES}
+    aside = {side: beyond.set_aside(side, material.results) for side in SIDES}
     finals = beyond.finals(material.results)
     in_full, others = beyond.final_runs(material.results)
     short = min(run["settings"]["training"]["rounds"] for run in runs)
@@ -38,7 +39,7 @@ def write(material: Material) -> list[str]:
         "other "
         f"numbers of epochs or iterations were not tried for either. Server rules keep their own defaults.{rates}",
         table(["rate", *(f"{name}: {what}" for name in SIDES.values() for what in ("late tests", "last"))],
-              [_trial_line(key, trials, chosen) for key in TRIALS]),
+              [_trial_line(key, trials, chosen, aside) for key in TRIALS]),
     ]  # fmt: skip
     untuned_rates = "untuned" if material.quick else "the paper's rates"
     firsts = first_runs(in_full, FINALS)
@@ -47,12 +48,11 @@ def write(material: Material) -> list[str]:
     if any(trials.values()):
         blocks.append(
             material.figure("beyond", "All trials of both sides, and runs in full", (10.5, 4.0),
-                            lambda figure: paint_tuning(figure, trials, chosen, firsts, untuned, untuned_rates))
+                            lambda figure: paint_tuning(figure, trials, chosen, aside, firsts, untuned, untuned_rates))
         )  # fmt: skip
     at_papers_rates = {key: row for key, row in outcomes(material.results).items() if key in SIDES and row.ran}
     lines = [_final_line(f"{SIDES[key]}, {untuned_rates}", row) for key, row in at_papers_rates.items()]
     lines += [_final_line(FINALS[key], row) for key, row in finals.items()]
-    aside = {side: beyond.set_aside(side, material.results) for side in SIDES}
     if lines:
         heads = ["in full", "accuracy", "last ten", "best", "loss", f"rounds to {share(target)}"]
         blocks.append(table(heads, lines))
@@ -80,7 +80,10 @@ def first_runs(runs: Mapping[str, Sequence[Result]], keys: Iterable[str]) -> dic
     return found
 
 
-def _trial_line(key: str, trials: dict[str, dict[str, Tried]], chosen: dict[str, str | None]) -> list[str]:
+def _trial_line(
+    key: str, trials: Mapping[str, Mapping[str, Tried]], chosen: Mapping[str, str | None],
+    aside: Mapping[str, Collection[str]],
+) -> list[str]:  # fmt: skip
     line = [TRIALS[key].title]
     for side, made in trials.items():
         trial = made.get(key)
@@ -89,7 +92,7 @@ def _trial_line(key: str, trials: dict[str, dict[str, Tried]], chosen: dict[str,
         elif trial.score is None:
             line += ["astray", ""]
         else:
-            score = percent(trial.score)
+            score = percent(trial.score) + (", set aside" if key in aside[side] else "")
             line += [f"**{score}**" if chosen[side] == key else score, percent(trial.final)]
     return line
 
