@@ -303,6 +303,11 @@ def test_longer_steps() -> None:
         in text
     )
     assert "against the best of random, random-by-data and gbp-cs: the first condition holds, the second holds." in text
+    assert (
+        "- With steps 4 times as long (below), coverage is better on 10, worse on 0 and within 0.15 points on 0" in text
+    )
+    assert "1 of 60 runs went astray or lost more than half of what they had learnt." in text
+    assert "- With steps 4 times as long, clipped (below), coverage is better on 10" in text
     clipped = text.partition("### Longer steps, clipped")[2]
     assert clipped.startswith(
         "\n\nThe same with 4 times the learning rate (0.2) and gradients of a length of 2 at most (`training.clip`), 1"

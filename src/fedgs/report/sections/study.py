@@ -60,7 +60,7 @@ def write(material: Material) -> list[str]:
         "α is Dirichlet's, for each class over devices. *Factories alike*: devices are dealt to factories at random; "
         "*differ*: classes are dealt to factories first, by Dirichlet's law with α = 1." + _fewer_devices(study),
         "### Conclusions",
-        bullets([NOT_TESTED] if material.quick else conclude(study, decided)),
+        bullets([NOT_TESTED] if material.quick else [*conclude(study, decided), *study_strides.conclude(material)]),
         *_missing(study, seeds, astray, material.quick),
         "### Accuracy",
         *_accuracy(study),

@@ -19,6 +19,32 @@ def write(material: Material, short: Study) -> list[str]:
     return [line for stride in STRIDES for line in _write(material, short, stride)]
 
 
+def conclude(material: Material) -> list[str]:
+    """Return a conclusion for each of these studies: what selecting is worth there, and how many runs do not hold."""
+    told = []
+    for name, stride in STRIDES.items():
+        study, astray = read_stride(material.starting_with(PREFIX), name)
+        against = [
+            f"{tally(gaps)} against {words}"
+            for words, other in (
+                ("random selection by data that is given the same additions", "by-data-full"),
+                ("GBP-CS", PUBLISHED),
+            )
+            if (gaps := gaps_between(study, OURS, other))
+        ]
+        if not against:
+            continue
+        runs = [run for by_policy in study.values() for cell in by_policy.values() for run in cell.runs]
+        fallen = sum(fell(run) is not None for run in runs) + len(astray)
+        clipped = "" if stride.clip is None else ", clipped"
+        told.append(
+            f"With steps {stride.times:g} times as long{clipped} (below), coverage is {'; it is '.join(against)}. "
+            f"{fallen} of {plural(len(runs) + len(astray), 'run')} went astray or lost more than half of what they "
+            "had learnt."
+        )
+    return told
+
+
 def _write(material: Material, short: Study, name: str) -> list[str]:
     stride = STRIDES[name]
     study, astray = read_stride(material.starting_with(PREFIX), name)
