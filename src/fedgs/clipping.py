@@ -30,7 +30,10 @@ def factor_of(gradients: tuple[Tensor, ...] | list[Tensor], most: float) -> Tens
     return shortened(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))), most)
 
 
-def factors_of(gradients: Iterable[Tensor], most: float) -> Tensor:
-    """Return (networks,) what the gradients, (networks, …) each, are to be multiplied by: each by its own norm."""
+def factors_of(gradients: Iterable[Tensor], most: float, further: Iterable[Tensor] = ()) -> Tensor:
+    """Return (networks,) what the gradients, (networks, …) each, are to be multiplied by: each by its own norm.
+
+    ``further`` norms (networks,) are of gradients that are not written out.
+    """
     norms = [torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in gradients]
-    return shortened(torch.linalg.vector_norm(torch.stack(norms), dim=0), most)
+    return shortened(torch.linalg.vector_norm(torch.stack([*norms, *further]), dim=0), most)

@@ -87,3 +87,24 @@ def test_weights_that_are_put_off_are_no_tensor() -> None:
     layer: Tensor = PutOff(torch.ones(1, OUTPUTS, INPUTS), ROOM, BATCH, torch.float32)  # type: ignore[assignment]
     with pytest.raises(TypeError, match="reads_weights = True"):
         layer.square().sum()
+
+
+@pytest.mark.parametrize("uses", [0, 1, 2])
+def test_the_length_of_a_step_that_is_not_written_out(uses: int) -> None:
+    """As that of the gradient itself; and half of it is kept where half is asked for."""
+    draws = torch.Generator().manual_seed(1)
+    start = torch.randn(OUTPUTS, INPUTS, generator=draws)
+    layer = PutOff(start.repeat(2, 1, 1), ROOM, BATCH, torch.float32)
+    layer.begin(start)
+    layer.at(0)
+    gradient = torch.zeros(2, OUTPUTS, INPUTS)
+    for _ in range(uses):
+        inputs, steps = (torch.randn(2, BATCH, size, generator=draws) for size in (INPUTS, OUTPUTS))
+        inputs.requires_grad_()
+        (layer.product(inputs, torch.zeros(2, OUTPUTS)) * steps).sum().backward()
+        gradient += steps.transpose(1, 2) @ inputs.detach()
+    torch.testing.assert_close(layer.norms(2), gradient.flatten(1).norm(dim=1), rtol=1e-5, atol=1e-6)
+    factors = torch.tensor([0.5, 1.0])
+    layer.step(torch.full((2,), 0.1), factors)
+    layer.settle(2)
+    torch.testing.assert_close(layer.weights, start - 0.1 * factors[:, None, None] * gradient)

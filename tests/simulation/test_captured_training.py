@@ -95,6 +95,15 @@ def test_steps_that_are_put_off_equal_those_made_at_once(name: str, device: str)
     assert max(train(name, device, "compact", "algorithm.local_epochs=4", large=1)) < limit
 
 
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedfusion+multi"])
+def test_steps_that_are_put_off_are_clipped_as_well(name: str, device: str) -> None:
+    """FedFusion goes through its layer twice a step; a pull is not clipped."""
+    options = ["algorithm.local_epochs=4", "training.clip=0.1"]
+    options += ["algorithm.options.mu=1.0"] if name == "fedprox" else []
+    assert max(train(name, device, "compact", *options, large=1)) < 1e-4
+
+
 @dataclass(frozen=True)
 class Decay(Approach):
     """Draws the weights of a layer to 0; to do so it looks at them."""

@@ -16,6 +16,8 @@ from w* by a = 1 − ημ in every step, the steps it has kept included. With A 
 
     w_s = w* + A (w_0 − w*) − Σ_r a^{s−1−r} η δ_rᵀ x_r
 
+The length of a step that is not written out is that of its factors' products, (B, B) each: ‖δᵀx‖² = Σ (δδᵀ) ⊙ (xxᵀ).
+
 In the weights of a network a :class:`PutOff` stands where the layer's tensor would; :func:`fedgs.models.layers.dense`
 knows what to do with it, and nothing else does.
 """
@@ -99,8 +101,21 @@ class PutOff:
         return torch.lerp(start, own, self.left[: len(own)].to(own.dtype))
 
     @torch.no_grad()
-    def step(self, rates: Tensor) -> None:
-        """Keep what was noted since the last step, with a rate a device: from now on it counts."""
+    def norms(self, count: int) -> Tensor:
+        """Return (count,) the lengths of the first devices' gradients that were noted since the last step."""
+        if not self._pending:
+            return self.weights.new_zeros(count)
+        inputs = torch.cat([inputs for inputs, _ in self._pending], dim=1).float()
+        steps = torch.cat([steps for _, steps in self._pending], dim=1).float()
+        squares = torch.bmm(inputs, inputs.transpose(1, 2)) * torch.bmm(steps, steps.transpose(1, 2))
+        return squares.sum((1, 2)).clamp(min=0).sqrt()
+
+    @torch.no_grad()
+    def step(self, rates: Tensor, factors: Tensor | None = None) -> None:
+        """Keep what was noted since the last step, with a rate a device: from now on it counts.
+
+        ``factors``: of the gradients (:mod:`fedgs.clipping`).
+        """
         if self._pull:
             kept = 1 - self._pull * rates[:, None, None]
             self.left[: len(rates)] *= kept
@@ -109,7 +124,7 @@ class PutOff:
             count, batch = inputs.shape[:2]
             places = self._place + torch.arange(use * self._batch, use * self._batch + batch, device=inputs.device)
             self.came[:count].index_copy_(1, places, inputs.to(self.came.dtype))
-            scaled = steps.to(rates.dtype) * rates[:, None, None]
+            scaled = steps.to(rates.dtype) * (rates if factors is None else rates * factors)[:, None, None]
             self.went[:count].index_copy_(1, places, scaled.to(self.went.dtype))
         self.uses = max(1, len(self._pending))
         self._pending = []

@@ -6,8 +6,7 @@ Before each replay the step's batches are copied to where the graph reads them. 
 number, up to three devices that are done take part with nothing: no shares, a learning rate of 0.
 
 The steps of large dense layers are put off and made every few steps, to spare the GPU the traffic of their weights
-(:mod:`fedgs.models.put_off`); not so with momentum, whose velocity is as large as the weights,
-nor with clipping, which has to know a step's length before it is made.
+(:mod:`fedgs.models.put_off`); not so with momentum, whose velocity is as large as the weights.
 
 Without a GPU the same step runs as it stands: that is how it is tested.
 """
@@ -104,7 +103,7 @@ class _Bench:
 
     def _large_layers(self, batch: int) -> dict[str, PutOff]:
         training = self._training
-        if training.momentum or training.clip is not None or training.approach.reads_weights:
+        if training.momentum or training.approach.reads_weights:
             return {}
         return {
             name: PutOff(weight, AT_ONCE, batch, training.network.dtype, training.approach.pull)

@@ -144,7 +144,8 @@ class LocalTraining:
         with torch.no_grad():
             factors = None
             if self.clip is not None:
-                factors = factors_of((gradient for gradient in gradients if gradient is not None), self.clip)
+                written = (gradient for gradient in gradients if gradient is not None)
+                factors = factors_of(written, self.clip, (layer.norms(active) for layer in put_off.values()))
             for name, gradient in zip(own, gradients, strict=True):
                 if gradient is None:  # of a frozen weight
                     continue
@@ -157,7 +158,7 @@ class LocalTraining:
                     gradient = torch.empty_like(weight).copy_(gradient)
                 self._ops.step_down(weight, gradient, sent.weights[name], rates, self.approach.pull)
             for layer in put_off.values():
-                layer.step(rates)
+                layer.step(rates, factors)
             return cross_entropy(logits, batch), logits.detach()
 
     @torch.no_grad()
