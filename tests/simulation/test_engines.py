@@ -27,6 +27,7 @@ MODEL = build_model("compact", 4, (8, 8))
 LAYOUT = Layout.of(MODEL)
 WEIGHTS = LAYOUT.flatten(dict(MODEL.named_parameters()))
 RATES = np.linspace(0.1, 0.05, 4)
+GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
 SHORT = 0.1
 """A length that most gradients here are over."""
 
@@ -138,22 +139,24 @@ def test_images_are_scaled_to_one_and_channels_last() -> None:
 @pytest.mark.parametrize("clip", [None, SHORT])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("engine", [GraphEngine, StackedEngine])
+@pytest.mark.parametrize("device", ["cpu", GPU])
 def test_gpu_engines_equal_per_device(
-    unequal: bool, clip: float | None, momentum: float, engine: type[GraphEngine] | type[StackedEngine]
+    unequal: bool, clip: float | None, momentum: float, engine: type[GraphEngine] | type[StackedEngine], device: str
 ) -> None:
-    """Their steps as they stand, without capturing them; of the stacked one with the plain pieces of its kernels."""
+    """Without a GPU their steps as they stand, not captured; of the stacked one with the plain pieces of its kernels."""
     model = build_model("paper", 4, (8, 8))
     weights = Layout.of(model).flatten(dict(model.named_parameters()))
     schedule = plan(unequal)
     expected = PerDeviceEngine(model, STORE, momentum, clip=clip).train_round(weights, schedule, 0.1 * RATES)
-    trained = engine(model, STORE, momentum, clip=clip, precision="float32")
+    store = STORE if device == "cpu" else ImageStore(FEDERATION, torch.device(device))
+    trained = engine(model, store, momentum, clip=clip, precision="float32")
     for found in (trained.train_round(weights, schedule, 0.1 * RATES) for _ in range(2)):  # the memory is used again
-        torch.testing.assert_close(found.stations, expected.stations, rtol=1e-4, atol=3e-6)
+        torch.testing.assert_close(found.stations.cpu(), expected.stations, rtol=1e-4, atol=3e-6)
         np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-4)
         if momentum:
             assert found.momentum is not None
             assert expected.momentum is not None
-            torch.testing.assert_close(found.momentum, expected.momentum, rtol=1e-3, atol=1e-4)
+            torch.testing.assert_close(found.momentum.cpu(), expected.momentum, rtol=1e-3, atol=1e-4)
 
 
 def test_stacked_is_for_the_papers_network_only() -> None:
