@@ -143,7 +143,7 @@ def test_images_are_scaled_to_one_and_channels_last() -> None:
 def test_gpu_engines_equal_per_device(
     unequal: bool, clip: float | None, momentum: float, engine: type[GraphEngine] | type[StackedEngine], device: str
 ) -> None:
-    """Without a GPU their steps as they stand, not captured; of the stacked one with the plain pieces of its kernels."""
+    """Without a GPU their steps as they stand, not captured; the stacked one with the plain pieces of its kernels."""
     model = build_model("paper", 4, (8, 8))
     weights = Layout.of(model).flatten(dict(model.named_parameters()))
     schedule = plan(unequal)
