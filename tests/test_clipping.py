@@ -34,9 +34,10 @@ def test_never_longer_always_in_the_same_direction(numbers: list[float], most: f
     assert factor * length == pytest.approx(min(length, most), rel=1e-6)
 
 
-def test_what_is_no_number_stays_none() -> None:
+def test_what_is_no_number_stays_none_and_what_is_too_long_becomes_none() -> None:
     for norm in (torch.tensor(torch.inf), torch.tensor(torch.nan)):
-        assert not torch.isfinite(norm * shortened(norm, 1.0))
+        assert shortened(norm, 1.0).isnan()
+    assert factor_of([torch.full((1000,), 1e20)], 1.0).isnan()
 
 
 def test_a_station_moves_by_no_more_than_rate_times_c() -> None:

@@ -1,9 +1,9 @@
 """Clipping: however steep the loss, a step is no longer than the learning rate times c.
 
-Now and then a mini-batch has a gradient ten times as long as usual. With short steps that is nothing; with long ones a
-single such step can shut the rectifiers of a network for good, and a run that was at 84 % is at 5 %. So the length of a
-gradient is bounded, its direction kept (Pascanu et al., 2013, "On the difficulty of training recurrent neural
-networks"):
+Now and then a mini-batch has a gradient many times as long as usual. With short steps that is nothing; after one long
+step along it, it seems, what was learnt can be gone: with long steps some runs fall from 84 % to 5 % within a round. So
+the length of a gradient is bounded, its direction kept (Pascanu et al., 2013, "On the difficulty of training
+recurrent neural networks"):
 
     g ← g · min(1, c / ‖g‖)          ‖g‖ over all weights of the network together
 
@@ -11,7 +11,7 @@ Under FedGS g is the mean gradient of a super node, (ω^m − average) / η, bef
 synchronisation, which the station keeps by itself (:mod:`fedgs.deploy.rounds`); devices need not know. Under a flat
 approach g is the gradient of a device's own objective in each of its steps, before momentum and FedProx's pull.
 
-A gradient that is no number stays none: a run that goes astray is still told so.
+A gradient that is no number stays none, and one too long for a number becomes none: a run that goes astray is told so.
 """
 
 from collections.abc import Iterable
@@ -21,8 +21,8 @@ from torch import Tensor
 
 
 def shortened(norms: Tensor, most: float) -> Tensor:
-    """Return min(1, c / ‖g‖) for each norm; 1 where a gradient is nothing."""
-    return (most / norms).clamp(max=1.0)
+    """Return min(1, c / ‖g‖) for each norm; 1 where a gradient is nothing, NaN where its norm is not finite."""
+    return torch.where(norms.isfinite(), (most / norms).clamp(max=1.0), torch.nan)
 
 
 def factor_of(gradients: tuple[Tensor, ...] | list[Tensor], most: float) -> Tensor:

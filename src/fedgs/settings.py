@@ -132,7 +132,9 @@ class TrainingSettings(Section):
     batch_size: int = Field(32, ge=1, description="samples of a mini-batch (n)")
     learning_rate: float = Field(0.01, gt=0, description="of one SGD step (η)")
     momentum: float = Field(0.0, ge=0, lt=1, description="of the stations' SGD; the paper has none")
-    clip: float | None = Field(None, gt=0, description="most length of a station's mean gradient; none: any")
+    clip: float | None = Field(
+        None, gt=0, description="greatest length of a mean gradient, of a station or a flat device; none: any"
+    )
     calibration: float = Field(
         0.0,
         ge=0,

@@ -77,6 +77,17 @@ def test_stages_follow_each_other(tmp_path: Path, here: Here) -> None:
     assert not (tmp_path / "a/report.md").exists()
 
 
+def test_what_does_not_hold_in_full_makes_room_for_the_next(tmp_path: Path, here: Here) -> None:
+    assert here("reproduce", "beyond", "--out", "a", *TINY, "--seeds", "0", "--no-report")[0] == 0
+    (held,) = (tmp_path / "a/parts").glob("beyond-fedavg-tuned-*.json")
+    result = json.loads(held.read_text())
+    held.write_text(json.dumps(result | {"failed": "round 2: the loss is no finite number", "summary": None}))
+    code, said, _ = here("reproduce", "beyond", "--out", "a", *TINY, "--seeds", "0", "--no-report")
+    assert code == 0
+    assert re.match(r"a: 22 of 22 parts, 1 of them went astray", said)
+    assert len(list((tmp_path / "a/parts").glob("beyond-fedavg-tuned-*.json"))) == 2
+
+
 def test_surfaces_have_federations_of_their_own(tmp_path: Path, here: Here) -> None:
     code, said, err = here("reproduce", "surfaces", "--out", "a", "--seeds", "1", *TINY)
     assert code == 0

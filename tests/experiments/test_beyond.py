@@ -82,3 +82,12 @@ def test_what_does_not_hold_in_full_makes_room_for_the_next() -> None:
     assert list(set_aside("fedavg", results)) == ["rate-0.1", "rate-0.03"]
     assert (choose("fedgs", results), set_aside("fedgs", results)) == ("rate-0.1", {})
     assert "fedavg" not in finals(results)
+
+
+def test_with_nothing_left_the_other_side_goes_on() -> None:
+    results = results_of("beyond", lambda part: 0.8)
+    for part in trial_parts(full_size()):
+        if "fedavg" in part.name.split("-")[1]:
+            results[part.name] = astray(part)
+    assert choose("fedavg", results) is None
+    assert {part.name.split("-")[1] for part in final_parts(full_size(), results)} == {"fedgs", "coverage"}

@@ -101,6 +101,15 @@ def test_weights_lead_back_to_their_runs() -> None:
     assert read_weights({name: run for name, run in results.items() if "-V" not in name}) == {}
 
 
+def test_a_length_that_was_asked_for_counts_with_longer_steps_too() -> None:
+    asked = full_size((0,))
+    asked.overrides = ["training.clip=1.0"]
+    parts = make_parts(asked)
+    assert {(stride_of(part.name), part.settings.training.clip) for part in parts} == {
+        ("", 1.0), ("longer", 1.0), ("clipped", 2.0),
+    }  # fmt: skip
+
+
 def test_runs_with_longer_steps_are_a_study_of_their_own() -> None:
     ends = {"longer": 0.5, "clipped": 0.6, "": 0.8}
     results = results_of("selection-study", lambda part: ends[stride_of(part.name)])

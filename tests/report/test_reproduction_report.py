@@ -189,6 +189,33 @@ def test_what_does_not_hold_in_full_is_set_aside_and_told() -> None:
     assert "| FedAvg tuned |" not in text
     assert "%, set aside |" in text
     assert "of what other trials had chosen" not in text
+    failed.pop("failed")  # what held of a configuration that was set aside is of no other choice
+    assert "of what other trials had chosen" not in text_of(results)
+
+
+def test_what_did_not_hold_of_ours_is_told_and_so_is_that_nothing_is_left() -> None:
+    results = results_of("beyond", lambda part: 0.5)
+    (ours,) = [run for name, run in results.items() if "coverage-tuned" in name and "seed-1" in name]
+    ours["failed"], ours["summary"] = "round 2: the loss is no finite number", None
+    text = text_of(results)
+    assert (
+        "- FedGS tuned, coverage-aware at 0.01 (the paper's), which did not hold in full: with seed 1 round 2" in text
+    )
+    for name, run in results.items():
+        if name.startswith("beyond-fedavg-") and "tuned" not in name:
+            run["failed"], run["summary"] = "round 1: the loss is no finite number", None
+    assert "FedAvg: no trial is left that held in full." in text_of(results)
+
+
+def test_clipped_runs_are_no_part_of_other_means_and_the_command_names_the_length() -> None:
+    results = results_of("table2", lambda part: 0.8)
+    results["table2-fedgs-seed-1"]["settings"]["training"]["clip"] = 0.5
+    assert "made with another seed or other settings than most: 1 run." in text_of(results)
+    assert "training.clip" not in text_of(results)
+    for run in results.values():
+        run["settings"]["training"]["clip"] = 0.5
+    (command,) = [line for line in text_of(results).splitlines() if "fedgs reproduce table2" in line]
+    assert "--set training.clip=0.5 --out" in command
 
 
 def test_the_first_of_several_runs_is_that_of_the_least_seed() -> None:

@@ -159,6 +159,26 @@ def test_gpu_engines_equal_per_device(
             torch.testing.assert_close(found.momentum.cpu(), expected.momentum, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("engine", ["per-device", "fused", "stacked"])
+def test_an_engine_is_told_how_long_gradients_may_be(engine: str) -> None:
+    model = build_model("paper", 4, (8, 8))
+    made = make_engine(model, STORE, TrainingSettings(engine=engine, clip=0.25, momentum=0.5, precision="float32"))
+    weights = Layout.of(model).flatten(dict(model.named_parameters()))
+    expected = PerDeviceEngine(model, STORE, 0.5, clip=0.25).train_round(weights, plan(False), 0.1 * RATES)
+    found = made.train_round(weights, plan(False), 0.1 * RATES)
+    torch.testing.assert_close(found.stations, expected.stations, rtol=1e-4, atol=3e-6)
+    free = PerDeviceEngine(model, STORE, 0.5).train_round(weights, plan(False), 0.1 * RATES)
+    assert not torch.allclose(free.stations, expected.stations, atol=1e-4)
+
+
+@pytest.mark.parametrize("engine", [PerDeviceEngine, FusedEngine, StackedEngine])
+def test_nothing_moves_at_rate_0(engine: type[PerDeviceEngine] | type[FusedEngine] | type[StackedEngine]) -> None:
+    model = build_model("paper", 4, (8, 8))
+    weights = Layout.of(model).flatten(dict(model.named_parameters()))
+    found = engine(model, STORE, clip=SHORT, precision="float32").train_round(weights, plan(False), 0 * RATES)
+    assert torch.equal(found.stations, weights.expand_as(found.stations))
+
+
 def test_stacked_is_for_the_papers_network_only() -> None:
     with pytest.raises(ConfigError, match="'stacked' is for the paper's CNN"):
         make_engine(MODEL, STORE, TrainingSettings(engine="stacked"))

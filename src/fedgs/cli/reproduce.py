@@ -159,15 +159,13 @@ def _run(
     names: set[str] = set()
     digest = None
     for stage in stages_of(what):
-        parts = [part for part in stage(reproduction, results) if part.name not in names]
-        if not parts:
-            continue
-        digest = digest or reproduction.digest()
-        left = None if stop_after is None else max(0.0, stop_after - (time.perf_counter() - began))
-        names |= {part.name for part in parts}
-        results |= run_parts(
-            parts, folder, reproduction.federation, digest, pick_device(device), PartsDisplay(), left, jobs, again
-        )
+        while parts := [part for part in stage(reproduction, results) if part.name not in names]:
+            digest = digest or reproduction.digest()
+            left = None if stop_after is None else max(0.0, stop_after - (time.perf_counter() - began))
+            names |= {part.name for part in parts}
+            results |= run_parts(
+                parts, folder, reproduction.federation, digest, pick_device(device), PartsDisplay(), left, jobs, again
+            )
     return results, len(names)
 
 

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -82,12 +83,9 @@ class RoundTrainer:
                 station.events["lost"] += 1
                 continue
             # A large model takes a while: in a thread, so that devices are heard meanwhile.
-            large, longest = len(weights) > _BLOCK, None if order.clip is None else rate * order.clip
-            weights = (
-                await asyncio.to_thread(averaged, weights, answers, longest)
-                if large
-                else averaged(weights, answers, longest)
-            )
+            longest = None if order.clip is None else rate * order.clip
+            average = partial(averaged, weights, answers, longest)
+            weights = await asyncio.to_thread(average) if len(weights) > _BLOCK else average()
             sizes = sum(answer.num_samples for answer in answers)
             loss = sum(answer.num_samples / sizes * answer.loss for answer in answers)
             trained += 1
@@ -190,7 +188,7 @@ def averaged(weights: Flat, answers: Sequence[Answer], longest: float | None = N
         result[block] = moved
     if longest is not None:
         change = result - weights
-        length = float(np.linalg.norm(change))
+        length = norm(change)
         if length > longest:
             result = weights + change * np.float32(longest / length)
     return result

@@ -8,7 +8,7 @@ from collections import Counter
 
 from fedgs.experiments.parts import Result, Results
 
-MADE_WITH = ("model", "learning_rate", "momentum", "precision", "schedule")
+MADE_WITH = ("model", "learning_rate", "momentum", "clip", "precision", "schedule")
 
 
 def alike(results: Results, prefix: str, one_seed: bool = False) -> tuple[Results, int]:

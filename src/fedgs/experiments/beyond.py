@@ -91,13 +91,15 @@ def trial_parts(reproduction: "Reproduction") -> list[Part]:
 def final_parts(reproduction: "Reproduction", results: Results) -> list[Part]:
     """Return the runs of what was chosen; none before all trials are there."""
     seeds = reproduction.seeds_or((0, 1))
+    if any(len(tried(side, results, seeds[0])) < len(TRIALS) for side in SIDES):
+        return []
     chosen = {side: choose(side, results, seeds[0]) for side in SIDES}
     parts = []
     for seed in seeds:
         for final, title in FINALS.items():
             side = "fedavg" if final == "fedavg" else "fedgs"
             key = chosen[side]
-            if key is None or None in chosen.values():
+            if key is None:
                 continue
             overrides = overrides_of(side, TRIALS[key], _factor(reproduction))
             if final == "coverage":
@@ -168,7 +170,10 @@ def choose(side: str, results: Results, seed: int | None = None) -> str | None:
 
 
 def set_aside(side: str, results: Results) -> dict[str, list[Result]]:
-    """Return the configurations of a side that did not hold in full, each with those of its runs that did not."""
+    """Return the configurations of a side that did not hold in full, each with those of its runs that did not.
+
+    For ``coverage``, which chooses nothing itself, what did not hold is told, no more.
+    """
     found: dict[str, list[Result]] = {}
     for final, key, run in _in_full(results):
         if final == side and (run.get("failed") or fell(run) is not None):
@@ -183,18 +188,19 @@ def finals(results: Results) -> dict[str, table2.Outcome]:
 
 
 def final_runs(results: Results) -> tuple[dict[str, list[Result]], int]:
-    """Return the runs in full of what was chosen, and how many of something else there are.
+    """Return the runs in full of what was chosen, and how many there are that another choice has left.
 
-    Such were set aside, or are left from another choice: trials with other seeds, or of another size, can choose
-    otherwise.
+    Trials with other seeds, or of another size, can choose otherwise. Runs of what was set aside count as neither.
     """
     chosen = {side: choose(side, results) for side in SIDES}
+    aside = {side: set_aside(side, results) for side in SIDES}
     found: dict[str, list[Result]] = {}
     others = 0
     for final, key, run in _in_full(results):
-        if key == chosen["fedavg" if final == "fedavg" else "fedgs"]:
+        side = "fedavg" if final == "fedavg" else "fedgs"
+        if key == chosen[side]:
             found.setdefault(final, []).append(run)
-        else:
+        elif key not in aside[side]:
             others += 1
     return found, others
 

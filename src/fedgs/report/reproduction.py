@@ -131,6 +131,10 @@ def _options(runs: Sequence[Result], quick: bool) -> str:
         options.append("--device cuda")
     precisions = {run["settings"]["training"]["precision"] for run in runs}
     options += [f"--set training.precision={one}" for one in precisions if one != Settings().training.precision]
+    clips = {
+        run["settings"]["training"].get("clip") for run in runs
+    }  # with several of them they are the experiment's own
+    options += [f"--set training.clip={clip:g}" for clip in clips if clip is not None and len(clips) == 1]
     return " ".join(options)
 
 

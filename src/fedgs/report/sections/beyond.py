@@ -56,18 +56,14 @@ def write(material: Material) -> list[str]:
     if lines:
         heads = ["in full", "accuracy", "last ten", "best", "loss", f"rounds to {share(target)}"]
         blocks.append(table(heads, lines))
+    ours = beyond.set_aside("coverage", material.results)
     remark = material.remark("beyond").strip()
-    return [
-        *blocks,
-        bullets(
-            [
-                *[_did_not_hold(side, key, failed) for side in SIDES for key, failed in aside[side].items()],
-                *_sentences(trials, chosen, finals, at_papers_rates, material),
-                *_of_another_choice(others - sum(len(failed) for made in aside.values() for failed in made.values())),
-            ]
-        ),
-        *([remark] if remark else []),
+    told = [
+        f"Set aside: {_did_not_hold(SIDES[side], key, runs)}" for side in SIDES for key, runs in aside[side].items()
     ]
+    told += [_did_not_hold(FINALS["coverage"], key, runs) for key, runs in ours.items() if key == chosen["fedgs"]]
+    told += _sentences(trials, chosen, finals, at_papers_rates, material)
+    return [*blocks, bullets([*told, *_of_another_choice(others)]), *([remark] if remark else [])]
 
 
 def first_runs(runs: Mapping[str, Sequence[Result]], keys: Iterable[str]) -> dict[str, Result]:
@@ -114,7 +110,9 @@ def _sentences(
         key = chosen[side]
         if missing:
             sentences.append(f"{name}: {missing} of {len(TRIALS)} trials not run yet, so nothing is chosen.")
-        elif key is not None:
+        elif key is None:
+            sentences.append(f"{name}: no trial is left that held in full.")
+        else:
             sentences.append(f"{name} chose {TRIALS[key].title}.{_edge(key)}" + material.remark("beyond", side))
         astray = [TRIALS[k].title for k, trial in trials[side].items() if trial.score is None]
         if astray:
@@ -141,15 +139,18 @@ def _sentences(
     return sentences
 
 
-def _did_not_hold(side: str, key: str, runs: Sequence[Result]) -> str:
-    """Say what became of a configuration that was set aside."""
+def _did_not_hold(who: str, key: str, runs: Sequence[Result]) -> str:
+    """Say what became of runs in full that went astray or fell."""
     told = []
     for run in runs:
         what = run.get("failed", "").partition("; ")[0]
         if not what and (drop := fell(run)) is not None:
             what = f"from {percent(drop[0])} down to {percent(drop[1])}"
-        told.append(f"with seed {run['settings']['seed']} {what}, at its best {percent(max(run['curve']['accuracy']))}")
-    return f"Set aside: {SIDES[side]} at {TRIALS[key].title}, which did not hold in full: {'; '.join(told)}."
+        best = max(run["curve"]["accuracy"], default=None)
+        told.append(
+            f"with seed {run['settings']['seed']} {what}" + ("" if best is None else f", at best {percent(best)}")
+        )
+    return f"{who} at {TRIALS[key].title}, which did not hold in full: {'; '.join(told)}."
 
 
 def _of_another_choice(number: int) -> list[str]:

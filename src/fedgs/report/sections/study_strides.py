@@ -11,8 +11,6 @@ from fedgs.report.material import Material
 from fedgs.report.sections.study_conclusions import extremes, gaps_between, tally
 from fedgs.report.sections.study_tables import FEWER, means_table
 
-HEADINGS = {"longer": "### Longer steps", "clipped": "### Longer steps, clipped"}
-
 
 def write(material: Material, short: Study) -> list[str]:
     """Write the parts on longer steps; ``short`` is the study itself."""
@@ -54,12 +52,13 @@ def _write(material: Material, short: Study, name: str) -> list[str]:
     seeds = sorted({seed for cell in cells for seed in cell.seeds})
     fewer = any(len(cell.seeds) < len(seeds) for cell in cells)
     whole = set(study) == set(short) and all(set(stride.policies) <= set(by_policy) for by_policy in study.values())
-    rate = cells[0].runs[0]["settings"]["training"]["learning_rate"]
+    training = cells[0].runs[0]["settings"]["training"]
+    rate, clip = training["learning_rate"], training.get("clip")
     remark = material.remark("study", name).strip()
     return [
-        HEADINGS[name],
+        f"### {stride.title}",
         f"The same with {stride.times:g} times the learning rate ({rate:g})"
-        + ("" if stride.clip is None else f" and gradients of a length of {stride.clip:g} at most (`training.clip`)")
+        + ("" if clip is None else f" and gradients of a length of {clip:g} at most (`training.clip`)")
         + f", {plural(len(seeds), 'seed')}"
         + ("" if whole else f", on {len(study)} of {len(short)} settings so far")
         + "; "
