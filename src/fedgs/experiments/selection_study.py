@@ -95,7 +95,7 @@ class Stride:
 
 STRIDES: dict[str, Stride] = {
     "longer": Stride("Longer steps", ("random", "random-by-data", "gbp-cs", "queues", "by-data-full", "coverage")),
-    # 2: with the compact network most mean gradients are 1 to 1.5 long, once the first rounds are over.
+    # 2: about the usual length in rounds 2 to 6 (α = 0.1, one seed); from the tenth on 99 of 100 are shorter.
     "clipped": Stride(
         "Longer steps, clipped", ("random", "random-by-data", "gbp-cs", "exact", "by-data-full", "coverage"), clip=2.0
     ),
