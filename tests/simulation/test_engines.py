@@ -32,6 +32,10 @@ SHORT = 0.1
 """A length that most gradients here are over."""
 
 
+def made(momentum: float = 0.0, clip: float | None = None) -> TrainingSettings:
+    return TrainingSettings(momentum=momentum, clip=clip, precision="float32")
+
+
 def plan(unequal: bool) -> RoundPlan:
     """Return a round as the paper has it, or one with unequal batches and shifted logits."""
     whole = SelectionPlan(FEDERATION, small_settings()).next_round()
@@ -55,10 +59,10 @@ def test_fused_equals_per_device(unequal: bool, clip: float | None, momentum: fl
     schedule = plan(unequal)
     # With large steps of a large network one unit at the edge of its rectifier tells rounding errors apart.
     rates = RATES if name == "compact" else 0.1 * RATES
-    slow, fast = PerDeviceEngine(model, STORE, momentum, clip=clip), FusedEngine(model, STORE, momentum, clip=clip)
+    slow, fast = PerDeviceEngine(model, STORE, made(momentum, clip)), FusedEngine(model, STORE, made(momentum, clip))
     expected = slow.train_round(weights, schedule, rates)
     if clip is not None:
-        free = PerDeviceEngine(model, STORE, momentum).train_round(weights, schedule, rates)
+        free = PerDeviceEngine(model, STORE, made(momentum)).train_round(weights, schedule, rates)
         assert not torch.allclose(expected.stations, free.stations, atol=1e-4)
     found = fast.train_round(weights, schedule, rates)
     assert not torch.allclose(expected.stations, weights.expand_as(expected.stations), atol=1e-4)
@@ -78,7 +82,7 @@ def test_fused_equals_per_device(unequal: bool, clip: float | None, momentum: fl
 def test_one_internal_synchronisation_is_one_sgd_step_on_the_union() -> None:
     schedule = plan(unequal=True)
     one = RoundPlan(1, schedule.devices[2:3], schedule.samples[2:3], schedule.sizes[2:3], schedule.divergence[2:3])
-    result = PerDeviceEngine(MODEL, STORE).train_round(WEIGHTS, one, np.array([0.5]))
+    result = PerDeviceEngine(MODEL, STORE, made()).train_round(WEIGHTS, one, np.array([0.5]))
     samples = one.union(0, 0)
     assert len(samples) == 1 + 5 + 2
     model = copy.deepcopy(MODEL)
@@ -103,10 +107,10 @@ def test_a_union_holds_the_counting_parts_of_the_batches() -> None:
 def test_the_number_of_threads_changes_no_bit(threads: int) -> None:
     schedule = plan(unequal=False)
     inside = torch.get_num_threads()
-    engine = FusedEngine(MODEL, STORE, threads=threads)
+    engine = FusedEngine(MODEL, STORE, made(), threads=threads)
     found = engine.train_round(WEIGHTS, schedule, RATES).stations
     engine.close()
-    reference = FusedEngine(MODEL, STORE, threads=3).train_round(WEIGHTS, schedule, RATES).stations
+    reference = FusedEngine(MODEL, STORE, made(), threads=3).train_round(WEIGHTS, schedule, RATES).stations
     assert torch.equal(found, reference)
     assert torch.get_num_threads() == inside
 
@@ -114,7 +118,7 @@ def test_the_number_of_threads_changes_no_bit(threads: int) -> None:
 def test_engines_leave_their_input_alone_and_report_every_iteration() -> None:
     before = WEIGHTS.clone()
     ticks: list[float] = []
-    for engine in (FusedEngine(MODEL, STORE), PerDeviceEngine(MODEL, STORE)):
+    for engine in (FusedEngine(MODEL, STORE, made()), PerDeviceEngine(MODEL, STORE, made())):
         ticks.clear()
         engine.train_round(WEIGHTS, plan(unequal=False), RATES, tick=ticks.append)
         assert sum(ticks) == pytest.approx(4)
@@ -147,9 +151,9 @@ def test_gpu_engines_equal_per_device(
     model = build_model("paper", 4, (8, 8))
     weights = Layout.of(model).flatten(dict(model.named_parameters()))
     schedule = plan(unequal)
-    expected = PerDeviceEngine(model, STORE, momentum, clip=clip).train_round(weights, schedule, 0.1 * RATES)
+    expected = PerDeviceEngine(model, STORE, made(momentum, clip)).train_round(weights, schedule, 0.1 * RATES)
     store = STORE if device == "cpu" else ImageStore(FEDERATION, torch.device(device))
-    trained = engine(model, store, momentum, clip=clip, precision="float32")
+    trained = engine(model, store, made(momentum, clip))
     for found in (trained.train_round(weights, schedule, 0.1 * RATES) for _ in range(2)):  # the memory is used again
         torch.testing.assert_close(found.stations.cpu(), expected.stations, rtol=1e-4, atol=3e-6)
         np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-4)
@@ -162,12 +166,12 @@ def test_gpu_engines_equal_per_device(
 @pytest.mark.parametrize("engine", ["per-device", "fused", "stacked"])
 def test_an_engine_is_told_how_long_gradients_may_be(engine: str) -> None:
     model = build_model("paper", 4, (8, 8))
-    made = make_engine(model, STORE, TrainingSettings(engine=engine, clip=0.25, momentum=0.5, precision="float32"))
+    asked = make_engine(model, STORE, made(0.5, 0.25).model_copy(update={"engine": engine}))
     weights = Layout.of(model).flatten(dict(model.named_parameters()))
-    expected = PerDeviceEngine(model, STORE, 0.5, clip=0.25).train_round(weights, plan(False), 0.1 * RATES)
-    found = made.train_round(weights, plan(False), 0.1 * RATES)
+    expected = PerDeviceEngine(model, STORE, made(0.5, 0.25)).train_round(weights, plan(False), 0.1 * RATES)
+    found = asked.train_round(weights, plan(False), 0.1 * RATES)
     torch.testing.assert_close(found.stations, expected.stations, rtol=1e-4, atol=3e-6)
-    free = PerDeviceEngine(model, STORE, 0.5).train_round(weights, plan(False), 0.1 * RATES)
+    free = PerDeviceEngine(model, STORE, made(0.5)).train_round(weights, plan(False), 0.1 * RATES)
     assert not torch.allclose(free.stations, expected.stations, atol=1e-4)
 
 
@@ -175,7 +179,7 @@ def test_an_engine_is_told_how_long_gradients_may_be(engine: str) -> None:
 def test_nothing_moves_at_rate_0(engine: type[PerDeviceEngine] | type[FusedEngine] | type[StackedEngine]) -> None:
     model = build_model("paper", 4, (8, 8))
     weights = Layout.of(model).flatten(dict(model.named_parameters()))
-    found = engine(model, STORE, clip=SHORT, precision="float32").train_round(weights, plan(False), 0 * RATES)
+    found = engine(model, STORE, made(clip=SHORT)).train_round(weights, plan(False), 0 * RATES)
     assert torch.equal(found.stations, weights.expand_as(found.stations))
 
 

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedgs.settings import TrainingSettings
 from fedgs.simulation.engine import RoundResult, Tick
 from fedgs.simulation.images import ImageStore, gpu_precision
 from fedgs.simulation.layout import Layout
@@ -134,16 +135,8 @@ class Stations(ABC):
 class CapturedEngine(ABC):
     """Trains all factories at once; what a network's step is, its children say."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        store: ImageStore,
-        momentum: float = 0.0,
-        *,
-        clip: float | None = None,
-        precision: str = "tf32",
-    ) -> None:
-        self.model, self.store, self.momentum, self.clip, self.precision = model, store, momentum, clip, precision
+    def __init__(self, model: nn.Module, store: ImageStore, training: TrainingSettings) -> None:
+        self.model, self.store, self.training = model, store, training
         self.layout = Layout.of(model)
         self._stations: Stations | None = None
 
@@ -162,7 +155,7 @@ class CapturedEngine(ABC):
         """Train a round; the first one, and one of another shape, captures the graph before."""
         iterations, factories, places = plan.devices.shape
         shape = (iterations, factories, places * plan.samples.shape[-1])
-        with gpu_precision(self.precision) if self.store.device.type == "cuda" else nullcontext():
+        with gpu_precision(self.training.precision) if self.store.device.type == "cuda" else nullcontext():
             classes = 0 if plan.shifts is None else plan.shifts.shape[-1]
             if self._stations is None or (self._stations.shape, self._stations.classes) != (shape, classes):
                 self._stations = None  # its memory goes back first

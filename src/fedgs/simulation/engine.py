@@ -68,13 +68,13 @@ def make_engine(model: nn.Module, store: ImageStore, settings: TrainingSettings)
     if name == "auto":
         name = ("stacked" if fits(model, store) else "graph") if on_gpu else "fused"
     if name == "per-device":
-        return PerDeviceEngine(model, store, settings.momentum, clip=settings.clip, precision=settings.precision)
+        return PerDeviceEngine(model, store, settings)
     if name == "fused":
-        return FusedEngine(model, store, settings.momentum, clip=settings.clip, precision=settings.precision)
+        return FusedEngine(model, store, settings)
     if name == "stacked":
         if not fits(model, store):
             raise ConfigError("training.engine='stacked' is for the paper's CNN on grey images; use 'auto'")
-        return StackedEngine(model, store, settings.momentum, clip=settings.clip, precision=settings.precision)
+        return StackedEngine(model, store, settings)
     if not on_gpu:
         raise ConfigError("training.engine='graph' is a CUDA graph and needs --device cuda; use 'auto' or 'fused'")
-    return GraphEngine(model, store, settings.momentum, clip=settings.clip, precision=settings.precision)
+    return GraphEngine(model, store, settings)

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedgs.clipping import factor_of
+from fedgs.settings import TrainingSettings
 from fedgs.simulation.engine import RoundResult, Tick
 from fedgs.simulation.images import ImageStore, gpu_precision, mixed_precision, one_thread_each
 from fedgs.simulation.layout import Layout
@@ -33,17 +34,10 @@ class FusedEngine:
     """Trains each factory on its union batches."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        store: ImageStore,
-        momentum: float = 0.0,
-        *,
-        clip: float | None = None,
-        precision: str = "float32",
-        threads: int | None = None,
+        self, model: nn.Module, store: ImageStore, training: TrainingSettings, threads: int | None = None
     ) -> None:
         """``threads``: how many factories at once on processors (default: one a core)."""
-        self.store, self.momentum, self.clip, self.precision = store, momentum, clip, precision
+        self.store, self.training = store, training
         self.layout = Layout.of(model)
         self._template = model
         self._models: list[nn.Module] = []
@@ -63,7 +57,7 @@ class FusedEngine:
         device = self.store.device
         stations = weights.to(device).repeat(factories, 1)
         velocity = None
-        if self.momentum:
+        if self.training.momentum:
             velocity = torch.zeros_like(stations) if momentum is None else momentum.to(device).clone()
         losses = torch.full((iterations, factories), torch.nan, device=device)
         self._prepare(factories)
@@ -73,7 +67,7 @@ class FusedEngine:
             self._train_factory(factory, stations[factory], plan, rates, mine, losses[:, factory], tick)
 
         if device.type == "cuda":
-            with gpu_precision(self.precision):
+            with gpu_precision(self.training.precision):
                 for factory in range(factories):
                     train(factory)
         else:
@@ -110,7 +104,7 @@ class FusedEngine:
         parameters: list[Tensor] = list(model.parameters())
         velocities = None if velocity is None else list(self.layout.views(velocity).values())
         share = 1.0 / plan.devices.shape[1]
-        mixed = mixed_precision(self.store.device, self.precision)
+        mixed = mixed_precision(self.store.device, self.training.precision)
         for iteration, rate in enumerate(rates.tolist()):
             samples = plan.union(iteration, factory)
             if len(samples):
@@ -121,10 +115,10 @@ class FusedEngine:
                 gradients = torch.autograd.grad(loss, parameters)
                 losses[iteration] = loss.detach()
                 with torch.no_grad():
-                    if self.clip is not None:
-                        gradients = torch._foreach_mul(gradients, factor_of(gradients, self.clip))
+                    if self.training.clip is not None:
+                        gradients = torch._foreach_mul(gradients, factor_of(gradients, self.training.clip))
                     if velocities is not None:
-                        torch._foreach_mul_(velocities, self.momentum)
+                        torch._foreach_mul_(velocities, self.training.momentum)
                         torch._foreach_add_(velocities, gradients)
                         torch._foreach_add_(parameters, velocities, alpha=-rate)
                     else:

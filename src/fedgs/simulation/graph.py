@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedgs.clipping import factor_of
+from fedgs.settings import TrainingSettings
 from fedgs.simulation.captured import CapturedEngine, Shape, Stations
 from fedgs.simulation.images import ImageStore, mixed_precision
 from fedgs.simulation.layout import Layout
@@ -20,7 +21,7 @@ class GraphEngine(CapturedEngine):
 
     def make_stations(self, shape: Shape, classes: int) -> Stations:
         """Return a copy of the network for each factory."""
-        return _Networks(self.model, self.store, self.layout, shape, self.momentum, self.clip, self.precision, classes)
+        return _Networks(self.model, self.store, self.layout, shape, self.training, classes)
 
 
 class _Networks(Stations):
@@ -32,15 +33,13 @@ class _Networks(Stations):
         store: ImageStore,
         layout: Layout,
         shape: Shape,
-        momentum: float,
-        clip: float | None,
-        precision: str,
+        training: TrainingSettings,
         classes: int,
     ) -> None:
         super().__init__(store, shape, classes)
-        self._momentum, self._clip, self._precision = momentum, clip, precision
+        self._training = training
         self._weights = torch.zeros(shape[1], layout.size, device=store.device)
-        self._velocity = torch.zeros_like(self._weights) if momentum else None
+        self._velocity = torch.zeros_like(self._weights) if training.momentum else None
         self._models = [copy.deepcopy(template).to(store.device) for _ in range(shape[1])]
         self._velocities: list[list[Tensor]] = []
         for factory, model in enumerate(self._models):
@@ -76,7 +75,7 @@ class _Networks(Stations):
         parameters: list[Tensor] = list(model.parameters())
         images = self._store.normalised(self._store.images.index_select(0, samples))
         labels = self._store.labels.index_select(0, samples)
-        with mixed_precision(self._store.device, self._precision):
+        with mixed_precision(self._store.device, self._training.precision):
             logits = model(images).float()
         if shift is not None:
             logits = logits + shift
@@ -84,13 +83,13 @@ class _Networks(Stations):
         gradients = list(torch.autograd.grad(loss, parameters))
         with torch.no_grad():
             losses[factory] = loss.detach()
-            if self._clip is not None:
-                torch._foreach_mul_(gradients, factor_of(gradients, self._clip))
+            if self._training.clip is not None:
+                torch._foreach_mul_(gradients, factor_of(gradients, self._training.clip))
             if self._velocities:
                 # A factory without anybody keeps its velocity and does not move.
                 here = (shares.sum() > 0).float()
                 velocities = self._velocities[factory]
-                torch._foreach_mul_(velocities, 1 - here * (1 - self._momentum))
+                torch._foreach_mul_(velocities, 1 - here * (1 - self._training.momentum))
                 torch._foreach_add_(velocities, gradients)
                 torch._foreach_add_(parameters, torch._foreach_mul(velocities, -rate * here))
             else:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedgs.clipping import shortened
+from fedgs.settings import TrainingSettings
 from fedgs.simulation.engine import RoundResult, Tick
 from fedgs.simulation.images import ImageStore, gpu_precision, one_thread_each
 from fedgs.simulation.layout import Layout
@@ -29,16 +30,8 @@ from fedgs.simulation.round_plan import RoundPlan
 class PerDeviceEngine:
     """Trains device by device, on any torch device."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        store: ImageStore,
-        momentum: float = 0.0,
-        *,
-        clip: float | None = None,
-        precision: str = "float32",
-    ) -> None:
-        self.store, self.momentum, self.clip, self.precision = store, momentum, clip, precision
+    def __init__(self, model: nn.Module, store: ImageStore, training: TrainingSettings) -> None:
+        self.store, self.training = store, training
         self.layout = Layout.of(model)
         self._flat = torch.zeros(self.layout.size, device=store.device)
         self._model = copy.deepcopy(model).to(store.device)
@@ -55,7 +48,7 @@ class PerDeviceEngine:
     ) -> RoundResult:
         """Train the factories one after the other, and their devices one after the other."""
         # Batches of one device are too small to share out among cores; and so the number of cores changes no bit.
-        with one_thread_each(), gpu_precision(self.precision):
+        with one_thread_each(), gpu_precision(self.training.precision):
             return self._train_round(weights, plan, rates, momentum, tick)
 
     def _train_round(
@@ -64,7 +57,7 @@ class PerDeviceEngine:
         iterations, factories, _ = plan.devices.shape
         stations = weights.to(self.store.device).repeat(factories, 1)
         velocity = None
-        if self.momentum:
+        if self.training.momentum:
             velocity = torch.zeros_like(stations) if momentum is None else momentum.to(stations.device).clone()
         losses = np.full((iterations, factories), np.nan)
         for iteration in range(iterations):
@@ -73,13 +66,13 @@ class PerDeviceEngine:
                     continue
                 rate = float(rates[iteration])
                 average, losses[iteration, factory] = self._step(stations[factory], plan, iteration, factory, rate)
-                if self.clip is not None and rate > 0:
+                if self.training.clip is not None and rate > 0:
                     moved = average - stations[factory]
-                    average = stations[factory] + moved * shortened(moved.norm() / rate, self.clip)
+                    average = stations[factory] + moved * shortened(moved.norm() / rate, self.training.clip)
                 if velocity is None:
                     stations[factory] = average
                 else:
-                    velocity[factory].mul_(self.momentum).add_((stations[factory] - average) / rate)
+                    velocity[factory].mul_(self.training.momentum).add_((stations[factory] - average) / rate)
                     stations[factory].sub_(velocity[factory], alpha=rate)
             if tick is not None:
                 tick(1.0)

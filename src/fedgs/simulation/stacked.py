@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from fedgs.clipping import factors_of
 from fedgs.models import PaperCNN, stacked_ops
 from fedgs.models.layers import triton_kernels
+from fedgs.settings import TrainingSettings
 from fedgs.simulation.captured import CapturedEngine, Shape, Stations
 from fedgs.simulation.images import ImageStore
 from fedgs.simulation.layout import Layout
@@ -39,30 +40,23 @@ class StackedEngine(CapturedEngine):
 
     def make_stations(self, shape: Shape, classes: int) -> Stations:
         """Return the stacked networks."""
-        return _Stacked(self.store, self.layout, shape, self.momentum, self.clip, self.precision, classes)
+        return _Stacked(self.store, self.layout, shape, self.training, classes)
 
 
 class _Stacked(Stations):
     """The weights of all stations, one tensor (stations, …) a name."""
 
     def __init__(
-        self,
-        store: ImageStore,
-        layout: Layout,
-        shape: Shape,
-        momentum: float,
-        clip: float | None,
-        precision: str,
-        classes: int,
+        self, store: ImageStore, layout: Layout, shape: Shape, training: TrainingSettings, classes: int
     ) -> None:
         super().__init__(store, shape, classes)
-        device = store.device
-        self._layout, self._momentum, self._clip = layout, momentum, clip
+        device, precision = store.device, training.precision
+        self._layout, self._training = layout, training
         self._ops = triton_kernels(device, precision != "float32") or stacked_ops
         self._dtype = torch.bfloat16 if precision == "bfloat16" and device.type == "cuda" else torch.float32
         self._tf32 = precision != "float32"
         self._weights = layout.stacked(shape[1], device)
-        self._velocity = layout.stacked(shape[1], device) if momentum else None
+        self._velocity = layout.stacked(shape[1], device) if training.momentum else None
 
     def set(self, weights: Tensor, momentum: Tensor | None) -> None:
         """Start all networks from the same weights."""
@@ -79,18 +73,18 @@ class _Stacked(Stations):
     @torch.no_grad()
     def descend(self, samples: Tensor, shares: Tensor, rate: Tensor, shift: Tensor | None) -> Tensor:
         """Make one step in every factory."""
-        if self._velocity is None and self._clip is None:
+        if self._velocity is None and self._training.clip is None:
             return self._send_back(samples, shares, -rate * shares, shift, self._weights)
         gradients = {name: torch.zeros_like(weight) for name, weight in self._weights.items()}
         losses = self._send_back(samples, shares, shares, shift, gradients)
         here = (shares.sum(1) > 0).float()  # a factory without anybody keeps its velocity and does not move
-        factors = here if self._clip is None else here * factors_of(gradients.values(), self._clip)
+        factors = here if self._training.clip is None else here * factors_of(gradients.values(), self._training.clip)
         for name, weight in self._weights.items():
             alike = (-1, *[1] * (weight.ndim - 1))
             if self._velocity is None:
                 weight.addcmul_(gradients[name], (-rate * factors).view(alike))
                 continue
-            self._velocity[name].mul_((1 - here * (1 - self._momentum)).view(alike))
+            self._velocity[name].mul_((1 - here * (1 - self._training.momentum)).view(alike))
             self._velocity[name].addcmul_(gradients[name], factors.view(alike))
             weight.addcmul_(self._velocity[name], (-rate * here).view(alike))
         return losses
