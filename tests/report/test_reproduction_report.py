@@ -6,21 +6,19 @@ from pathlib import Path
 
 import pytest
 from tests.experiments.made_up import astray, full_size, results_of, shell, write
+from tests.report.words import Words, text_of
 
 from fedgs.data import build_federation
 from fedgs.data.femnist_like import femnist_like_labels
 from fedgs.errors import InputFileError
 from fedgs.experiments import paper
-from fedgs.experiments.beyond import TRIALS
 from fedgs.experiments.instances import draw_instances
 from fedgs.experiments.parts import Part, Result, Results, finite
 from fedgs.experiments.samplers import Comparison, compare_samplers
 from fedgs.experiments.samplers import make_parts as sampler_parts
-from fedgs.experiments.selection_study import stride_of
 from fedgs.experiments.table2 import make_parts
-from fedgs.report.material import Material, gather, read_remarks
+from fedgs.report.material import gather, read_remarks
 from fedgs.report.reproduction import compose, write_report
-from fedgs.report.sections.beyond import first_runs
 
 
 def as_in_the_paper(part: Part) -> float:
@@ -30,17 +28,6 @@ def as_in_the_paper(part: Part) -> float:
         return 0.791
     known = paper.facts()["table2"].get(row)
     return float(known[0]) if known else 0.85
-
-
-class Words(Material):
-    """Material of which no picture is drawn: drawing takes longer than all else."""
-
-    def figure(self, name: str, caption: str, size: tuple[float, float], paint: object) -> str:
-        return f"![{caption}](figures/{name}.png)"
-
-
-def text_of(results: Results) -> str:
-    return compose(Words(Path("results"), results))[0].replace("\u00a0", " ")
 
 
 def test_a_whole_table(tmp_path: Path) -> None:
@@ -151,62 +138,6 @@ def test_families_are_compared_on_the_seeds_they_share() -> None:
     assert "Means over rows, and places, are of the seeds all rows have (0)." in text
 
 
-def test_both_tuned() -> None:
-    best = {"beyond-fedgs-rate-0.3-seed-0": 0.9, "beyond-fedavg-rate-0.1-seed-0": 0.85}
-    ends = {"fedgs": 0.88, "fedavg": 0.86, "coverage": 0.885}
-    results = results_of(
-        "beyond", lambda p: best.get(p.name) or next((e for k, e in ends.items() if f"-{k}-tuned" in p.name), 0.5)
-    )
-    text = text_of(results)
-    assert "FedGS chose 0.3. It is the highest rate tried: a higher one might be better still." in text
-    assert "FedAvg chose 0.1.\n" in text
-    with_momentum = results_of("beyond", lambda part: 0.9 if "fedavg-momentum-0.1" in part.name else 0.5)
-    assert "FedAvg chose 0.1, momentum 0.9. It is the highest rate tried with momentum 0.9:" in text_of(with_momentum)
-    assert "Tuned alike, FedGS ends +2.0 points from FedAvg." in text
-    assert "calibration and averaging in the tuned FedGS: +0.50 points" in text
-    # Untuned with both seeds, tuned with the first alone: compared on that.
-    untuned = results_of("table2", lambda part: 0.8 + 0.05 * part.settings.seed)
-    first = {name: result for name, result in results.items() if "tuned" not in name or "seed-0" in name}
-    assert "Tuning gives FedGS +8.0 points." in text_of(first | untuned)
-    del results["beyond-fedavg-rate-0.1-seed-0"]
-    for name in [name for name in results if "tuned" in name]:
-        del results[name]
-    text = text_of(results)
-    assert f"FedAvg: 1 of {len(TRIALS)} trials not run yet, so nothing is chosen." in text
-    assert "Not run in full yet: what FedGS chose." in text
-
-
-def test_what_does_not_hold_in_full_is_set_aside_and_told() -> None:
-    results = results_of("beyond", lambda part: 0.9 if "fedavg-rate-0.1" in part.name else 0.5)
-    failed = results["beyond-fedavg-tuned-rate-0.1-seed-0"]
-    failed["failed"] = "round 85: the loss is no finite number"
-    curve = results["beyond-fedavg-tuned-rate-0.1-seed-1"]["curve"]
-    curve["accuracy"][len(curve["accuracy"]) // 2 :] = [0.06] * (len(curve["accuracy"]) - len(curve["accuracy"]) // 2)
-    text = text_of(results)
-    assert "Set aside: FedAvg at 0.1, which did not hold in full: with seed 0 round 85: the loss is no finite" in text
-    assert "; with seed 1 from 2" in text
-    assert "Not run in full yet: what FedAvg chose." in text
-    assert "| FedAvg tuned |" not in text
-    assert "%, set aside |" in text
-    assert "of what other trials had chosen" not in text
-    failed.pop("failed")  # what held of a configuration that was set aside is of no other choice
-    assert "of what other trials had chosen" not in text_of(results)
-
-
-def test_what_did_not_hold_of_ours_is_told_and_so_is_that_nothing_is_left() -> None:
-    results = results_of("beyond", lambda part: 0.5)
-    (ours,) = [run for name, run in results.items() if "coverage-tuned" in name and "seed-1" in name]
-    ours["failed"], ours["summary"] = "round 2: the loss is no finite number", None
-    text = text_of(results)
-    assert (
-        "- FedGS tuned, coverage-aware at 0.01 (the paper's), which did not hold in full: with seed 1 round 2" in text
-    )
-    for name, run in results.items():
-        if name.startswith("beyond-fedavg-") and "tuned" not in name:
-            run["failed"], run["summary"] = "round 1: the loss is no finite number", None
-    assert "FedAvg: no trial is left that held in full." in text_of(results)
-
-
 def test_clipped_runs_are_no_part_of_other_means_and_the_command_names_the_length() -> None:
     results = results_of("table2", lambda part: 0.8)
     results["table2-fedgs-seed-1"]["settings"]["training"]["clip"] = 0.5
@@ -216,13 +147,6 @@ def test_clipped_runs_are_no_part_of_other_means_and_the_command_names_the_lengt
         run["settings"]["training"]["clip"] = 0.5
     (command,) = [line for line in text_of(results).splitlines() if "fedgs reproduce table2" in line]
     assert "--set training.clip=0.5 --out" in command
-
-
-def test_the_first_of_several_runs_is_that_of_the_least_seed() -> None:
-    results = results_of("table2", lambda part: 0.5)
-    runs = {"fedgs": [results["table2-fedgs-seed-1"], results["table2-fedgs-seed-0"]], "ida": []}
-    found = first_runs(runs, ("fedgs", "ida", "fedavg"))
-    assert {key: run["part"] for key, run in found.items()} == {"fedgs": "table2-fedgs-seed-0"}
 
 
 def test_runs_made_otherwise_are_in_no_mean_and_told() -> None:
@@ -241,117 +165,6 @@ def test_runs_made_otherwise_are_in_no_mean_and_told() -> None:
     text = text_of(tuned)
     assert "| FedGS tuned | 90.0 % |" in text
     assert "Not shown: 1 run in full of what other trials had chosen." in text
-
-
-def test_the_study(tmp_path: Path) -> None:
-    gains = {"random": 0.0, "random-by-data": 0.002, "gbp-cs": -0.003, "exact": -0.02,
-             "queues": 0.002, "calibrated": 0.002, "queues-calibrated": 0.0025, "by-data-full": 0.0025,
-             "gbp-cs-full": -0.002, "coverage": 0.003}  # fmt: skip
-
-    def end(part: Part) -> float:
-        policy = max((p for p in gains if f"-{p}-" in part.name), key=len)
-        return 0.8 + gains[policy] - 0.01 * part.settings.seed
-
-    results = results_of("selection-study", end)
-    for name, result in results.items():
-        if "-gbp-cs-" in name or "-exact-" in name:
-            result["summary"]["divergence"] = 0.03 if "-gbp-cs-" in name else 0.02
-            result["summary"]["selection"]["jain_of_epochs"] = 0.4
-    write_report(write(tmp_path, results))
-    text = (tmp_path / "report.md").read_text(encoding="utf-8").replace("\u00a0", " ")
-    assert "GBP-CS as published has 75 % to 75 % of the divergence of random selection" in text
-    assert "in accuracy it is better on 0, worse on 10 and within 0.15 points on 0 of 10 settings" in text
-    assert "**The first condition holds.**" in text
-    assert "**The second condition holds.**" in text  # 0.6 points, of the late tests a little less
-    assert "A closer match alone does not make a better model." in text
-    assert (
-        "Accuracy as V grows, in points: α = 0.02, factories alike: +1.94 from 0 to 0.003, 0.00 from 0.003 to" in text
-    )
-    assert "Calibration adds +0.04 points to the queues on average" in text  # 0.05, of the late tests a little less
-    assert "Averaging the classifier class by class adds +0.04 points to queues with calibration" in text
-    assert "with the paper's loss and mean 0.00 points" in text
-    assert "with all that coverage adds in both +0.04 points (better on 0, worse on 0 and within 0.15" in text
-    assert "For the queues alone (`queues`, 2 seeds) the first condition holds, the second does not hold on" in text
-    assert "accuracy has a correlation of +0.76 with Jain's index" in text
-    assert "seeds 0 and 1" in text
-    alone = (tmp_path / "selection-study.md").read_text(encoding="utf-8")
-    assert "### Conclusions" in alone
-    lacking = {
-        name: result for name, result in results.items() if "alpha-0.02-coverage" not in name and "by-form" not in name
-    }
-    text = text_of(lacking)
-    assert "Not run yet: α = 0.02, factories alike (coverage) and factories by form partition (all)." in text
-    assert "1 setting still without one of these policies" in text
-    only = {name: result for name, result in results.items() if name.startswith("study-natural-random-seed")}
-    assert "Nothing to judge yet" in text_of(only)
-
-
-def test_a_study_of_policies_that_no_picture_shows(tmp_path: Path) -> None:
-    results = results_of("selection-study", as_in_the_paper, full_size((0,)))
-    some = {name: run for name, run in results.items() if name == "study-natural-queues-calibrated-seed-0"}
-    assert len(some) == 1
-    paths, _ = write_report(write(tmp_path, some))
-    assert all(path.exists() for path in paths)
-
-
-def test_the_small_study_concludes_nothing() -> None:
-    results = results_of("selection-study", lambda part: 0.05)
-    for result in results.values():
-        result["settings"]["data"]["name"] = "glyphs"
-    text = text_of(
-        {name: run for name, run in results.items() if not stride_of(name)}
-    )  # others are not run at this size
-    assert text.count("At this size, after so few rounds, nothing is concluded") == 2
-    assert "condition" not in text
-    assert "GBP-CS as published has" not in text
-
-
-def test_longer_steps() -> None:
-    ends = {"random": 0.7, "random-by-data": 0.72, "gbp-cs": 0.6, "queues": 0.75, "by-data-full": 0.76,
-            "coverage": 0.77, "exact": 0.5}  # fmt: skip
-
-    def end(part: Part) -> float:
-        policy = max((p for p in ends if f"-{p}-" in part.name), key=len, default="")
-        return ends[policy] if stride_of(part.name) and policy else 0.7
-
-    results = results_of("selection-study", end, full_size((0,)))
-    curve = results["study-longer-two-classes-gbp-cs-seed-0"]["curve"]
-    curve["accuracy"] = [
-        value if number < 50 else 0.05 for number, value in zip(curve["round"], curve["accuracy"], strict=True)
-    ]
-    text = text_of(results)
-    assert "### Longer steps\n\nThe same with 4 times the learning rate (0.2), 1 seed" in text
-    # Late tests are those of rounds 46 to 60, on a straight line: 53/60 of what it ends at.
-    assert "| writers as they are | 61.83 | 63.60 | 53.00 | 66.25 | 67.13 | **68.02** |" in text
-    assert "lost more than half of what had been learnt: gbp-cs (2 classes a device, seed 0: from 48 % to 5 %)." in text
-    assert "Against the shorter steps, mean of the settings run with both: random 0.00, random-by-data +1.77" in text
-    assert (
-        "Selecting by queues and match against random selection by data: with the paper's loss and mean better on 10"
-        in text
-    )
-    assert "against the best of random, random-by-data and gbp-cs: the first condition holds, the second holds." in text
-    assert (
-        "- With steps 4 times as long (below), coverage is better on 10, worse on 0 and within 0.15 points on 0" in text
-    )
-    assert "1 of 60 runs went astray or lost more than half of what they had learnt." in text
-    assert "- With steps 4 times as long, clipped (below), coverage is better on 10" in text
-    clipped = text.partition("### Longer steps, clipped")[2]
-    assert clipped.startswith(
-        "\n\nThe same with 4 times the learning rate (0.2) and gradients of a length of 2 at most (`training.clip`), 1"
-    )
-    assert "| writers as they are | 61.83 | 63.60 | 53.00 | 44.17 | 67.13 | **68.02** |" in clipped
-    assert "the best of random, random-by-data, gbp-cs and exact: the first condition holds, the second h" in clipped
-    ends |= {"coverage": 0.6}
-    worse = text_of(results_of("selection-study", end, full_size((0,))))
-    assert worse.count("None of 60 runs lost half of what it had learnt.") == 2
-    assert "the first condition does not hold on writers as they are" in worse
-    some = text_of({name: run for name, run in results.items() if not stride_of(name) or "-longer-natural-" in name})
-    assert "Not run with these steps: factories by form partition" in some
-    assert "(0.2), 1 seed, on 1 of 10 settings so far; means" in some
-    assert "the bar comes to with these steps is told once all these cells have been run." in some
-    assert "The bar with these steps" not in some
-    none = {name: run for name, run in results.items() if not stride_of(name)}
-    assert "### Longer steps" not in text_of(none)
 
 
 def selection_results() -> Results:

@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.report.words import Words
 
 from fedgs.experiments import paper
 from fedgs.experiments.samplers import Comparison, Row
-from fedgs.report.material import Material
 from fedgs.report.sections.selection import write_initialisers, write_samplers
 from fedgs.report.selection_figures import draw_initialisers
 
@@ -28,11 +28,6 @@ def section(*rows: Row, starts: bool = False) -> str:
     results = {f"{kind}-seed-0": {"comparison": comparison(*rows).as_dict()}}
     material = Words(Path("nowhere"), results)
     return "\n".join(write_initialisers(material) if starts else write_samplers(material)).replace("\u00a0", " ")
-
-
-class Words(Material):
-    def figure(self, name: str, *rest: object) -> str:
-        return name
 
 
 def of_the_paper() -> dict[str, Row]:

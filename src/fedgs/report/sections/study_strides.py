@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fedgs.experiments.measures import fell
-from fedgs.experiments.selection_study import PREFIX, STRIDES, Study, common, read_stride, title_of
+from fedgs.experiments.selection_study import PREFIX, STRIDES, Study, common, read_stride, stride_of, title_of
 from fedgs.experiments.study_bar import OTHERS, OURS, PUBLISHED, difference, holds, verdicts
 from fedgs.report.markdown import bullets, listing, percent, plural, points
 from fedgs.report.material import Material
@@ -21,7 +21,7 @@ def conclude(material: Material) -> list[str]:
     """Return a conclusion for each of these studies: what selecting is worth there, and how many runs do not hold."""
     told = []
     for name, stride in STRIDES.items():
-        study, astray = read_stride(material.starting_with(PREFIX), name)
+        study, _ = read_stride(material.starting_with(PREFIX), name)
         against = [
             f"{tally(gaps)} against {words}"
             for words, other in (
@@ -32,12 +32,12 @@ def conclude(material: Material) -> list[str]:
         ]
         if not against:
             continue
-        runs = [run for by_policy in study.values() for cell in by_policy.values() for run in cell.runs]
-        fallen = sum(fell(run) is not None for run in runs) + len(astray)
+        runs = [run for part, run in material.starting_with(PREFIX).items() if stride_of(part) == name]
+        fallen = sum(bool(run.get("failed")) or fell(run) is not None for run in runs)
         clipped = "" if stride.clip is None else ", clipped"
         told.append(
             f"With steps {stride.times:g} times as long{clipped} (below), coverage is {'; it is '.join(against)}. "
-            f"{fallen} of {plural(len(runs) + len(astray), 'run')} went astray or lost more than half of what they "
+            f"{fallen} of {plural(len(runs), 'run')} went astray or lost more than half of what they "
             "had learnt."
         )
     return told
