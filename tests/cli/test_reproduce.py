@@ -71,8 +71,8 @@ def test_table_and_curves_of_the_same_runs(tmp_path: Path, here: Here) -> None:
 def test_stages_follow_each_other(tmp_path: Path, here: Here) -> None:
     code, said, err = here("reproduce", "beyond", "--out", "a", *TINY, "--no-report")
     assert code == 0
-    assert all_parts_are_told(err, 18, 3)
-    assert re.match(r"a: 21 of 21 parts", said)
+    assert all_parts_are_told(err, 22, 3)
+    assert re.match(r"a: 25 of 25 parts", said)
     assert len(list((tmp_path / "a/parts").glob("beyond-coverage-tuned-*-seed-0.json"))) == 1
     assert not (tmp_path / "a/report.md").exists()
 
@@ -84,7 +84,7 @@ def test_what_does_not_hold_in_full_makes_room_for_the_next(tmp_path: Path, here
     held.write_text(json.dumps(result | {"failed": "round 2: the loss is no finite number", "summary": None}))
     code, said, _ = here("reproduce", "beyond", "--out", "a", *TINY, "--seeds", "0", "--no-report")
     assert code == 0
-    assert re.match(r"a: 22 of 22 parts, 1 of them went astray", said)
+    assert re.match(r"a: 26 of 26 parts, 1 of them went astray", said)
     assert len(list((tmp_path / "a/parts").glob("beyond-fedavg-tuned-*.json"))) == 2
 
 

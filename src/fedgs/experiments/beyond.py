@@ -2,12 +2,12 @@
 
 The paper's FedAvg runs at learning rate 0.01, which is low for it, and so is FedGS's. Here both try the same
 configurations, as many for one as for the other: four learning rates, momentum in the SGD of devices (FedAvg) or
-stations (FedGS), and two other server rules. Each is tried once, with the first seed and a fifth of the rounds; chosen
-is the one with the highest mean accuracy over the tests of the last quarter of these rounds, by the same rule for
-both. The chosen one then runs in full with every seed, only the first of which had a say. What looks best after a fifth
-of the rounds need not hold: a configuration that goes astray in full with any seed, or loses half of what it had
-learnt, is set aside, and the side goes on with its next best trial. A third row is the chosen FedGS with coverage-aware
-selection in the place of GBP-CS, nothing tuned for it.
+stations (FedGS), clipped gradients (of devices or stations), and two other server rules. Each is tried once, with the
+first seed and a fifth of the rounds; chosen is the one with the highest mean accuracy over the tests of the last
+quarter of these rounds, by the same rule for both. The chosen one then runs in full with every seed, only the first of
+which had a say. What looks best after a fifth of the rounds need not hold: a configuration that goes astray in full
+with any seed, or loses half of what it had learnt, is set aside, and the side goes on with its next best trial. A third
+row is the chosen FedGS with coverage-aware selection in the place of GBP-CS, nothing tuned for it.
 
 What this leaves out, for both alike: schedules of the rate, other numbers of local epochs or iterations, and a
 validation set of its own: the choice looks at the test data.
@@ -31,6 +31,8 @@ SMALL = Scale(rounds=20, rate=0.15, every=2, target=0.25)
 SHARE, SMALL_SHARE = 5, 2
 """A trial has so many times fewer rounds than the final run, at full and at small size."""
 PREFIX = "beyond-"
+CLIP = 2.0
+"""The length gradients are clipped to where they are, as in the selection study."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Trial:
     momentum: float = 0.0
     rule: str | None = None
     """Of the server, if not the mean."""
+    clip: float | None = None
 
 
 TRIALS: dict[str, Trial] = {
@@ -53,6 +56,8 @@ TRIALS: dict[str, Trial] = {
     "momentum-0.01": Trial("0.01, momentum 0.9", 0.01, 0.9),
     "momentum-0.03": Trial("0.03, momentum 0.9", 0.03, 0.9),
     "momentum-0.1": Trial("0.1, momentum 0.9", 0.1, 0.9),
+    "clip-0.1": Trial("0.1, clipped", 0.1, clip=CLIP),
+    "clip-momentum-0.03": Trial("0.03, momentum 0.9, clipped", 0.03, 0.9, clip=CLIP),
     "fedavgm": Trial("0.03, server FedAvgM", 0.03, rule="fedavgm"),
     "fedadam": Trial("0.03, server FedAdam", 0.03, rule="fedadam"),
 }
@@ -64,6 +69,7 @@ def overrides_of(side: str, trial: Trial, factor: float = 1.0) -> list[str]:
     """Return the settings of one trial; ``factor`` scales the rates to the small size."""
     rate = f"training.learning_rate={trial.rate * factor:g}"
     common = [rate, f"training.momentum={trial.momentum}"]
+    common += [] if trial.clip is None else [f"training.clip={trial.clip}"]
     if side == "fedavg":
         name = trial.rule or "fedavg"
         own = "algorithm.options.client_lr" if trial.rule else "algorithm.learning_rate"

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 
 from fedgs.experiments import beyond
-from fedgs.experiments.beyond import FINALS, PREFIX, SIDES, TRIALS, Tried
+from fedgs.experiments.beyond import FINALS, PREFIX, SIDES, TRIALS, Trial, Tried
 from fedgs.experiments.measures import fell
 from fedgs.experiments.parts import Result
 from fedgs.experiments.table2 import Outcome, outcomes, row_of, runs_of
@@ -31,7 +31,8 @@ def write(material: Material) -> list[str]:
         "## Beyond the paper: both tuned",
         f"The paper's FedAvg runs at learning rate 0.01. Here FedGS and FedAvg try the same {len(TRIALS)} "
         "configurations: "
-        "learning rate, momentum of the SGD (of stations in FedGS, of devices in FedAvg), server rule. A trial has "
+        "learning rate, momentum of the SGD (of stations in FedGS, of devices in FedAvg), clipped "
+        "gradients, server rule. A trial has "
         f"{short} rounds and the first seed; chosen is the highest mean accuracy of the tests in its last quarter, "
         "by the same rule for "
         "both. The chosen one runs in full; if it goes astray there or loses half of what it had learnt, it is set "
@@ -160,11 +161,15 @@ def _of_another_choice(number: int) -> list[str]:
 def _edge(key: str) -> str:
     """Say so if no higher rate of the same kind was tried."""
     chosen = TRIALS[key]
-    rates = [trial.rate for trial in TRIALS.values() if (trial.momentum, trial.rule) == (chosen.momentum, chosen.rule)]
+    rates = [trial.rate for trial in TRIALS.values() if _kind(trial) == _kind(chosen)]
     if chosen.rate < max(rates) or len(rates) < 2:
         return ""
     kind = f" with momentum {chosen.momentum:g}" if chosen.momentum else ""
     return f" It is the highest rate tried{kind}: a higher one might be better still."
+
+
+def _kind(trial: Trial) -> tuple[float, str | None, bool]:
+    return trial.momentum, trial.rule, trial.clip is not None
 
 
 def _gap(one: Outcome, other: Outcome, digits: int = 1, what: str = "final") -> str:
