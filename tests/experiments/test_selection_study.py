@@ -1,5 +1,7 @@
 """The cells of the study and its bar, by hand."""
 
+from collections import Counter
+
 import pytest
 
 from fedgs.experiments.parts import Part
@@ -11,12 +13,13 @@ from fedgs.experiments.selection_study import (
     WEIGHED,
     WEIGHTS,
     make_parts,
-    read_stride,
     read_study,
+    read_unskewed,
     read_weights,
     stride_of,
     title_of,
     with_all_seeds,
+    with_stride,
 )
 from fedgs.experiments.study_bar import holds, verdicts
 from tests.experiments.made_up import astray, full_size, results_of
@@ -29,16 +32,16 @@ def test_every_federation_meets_every_policy() -> None:
         assert {(part.settings.training.learning_rate, part.settings.training.clip) for part in longer} == {
             (0.2, stride.clip)
         }
-        assert len(longer) == 2 * (len(DEALS) + 1) * len(stride.policies)
+        assert len(longer) == 2 * (len(DEALS) + 1) * (len(stride.policies) + stride.unskewed)
         assert parts[-len(longer) :] == longer  # what the bar is about comes first
         assert [part.settings.seed for part in longer] == sorted(part.settings.seed for part in longer)
         parts = parts[: -len(longer)]
     assert {(part.settings.training.learning_rate, part.settings.training.clip) for part in parts} == {(0.05, None)}
-    assert len(parts) == 2 * (len(DEALS) + 1) * len(POLICIES) + len(WEIGHED) * len(WEIGHTS)
+    assert len(parts) == 2 * (len(DEALS) + 1) * (len(POLICIES) + 1) + len(WEIGHED) * len(WEIGHTS)
     assert [part.settings.seed for part in parts] == sorted(part.settings.seed for part in parts)
     assert sorted(MILD_TO_SKEWED) == sorted(DEALS)
     long_rounds = [part for part in parts if "-T200-" in part.name]
-    assert {part.federation for part in long_rounds} == {"alpha-0.1-differ"}
+    assert {part.federation for part in long_rounds} == {"alpha-0.1-differ", "alpha-0.1-differ-unskewed"}
     assert {part.settings.training.rounds * part.settings.training.iterations for part in parts} == {3000}
     assert {part.settings.eval.every for part in parts} == {1, 2}
     chosen = {part.name.rpartition("-seed-")[0]: part.settings.selection for part in parts}
@@ -116,12 +119,33 @@ def test_runs_with_longer_steps_are_a_study_of_their_own() -> None:
     short, _ = read_study(results)
     assert {cell.final for cells in short.values() for cell in cells.values()} == {(0.8, 0.8)}
     for name, stride in STRIDES.items():
-        longer, gone = read_stride(results, name)
+        longer, gone = read_study(with_stride(results, name))
         assert {cell.final for cells in longer.values() for cell in cells.values()} == {(ends[name], ends[name])}
         assert list(longer) == list(short)
         assert all(set(cells) == set(stride.policies) for cells in longer.values())
         assert gone == []
-        assert read_stride({part: run for part, run in results.items() if stride_of(part) != name}, name) == ({}, [])
+        others = {part: run for part, run in results.items() if stride_of(part) != name}
+        assert read_study(with_stride(others, name)) == ({}, [])
+
+
+def test_the_reference_without_skew_is_no_policy() -> None:
+    parts = [part for part in make_parts(full_size((0, 1))) if "-unskewed-" in part.name]
+    plain = {part.name: part.settings for part in make_parts(full_size((0, 1)))}
+    for part in parts:
+        assert part.federation.endswith("-unskewed")
+        assert part.settings == plain[part.name.replace("-unskewed-", "-random-by-data-")]
+    assert Counter(stride_of(part.name) for part in parts) == {"": 20, "clipped": 20}
+    results = results_of("selection-study", lambda part: 0.9 if "-unskewed-" in part.name else 0.8)
+    study, gone = read_study(results)
+    assert gone == []
+    assert all(set(cells) == set(POLICIES) for cells in study.values())
+    found = read_unskewed(results)
+    assert list(found) == list(study)
+    assert {(cell.seeds, cell.final) for cell in found.values()} == {((0, 1), (0.9, 0.9))}
+    assert len(read_unskewed(with_stride(results, "clipped"))) == 10
+    assert read_unskewed(with_stride(results, "longer")) == {}
+    alone = {name: run for name, run in results.items() if "-unskewed-" in name}
+    assert read_study(alone) == ({}, [])
 
 
 def test_runs_with_other_settings_are_left_out_and_told() -> None:

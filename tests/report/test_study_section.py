@@ -16,7 +16,7 @@ def test_the_study(tmp_path: Path) -> None:
              "gbp-cs-full": -0.002, "coverage": 0.003}  # fmt: skip
 
     def end(part: Part) -> float:
-        policy = max((p for p in gains if f"-{p}-" in part.name), key=len)
+        policy = max((p for p in gains if f"-{p}-" in part.name), key=len, default="random")
         return 0.8 + gains[policy] - 0.01 * part.settings.seed
 
     results = results_of("selection-study", end)
@@ -119,3 +119,30 @@ def test_longer_steps() -> None:
     assert "The bar with these steps" not in some
     none = {name: run for name, run in results.items() if not stride_of(name)}
     assert "### Longer steps" not in text_of(none)
+
+
+def test_what_skew_costs() -> None:
+    ends = {"gbp-cs": 0.8, "coverage": 0.802, "unskewed": 0.804}
+
+    def end(part: Part) -> float:
+        policy = next((p for p in ends if f"-{p}-seed" in part.name), "")
+        return ends.get(policy, 0.79) + 0.01 * ("natural" in part.name and policy == "unskewed")
+
+    results = results_of("selection-study", end, full_size((0,)))
+    text = text_of(results)
+    # Late tests are 53/60 of what a run ends at.
+    assert "| federation | without skew | random-by-data | gbp-cs | coverage |" in text
+    assert "| writers as they are | 71.90 | −2.12 | −1.24 | −1.06 |" in text
+    assert "| α = 0.1, factories alike | 71.02 | −1.24 | −0.35 | −0.18 |" in text
+    assert "`gbp-cs` from −1.24 points (writers as they are) to −0.35 (" in text
+    told = "α = 0.1, factories alike: GBP-CS is −0.35 points from what there is without skew. The bar asks for +0.5 "
+    assert f"{told}over GBP-CS, more than undoing all skew would give." in text
+    assert "writers as they are: GBP-CS" not in text  # the bar does not ask for half a point there
+    assert text.count("What skew costs: the same devices") == 2  # with clipped steps too
+    ends["unskewed"] = 0.81
+    text = text_of(results_of("selection-study", end, full_size((0,))))
+    assert "α = 0.1, factories alike: GBP-CS is −0.88 points from what there is without skew. The bar" in text
+    assert "over GBP-CS, so there is room for it." in text
+    none = text_of({name: run for name, run in results.items() if "-unskewed-" not in name})
+    assert "without skew" not in none
+    assert "without skew" not in text_of({name: run for name, run in results.items() if "-unskewed-" in name})

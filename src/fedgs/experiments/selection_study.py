@@ -27,6 +27,9 @@ of the queues are tried with the first seed alone.
 
 The same question is asked twice more with steps four times as long, with which FedGS itself learns faster: as they are
 (``longer``), where some runs fall, and with gradients of bounded length (``clipped``, fedgs.clipping).
+
+How much there is to be won at all, a reference tells: random selection by data on the same federations without their
+skew (fedgs.experiments.unskewed).
 """
 
 from collections import Counter
@@ -43,6 +46,7 @@ from fedgs.errors import ConfigError
 from fedgs.experiments.alike import made_with
 from fedgs.experiments.measures import at_round, final, last_quarter, mean_of
 from fedgs.experiments.parts import Part, Result, Results
+from fedgs.experiments.unskewed import UNSKEWED, without_skew
 from fedgs.settings import COVERAGE_WEIGHT, Settings
 
 if TYPE_CHECKING:
@@ -91,13 +95,18 @@ class Stride:
     times: float = 4.0
     """How many times as long the steps are."""
     clip: float | None = None
+    unskewed: bool = False
+    """Whether the reference is run with these steps too."""
 
 
 STRIDES: dict[str, Stride] = {
     "longer": Stride("Longer steps", ("random", "random-by-data", "gbp-cs", "queues", "by-data-full", "coverage")),
     # 2: about the usual length in rounds 2 to 6 (α = 0.1, one seed); from the tenth on 99 of 100 are shorter.
     "clipped": Stride(
-        "Longer steps, clipped", ("random", "random-by-data", "gbp-cs", "exact", "by-data-full", "coverage"), clip=2.0
+        "Longer steps, clipped",
+        ("random", "random-by-data", "gbp-cs", "exact", "by-data-full", "coverage"),
+        clip=2.0,
+        unskewed=True,
     ),
 }
 
@@ -144,6 +153,9 @@ def deal_out(
     dataset: DataSet, key: str, seed: int, devices: int = 350, factories: int = 10, train_fraction: float = 0.9
 ) -> Federation:
     """Return one of the study's federations."""
+    if key.endswith(f"-{UNSKEWED}"):
+        skewed = deal_out(dataset, key.removesuffix(f"-{UNSKEWED}"), seed, devices, factories, train_fraction)
+        return without_skew(skewed, seed)
     deal, labels = DEALS[key], dataset.labels
     build = partial(build_federation, dataset, train_fraction=train_fraction, seed=seed)
     if deal.attribute is not None:
@@ -178,9 +190,10 @@ def make_parts(reproduction: "Reproduction") -> list[Part]:
             if deal.attribute is not None and deal.attribute not in attributes:
                 continue
             for iterations in (base.training.iterations, *([long_rounds] if key == LONG_DEAL else [])):
-                found += [_part(base, seed, key, policy, iterations) for policy in POLICIES]
+                found += [_part(base, seed, key, policy, iterations) for policy in (*POLICIES, UNSKEWED)]
                 for name, stride in STRIDES.items():
-                    cells = [_part(base, seed, key, policy, iterations) for policy in stride.policies]
+                    wanted = (*stride.policies, *([UNSKEWED] if stride.unskewed else []))
+                    cells = [_part(base, seed, key, policy, iterations) for policy in wanted]
                     strides[name] += [_with_stride(cell, name) for cell in cells]
             if seed == seeds[0] and key in WEIGHED:
                 found += [_part(base, seed, key, "queues", base.training.iterations, weight) for weight in WEIGHTS]
@@ -204,7 +217,7 @@ def _with_stride(part: Part, name: str) -> Part:
 
 def _part(base: Settings, seed: int, deal: str, policy: str, iterations: int, weight: float | None = None) -> Part:
     """Return one cell; long rounds are fewer, so that all cells have the same number of iterations."""
-    way = POLICIES[policy]
+    way = POLICIES["random-by-data" if policy == UNSKEWED else policy]
     selection = {**base.selection.model_dump(include={"pick", "cap"}), "solver": way.solver}
     if way.presample is not None:
         selection["presample"] = way.presample
@@ -218,7 +231,9 @@ def _part(base: Settings, seed: int, deal: str, policy: str, iterations: int, we
     values["eval"] |= {"every": max(1, base.eval.every * base.training.iterations // iterations)}
     key = deal if iterations == base.training.iterations else f"{deal}-T{iterations}"
     name = policy if weight is None else f"{policy}-V{weight:g}"
-    return Part(f"{PREFIX}{key}-{name}-seed-{seed}", f"{title_of(key)}: {name}, seed {seed}", Settings(**values), deal)
+    federation = f"{deal}-{UNSKEWED}" if policy == UNSKEWED else deal
+    title = f"{title_of(key)}: {name}, seed {seed}"
+    return Part(f"{PREFIX}{key}-{name}-seed-{seed}", title, Settings(**values), federation)
 
 
 def title_of(key: str) -> str:
@@ -278,6 +293,18 @@ Study = dict[str, dict[str, Cell]]
 
 def read_study(results: Results) -> tuple[Study, list[str]]:
     """Return the cells of which there are results, and what went astray, in words."""
+    study, astray = _read(results)
+    without = {key: {policy: cells[policy] for policy in POLICIES if policy in cells} for key, cells in study.items()}
+    return {key: cells for key, cells in without.items() if cells}, astray
+
+
+def read_unskewed(results: Results) -> dict[str, Cell]:
+    """Return the reference of every federation: what it comes to without its skew."""
+    return {key: cells[UNSKEWED] for key, cells in _read(results)[0].items() if UNSKEWED in cells}
+
+
+def _read(results: Results) -> tuple[Study, list[str]]:
+    """Return all cells, the reference among them: all must be made alike."""
     results = {name: result for name, result in results.items() if not stride_of(name)}
     groups: dict[tuple[str, str], list[Result]] = {}
     astray = []
@@ -298,7 +325,8 @@ def read_study(results: Results) -> tuple[Study, list[str]]:
             groups.setdefault((key, policy), []).append(result)
     study: Study = {}
     for key in sorted({key for key, _ in groups}, key=_place):
-        study[key] = {policy: _cell(policy, groups[key, policy]) for policy in POLICIES if (key, policy) in groups}
+        policies = [policy for policy in (*POLICIES, UNSKEWED) if (key, policy) in groups]
+        study[key] = {policy: _cell(policy, groups[key, policy]) for policy in policies}
     return study, astray
 
 
@@ -315,13 +343,13 @@ def read_weights(results: Results) -> dict[str, dict[float, Result]]:
     return {key: dict(sorted(by_weight.items())) for key, by_weight in found.items() if len(by_weight) > 2}
 
 
-def read_stride(results: Results, stride: str) -> tuple[Study, list[str]]:
-    """Return the same of the runs with other steps."""
-    return read_study({
+def with_stride(results: Results, stride: str) -> Results:
+    """Return the runs with other steps, by the names they would have in the study itself."""
+    return {
         name.replace(f"{PREFIX}{stride}-", PREFIX, 1): result
         for name, result in results.items()
         if stride_of(name) == stride
-    })  # fmt: skip
+    }
 
 
 def _key_of(name: str) -> tuple[str, str]:
@@ -329,7 +357,7 @@ def _key_of(name: str) -> tuple[str, str]:
     if not name.startswith(PREFIX):
         return "", ""
     cell = name.removeprefix(PREFIX).rpartition("-seed-")[0]
-    policy = max((policy for policy in POLICIES if cell.endswith(f"-{policy}")), key=len, default="")
+    policy = max((policy for policy in (*POLICIES, UNSKEWED) if cell.endswith(f"-{policy}")), key=len, default="")
     key = cell.removesuffix(f"-{policy}")
     return (key, policy) if policy and key.partition("-T")[0] in DEALS else ("", "")
 

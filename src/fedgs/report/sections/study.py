@@ -15,6 +15,7 @@ from fedgs.experiments.selection_study import (
     Cell,
     Study,
     read_study,
+    read_unskewed,
     read_weights,
     title_of,
     with_all_seeds,
@@ -22,7 +23,7 @@ from fedgs.experiments.selection_study import (
 from fedgs.experiments.study_bar import BETTER_BY, OTHERS, OURS, WITHIN, Verdict, holds, verdicts
 from fedgs.report.markdown import bullets, listing, number, percent, plural, points, rounds, share, table
 from fedgs.report.material import Material
-from fedgs.report.sections import study_strides
+from fedgs.report.sections import study_strides, study_unskewed
 from fedgs.report.sections.study_conclusions import conclude
 from fedgs.report.sections.study_tables import FEWER, means_table
 from fedgs.report.study_figures import paint_curves, paint_differences, paint_trade_off, paint_weights, weight_facts
@@ -42,6 +43,7 @@ def write(material: Material) -> list[str]:
     training, every = first["settings"]["training"], first["settings"]["eval"]["every"]
     seeds = sorted({seed for cell in cells for seed in cell.seeds})
     decided = verdicts(study)
+    unskewed = read_unskewed(material.starting_with(PREFIX))
     blocks = [
         "## Does selection earn its keep?",
         f"{len(SELECTIONS)} ways to select devices, and ours as a whole, on "
@@ -60,10 +62,19 @@ def write(material: Material) -> list[str]:
         "α is Dirichlet's, for each class over devices. *Factories alike*: devices are dealt to factories at random; "
         "*differ*: classes are dealt to factories first, by Dirichlet's law with α = 1." + _fewer_devices(study),
         "### Conclusions",
-        bullets([NOT_TESTED] if material.quick else [*conclude(study, decided), *study_strides.conclude(material)]),
+        bullets(
+            [NOT_TESTED]
+            if material.quick
+            else [
+                *conclude(study, decided),
+                *study_unskewed.conclude(study, unskewed, decided),
+                *study_strides.conclude(material),
+            ]
+        ),
         *_missing(study, seeds, astray, material.quick),
         "### Accuracy",
         *_accuracy(study),
+        *study_unskewed.write(study, unskewed),
         *(_pictures(material, study)),
         "### The bar",
         *([NOT_TESTED] if material.quick else _bar(study, decided, material)),

@@ -4,10 +4,21 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fedgs.experiments.measures import fell
-from fedgs.experiments.selection_study import PREFIX, STRIDES, Study, common, read_stride, stride_of, title_of
+from fedgs.experiments.selection_study import (
+    PREFIX,
+    STRIDES,
+    Study,
+    common,
+    read_study,
+    read_unskewed,
+    title_of,
+    with_stride,
+)
 from fedgs.experiments.study_bar import OTHERS, OURS, PUBLISHED, difference, holds, verdicts
+from fedgs.experiments.unskewed import UNSKEWED
 from fedgs.report.markdown import bullets, listing, percent, plural, points
 from fedgs.report.material import Material
+from fedgs.report.sections import study_unskewed
 from fedgs.report.sections.study_conclusions import extremes, gaps_between, tally
 from fedgs.report.sections.study_tables import FEWER, means_table
 
@@ -21,7 +32,8 @@ def conclude(material: Material) -> list[str]:
     """Return a conclusion for each of these studies: what selecting is worth there, and how many runs do not hold."""
     told = []
     for name, stride in STRIDES.items():
-        study, _ = read_stride(material.starting_with(PREFIX), name)
+        results = with_stride(material.starting_with(PREFIX), name)
+        study, _ = read_study(results)
         against = [
             f"{tally(gaps)} against {words}"
             for words, other in (
@@ -32,7 +44,7 @@ def conclude(material: Material) -> list[str]:
         ]
         if not against:
             continue
-        runs = [run for part, run in material.starting_with(PREFIX).items() if stride_of(part) == name]
+        runs = [run for part, run in results.items() if f"-{UNSKEWED}-" not in part]
         fallen = sum(bool(run.get("failed")) or fell(run) is not None for run in runs)
         clipped = "" if stride.clip is None else ", clipped"
         told.append(
@@ -45,7 +57,8 @@ def conclude(material: Material) -> list[str]:
 
 def _write(material: Material, short: Study, name: str) -> list[str]:
     stride = STRIDES[name]
-    study, astray = read_stride(material.starting_with(PREFIX), name)
+    results = with_stride(material.starting_with(PREFIX), name)
+    study, astray = read_study(results)
     if not study:
         return []
     cells = [cell for by_policy in study.values() for cell in by_policy.values()]
@@ -55,6 +68,7 @@ def _write(material: Material, short: Study, name: str) -> list[str]:
     training = cells[0].runs[0]["settings"]["training"]
     rate, clip = training["learning_rate"], training.get("clip")
     remark = material.remark("study", name).strip()
+    unskewed = read_unskewed(results)
     return [
         f"### {stride.title}",
         f"The same with {stride.times:g} times the learning rate ({rate:g})"
@@ -71,8 +85,10 @@ def _write(material: Material, short: Study, name: str) -> list[str]:
             *_falls(study),
             *_selection_itself(study),
             *_coverage(study, whole),
+            *study_unskewed.conclude(study, unskewed, verdicts(study) if whole else {}),
             *[f"Went astray: {text}." for text in astray],
         ]),
+        *study_unskewed.write(study, unskewed),
         *([remark] if remark else []),
     ]  # fmt: skip
 
