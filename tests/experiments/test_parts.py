@@ -233,7 +233,7 @@ def test_other_children_of_the_program_are_left_alone(tmp_path: Path) -> None:
     other.join()
 
 
-def wait_long(settings: Settings, federation: Federation, device: torch.device, share: object) -> Result:
+def wait_long(settings: Settings, federation: Federation, device: torch.device, share: object, _: Path) -> Result:
     Path(os.environ["FEDGS_TEST_PIDS"], str(os.getpid())).touch()
     time.sleep(60)
     return {}
@@ -273,7 +273,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def die(settings: Settings, federation: Federation, device: torch.device, share: object) -> Result:
+def die(settings: Settings, federation: Federation, device: torch.device, share: object, _: Path) -> Result:
     os.kill(os.getpid(), signal.SIGKILL)
     return {}
 

@@ -98,7 +98,7 @@ def reproduce(
         try:
             results, total = _run(what, reproduction, device, folder, stop_after, jobs, again)
         except KeyboardInterrupt:
-            typer.echo("fedgs: interrupted; the same command goes on with the parts that are missing", err=True)
+            typer.echo("fedgs: interrupted; the same command goes on from here", err=True)
             raise typer.Exit(130) from None
         finally:
             for place in new:  # those that have stayed empty

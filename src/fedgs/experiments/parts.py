@@ -5,9 +5,9 @@
 Most parts are a training run; its file also names the rates and options it really used (``resolved``). A file counts
 only if it was made with the same settings, federation and data set. One with other settings is nobody's to throw away:
 it is refused, unless asked for ``again``. One whose settings are the same, but left to defaults that have changed since
-then, is done anew. Files are written whole
-or not at all, so a reproduction can be stopped at any moment and goes on with the next part. A run that goes astray (a
-loss that is no number) is a result too: the file says why, under ``failed``, with the curve up to there.
+then, is done anew. Files are written whole or not at all, so a reproduction can be stopped at any moment; a training
+goes on from where it had got to (fedgs.experiments.half_done). A run that goes astray (a loss that is no number) is a
+result too: the file says why, under ``failed``, with the curve up to there.
 """
 
 import json
@@ -26,6 +26,8 @@ from fedgs import __version__
 from fedgs.config import settings_from
 from fedgs.data import Federation
 from fedgs.errors import ConfigError, InputFileError, OutputError, TrainingError
+from fedgs.experiments.half_done import FOLDER as HALF_DONE
+from fedgs.experiments.half_done import HalfDone, throw_away
 from fedgs.experiments.resolved import CLASSES, resolved_of
 from fedgs.experiments.source import source_digest
 from fedgs.experiments.workers import side_by_side
@@ -66,28 +68,39 @@ Share = Callable[[float], None]
 """Is told that so much more of a part is done."""
 
 
-def train(settings: Settings, federation: Federation, device: torch.device, share: Share) -> Result:
-    """Run a training from beginning to end: its curve and its summary."""
-    work = max(settings.training.rounds * settings.training.iterations, 1)
-    state = None
+def train(settings: Settings, federation: Federation, device: torch.device, share: Share, folder: Path) -> Result:
+    """Run a training from beginning to end, or on from where it was stopped: its curve and its summary."""
+    # A flat approach tells of shares of its rounds, FedGS of iterations.
+    work = max(settings.training.rounds * (1 if settings.algorithm.flat else settings.training.iterations), 1)
+    state: RunState | None = None
     failed = None
+    half_done = HalfDone(folder, settings, federation, device)
     with (
         memory_errors_in_words(),
         Simulator(settings, federation, device, tick=lambda iterations: share(iterations / work)) as simulator,
     ):
         try:
-            state = simulator.begin()
+            state = half_done.take_up(simulator)
+            if state is not None:
+                share(state.round / max(settings.training.rounds, 1))
+            else:
+                state = simulator.begin()
             for following in simulator.rounds(state):
                 state = following
+                half_done.keep(simulator, state)
         except TrainingError as error:
             failed = str(error)
-    resolved = resolved_of(settings, len(federation.classes))
+        except KeyboardInterrupt:
+            if state is not None and state.round:
+                half_done.keep(simulator, state, at_once=True)
+            raise
+    came_out: Result = {"earlier": half_done.earlier, "resolved": resolved_of(settings, len(federation.classes))}
     if failed is not None:
-        return {"resolved": resolved, "failed": failed, "curve": _curve(state), "summary": None}
+        return came_out | {"failed": failed, "curve": _curve(state), "summary": None}
     assert state is not None
     summary = summarise(settings, federation, state)
     del summary["machine"]
-    return {"resolved": resolved, "curve": _curve(state), "summary": summary}
+    return came_out | {"curve": _curve(state), "summary": summary}
 
 
 def all_of_them(settings: Settings) -> Settings:
@@ -106,7 +119,8 @@ class Part:
     settings: Settings
     federation: str
     """The key of its federation, for :class:`fedgs.experiments.reproduction.Reproduction`."""
-    work: Callable[[Settings, Federation, torch.device, Share], Result] = train
+    work: Callable[[Settings, Federation, torch.device, Share, Path], Result] = train
+    """The path is of a folder for what is half done, which need not exist; it is removed when the part is done."""
     counts: Callable[[Settings], Any] = all_of_them
     """What of the settings makes it another part."""
 
@@ -175,7 +189,7 @@ def run_parts(
         progress.part(part)
         return True
 
-    work = partial(_do, federations, data, device, jobs)
+    work = partial(_do, federations, data, device, jobs, out / HALF_DONE)
     try:
         if jobs > 1:
             done = side_by_side(missing, jobs, work, begin)
@@ -183,6 +197,7 @@ def run_parts(
             done = ((part, work(part, progress.share)) for part in missing if begin(part))
         for part, result in done:
             write_text(folder / f"{part.name}.json", as_text(result))
+            throw_away(out / HALF_DONE / part.name)
             results[part.name] = result
             progress.end(part, result)
     finally:
@@ -195,12 +210,14 @@ def _do(
     data: str,
     device: torch.device,
     jobs: int,
+    half_done: Path,
     part: Part,
     share: Share = lambda share: None,
 ) -> Result:
     federation = federations(part.federation, part.settings.seed)
     began = time.perf_counter()
-    came_out = part.work(part.settings, federation, device, share)
+    came_out = part.work(part.settings, federation, device, share, half_done / part.name)
+    earlier = came_out.pop("earlier", 0.0)
     return {
         "format": FORMAT,
         "part": part.name,
@@ -216,7 +233,7 @@ def _do(
         "fedgs": __version__,
         "source": source_digest(),
         "hardware": hardware(device),
-        "seconds": round(time.perf_counter() - began, 1),
+        "seconds": round(earlier + time.perf_counter() - began, 1),
         "jobs": jobs,
         **came_out,
     }

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from math import comb
 from os import cpu_count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -197,6 +198,7 @@ def _compare(
     federation: Federation,
     device: torch.device,
     share: "Share",
+    _: Path,  # nothing of it is worth keeping half done
     *,
     count: int,
     solvers: Sequence[str],

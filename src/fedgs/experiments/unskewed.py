@@ -2,7 +2,8 @@
 
 Every device keeps its factory, its number of train images and its test images; which train images are whose is drawn at
 random. So devices and factories have the same class mix but for chance, P_real is what it was, and a run differs from
-one with skew by nothing else. Neither selecting nor calibrating can be expected to come far above it.
+one with skew by nothing else. With random selection by data it tells what undoing the skew would give; a closer match
+than chance makes could come a little further.
 """
 
 from dataclasses import replace
