@@ -14,11 +14,16 @@ All runs select by queues, but for ``window``, ``by-data``, ``unmatched`` and ``
     rows         … and the top server averages the classifier's row of a class by who saw it (server.by_class): what the
                  preset ``coverage`` does
     unmatched    the same without queues and matching: devices at random, in proportion to data
+    loss         ``rows``, and a device's share of turns is its data times the loss of its last turns: whom the model
+                 serves badly comes more often (Cho et al., 2020, power of choice)
+    drift        ``rows``, and stations correct their steps by how theirs differed from everybody's in the last round
+                 (control variates; SCAFFOLD, Karimireddy et al., 2020)
     gbp-cs       the paper's selection, for comparison
+    unskewed     for comparison: the train images dealt out at random (fedgs.experiments.unskewed), devices by data
 
 Steps are larger here than in the selection study (rate 0.2, ``--rate`` for another), so differences are too: this tells
-which ideas are worth a GPU, no more. One seed; a run takes minutes. ``--clip`` bounds gradients in all of them
-(fedgs.clipping).
+which ideas are worth a GPU, no more. One seed (``--seed``); a run takes minutes; nan: it went astray. ``--clip`` bounds
+gradients in all of them (fedgs.clipping).
 """
 
 import argparse
@@ -32,20 +37,29 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedgs.calibration import FLOOR
+from fedgs.clipping import factor_of
 from fedgs.data import Federation
+from fedgs.errors import TrainingError
 from fedgs.experiments.reproduction import Reproduction
 from fedgs.experiments.selection_study import make_parts
+from fedgs.experiments.unskewed import UNSKEWED
 from fedgs.selection import SelectionProblem
+from fedgs.selection.coverage import fair_shares
 from fedgs.settings import Settings
 from fedgs.simulation import fused, selection_plan
+from fedgs.simulation.coverage import Coverage
 from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.round_view import count_classes
 from fedgs.simulation.simulator import Simulator
 
-IDEAS = ("plain", "by-data", "window", "weighted", "iteration", "calibration", "rows", "unmatched", "gbp-cs")
+IDEAS = ("plain", "by-data", "window", "weighted", "iteration", "calibration", "rows", "unmatched", "loss", "drift",
+         "gbp-cs", UNSKEWED)  # fmt: skip
 POLICY = {"by-data": "random-by-data", "window": "exact", "calibration": "queues-calibrated", "rows": "coverage",
-          "unmatched": "by-data-full", "gbp-cs": "gbp-cs"}  # fmt: skip
+          "unmatched": "by-data-full", "loss": "coverage", "drift": "coverage", "gbp-cs": "gbp-cs",
+          UNSKEWED: UNSKEWED}  # fmt: skip
 MOST_WEIGHT = 5.0
+MEMORY = 0.3
+"""How much the loss of a device's last turn counts for ``loss``."""
 
 
 class Window:
@@ -99,6 +113,81 @@ class Loss(threading.local):
 TARGET: list[Tensor] = []
 
 
+class ByLoss:
+    """Shares in proportion to data and loss. Plans are made a round or two ahead, so losses are that old."""
+
+    def __init__(self, federation: Federation) -> None:
+        self._losses = np.full(len(federation), np.nan)
+
+    def follow(self, devices: np.ndarray, losses: np.ndarray) -> None:
+        """Take in the losses of a super node, device by device."""
+        before = np.where(np.isnan(self._losses[devices]), losses, self._losses[devices])
+        self._losses[devices] = before + MEMORY * (losses - before)
+
+    def shares(self, coverage: Any, there: Any, streams: Any) -> np.ndarray:
+        """Stand in for ``Coverage.shares``, which is asked once a round."""
+        known = self._losses[~np.isnan(self._losses)]
+        losses = np.where(np.isnan(self._losses), known.mean() if len(known) else 1.0, self._losses)
+        shares = np.zeros(len(losses))
+        for devices in there:
+            shares[devices] = fair_shares((coverage._train_sizes * losses)[devices], coverage._pick)
+        return shares
+
+
+class Drift:
+    """Control variates of stations: how the mean step of each differed from that of all, in the last round."""
+
+    def __init__(self) -> None:
+        self._round, self._lock = 0, threading.Lock()
+        self._own: dict[int, Tensor] = {}
+        self._last: dict[int, Tensor] = {}
+
+    def correction(self, round_number: int, factory: int, station: Tensor) -> Tensor:
+        """Return what is added to every gradient of a station in this round."""
+        with self._lock:
+            if round_number != self._round:
+                self._round, self._last = round_number, dict(self._own)
+            if not self._last:
+                return torch.zeros_like(station)
+            return torch.stack(list(self._last.values())).mean(dim=0) - self._last[factory]
+
+    def follow(self, factory: int, mean_gradient: Tensor) -> None:
+        """Take in a station's own mean gradient of the round, without the correction."""
+        with self._lock:
+            self._own[factory] = mean_gradient
+
+
+def train_factory_with(by_loss: ByLoss | None, drift: Drift | None) -> Any:
+    """Return what stands in for the fused engine's training of a station."""
+
+    def train(
+        self: Any, factory: int, station: Tensor, plan: RoundPlan, rates: np.ndarray, _: Any, losses: Tensor, __: Any
+    ) -> None:
+        model = self._models[factory]
+        self.layout.bind(model, station)
+        parameters = list(model.parameters())
+        start = station.clone()
+        correction = drift.correction(plan.round, factory, station) if drift else torch.zeros_like(station)
+        corrections = list(self.layout.views(correction).values())
+        for iteration, rate in enumerate(rates.tolist()):
+            images, labels = self.store.batch(plan.union(iteration, factory))
+            each = cross_entropy(plan.shifted(model(images), iteration, factory), labels, reduction="none")
+            losses[iteration] = each.detach().mean()
+            gradients = torch.autograd.grad(each.mean(), parameters)
+            with torch.no_grad():
+                if self.training.clip is not None:
+                    gradients = torch._foreach_mul(gradients, factor_of(gradients, self.training.clip))
+                torch._foreach_add_(parameters, gradients, alpha=-rate)
+                torch._foreach_add_(parameters, corrections, alpha=-rate)
+            if by_loss:
+                devices = plan.devices[iteration, factory]
+                by_loss.follow(devices, each.detach().view(len(devices), -1).mean(dim=1).numpy())
+        if drift:
+            drift.follow(factory, (start - station) / float(rates.sum()) - correction)
+
+    return train
+
+
 def run(settings: Settings, federation: Federation, idea: str) -> float:
     """Return the mean accuracy of the tests in the last quarter of the rounds."""
     TARGET[:] = [torch.from_numpy(federation.p_real()).float()]
@@ -111,7 +200,11 @@ def run(settings: Settings, federation: Federation, idea: str) -> float:
         loss.shares = torch.from_numpy(_shares(plan, federation)[factory]).float()
         train_factory(self, factory, station, plan, *more)
 
-    patches.append((fused.FusedEngine, "_train_factory", with_shares))
+    by_loss = ByLoss(federation)
+    others = {"loss": train_factory_with(by_loss, None), "drift": train_factory_with(None, Drift())}
+    patches.append((fused.FusedEngine, "_train_factory", others.get(idea, with_shares)))
+    if idea == "loss":
+        patches.append((Coverage, "shares", lambda coverage, *about: by_loss.shares(coverage, *about)))
     if idea == "window":
         window = Window(settings, federation)
         patches += [(selection_plan, "solve_batch", window.solve_batch), (selection_plan, "make_rules", _no_rules)]
@@ -120,8 +213,10 @@ def run(settings: Settings, federation: Federation, idea: str) -> float:
     for owner, name, value in patches:
         setattr(owner, name, value)
     try:
-        with Simulator(settings, federation, torch.device("cpu")) as simulator:
+        with Simulator(settings, federation, torch.device("cpu"), ahead=1) as simulator:
             *_, last = simulator.rounds(simulator.begin())
+    except TrainingError:
+        return float("nan")  # it went astray
     finally:
         for owner, name, value in kept:
             setattr(owner, name, value)
@@ -158,17 +253,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--rate", type=float, default=0.2)
     parser.add_argument("--clip", type=float)
+    parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     overrides = ["training.model=compact", f"training.learning_rate={given.rate}"]
     overrides += [] if given.clip is None else [f"training.clip={given.clip}"]
-    reproduction = Reproduction(given.femnist, [0], given.rounds, overrides)
+    reproduction = Reproduction(given.femnist, [given.seed], given.rounds, overrides)
     parts = {part.name: part for part in make_parts(reproduction)}
     print(f"{'':24}" + "".join(f"{idea:>13}" for idea in given.ideas))
     for deal in given.deals:
         print(f"{deal:24}", end="", flush=True)
         for idea in given.ideas:
-            part = parts[f"study-{deal}-{POLICY.get(idea, 'queues')}-seed-0"]
-            late = run(part.settings, reproduction.federation(part.federation, 0), idea)
+            part = parts[f"study-{deal}-{POLICY.get(idea, 'queues')}-seed-{given.seed}"]
+            late = run(part.settings, reproduction.federation(part.federation, given.seed), idea)
             print(f"{100 * late:13.2f}", end="", flush=True)
         print(flush=True)
 

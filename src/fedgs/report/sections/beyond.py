@@ -126,7 +126,10 @@ def _sentences(
         sentences.append(text + ".")
     for side, row in finals.items():
         if side in untuned and row.ran:
-            sentences.append(f"Tuning gives {SIDES[side]} {_gap(row, untuned[side])} points.")
+            gained, at_best = _gap(row, untuned[side]), _gap(row, untuned[side], what="best")
+            sentences.append(
+                f"Tuning gives {SIDES[side]} {gained} points in the last round, {at_best} in the best test."
+            )
     coverage = finals.get("coverage")
     if coverage and fedgs and coverage.ran and fedgs.ran:
         sentences.append(
