@@ -118,6 +118,12 @@ def _sentences(
         astray = [TRIALS[k].title for k, trial in trials[side].items() if trial.score is None]
         if astray:
             sentences.append(f"{name} went astray at {listing(astray)}.")
+    scores = [trials[side][key].score if (key := chosen[side]) is not None else None for side in ("fedgs", "fedavg")]
+    if scores[0] is not None and scores[1] is not None:
+        sentences.append(
+            f"By the late tests of the trials, what FedGS chose is {points(scores[0] - scores[1])} points from what "
+            "FedAvg chose."
+        )
     fedgs, fedavg = finals.get("fedgs"), finals.get("fedavg")
     if fedgs and fedavg and fedgs.ran and fedavg.ran:
         text = f"Tuned alike, FedGS ends {_gap(fedgs, fedavg)} points from FedAvg"
