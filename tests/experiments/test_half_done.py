@@ -1,14 +1,21 @@
 """Parts that were stopped in the middle: they go on from there, and come to what they would have come to."""
 
 import json
+import multiprocessing
+import os
+import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from fedgs.experiments import half_done
+from fedgs.data import Federation
+from fedgs.experiments import half_done, parts
 from fedgs.experiments.parts import Part, Progress, Result, run_parts
-from tests.experiments.test_parts import dealt
+from fedgs.settings import Settings
+from fedgs.simulation.simulator import Simulator
+from tests.experiments.test_parts import dealt, until
 from tests.simulation.small import small_settings
 
 ROUNDS = 6
@@ -24,6 +31,10 @@ class StopsAt(Progress):
     def __init__(self, stop: float = 2.0, reason: type[BaseException] = StoppedError) -> None:
         self.stop, self.reason = stop, reason
         self.told: list[float] = []
+        self.notes: list[str] = []
+
+    def note(self, part: Part, text: str) -> None:
+        self.notes.append(f"{part.name}: {text}")
 
     def share(self, share: float) -> None:
         self.told.append(share)
@@ -40,8 +51,8 @@ def part(*overrides: str) -> Part:
     return Part("one", "one", small_settings(f"training.rounds={ROUNDS}", *overrides), "bars")
 
 
-def run(out: Path, wanted: Part, progress: Progress | None = None) -> Result:
-    return run_parts([wanted], out, dealt, "d", torch.device("cpu"), progress or Progress())["one"]
+def run(out: Path, wanted: Part, progress: Progress | None = None, data: str = "d") -> Result:
+    return run_parts([wanted], out, dealt, data, torch.device("cpu"), progress or Progress())["one"]
 
 
 def without_times(result: Result) -> Result:
@@ -63,6 +74,7 @@ def stop(out: Path, wanted: Part, share: float = 0.7, reason: type[BaseException
         ("training.momentum=0.9", "eval.ema=0.9", "training.calibration=1", "selection.solver=auto"),
         ("algorithm.name=fedadam",),
         ("algorithm.name=fedavg",),
+        ("algorithm.name=cgau", "algorithm.options.pretrain_rounds=2"),
     ],
 )
 def test_it_comes_to_the_same(tmp_path: Path, overrides: tuple[str, ...]) -> None:
@@ -74,7 +86,9 @@ def test_it_comes_to_the_same(tmp_path: Path, overrides: tuple[str, ...]) -> Non
     assert without_times(run(tmp_path, part(*overrides), told)) == without_times(whole)
     assert told.told[0] == pytest.approx(4 / ROUNDS)
     assert sum(told.told) == pytest.approx(1.0, abs=0.01)  # flat approaches tell in pieces of some size
+    assert told.notes == ["one: gone on from round 4, where it had been stopped"]
     assert not (tmp_path / "half-done").exists()
+    assert "note" not in json.loads((tmp_path / "parts/one.json").read_text(encoding="utf-8"))
 
 
 def test_who_interrupts_loses_no_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,18 +111,27 @@ def test_seconds_are_those_of_all_who_worked_on_it(tmp_path: Path) -> None:
     assert run(tmp_path / "torn", part())["seconds"] < 500.0
 
 
-def test_what_is_of_another_make_counts_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stop(tmp_path, part())
-    told = StopsAt(0.01)
-    with pytest.raises(StoppedError):  # other settings: from the beginning
-        run(tmp_path, part("training.learning_rate=0.07"), told)
-    assert told.told[0] < 4 / ROUNDS
-    assert not list((tmp_path / "half-done/one").glob("round-*"))
-    stop(tmp_path, part())
-    monkeypatch.setattr(half_done, "source_digest", lambda: "other files")
+def another_make(key: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Part, str]:
+    """Return the part and the data of a command that differs from the first in one thing."""
+    if key == "source":
+        monkeypatch.setattr(parts, "source_digest", lambda: "other files")
+    if key == "hardware":
+        monkeypatch.setattr(parts, "hardware", lambda device: {"device": "another", "cores": 2, "torch": "2"})
+    return part("training.learning_rate=0.07") if key == "settings" else part(), "other" if key == "data" else "d"
+
+
+@pytest.mark.parametrize("key", ["settings", "data", "source", "hardware"])
+def test_what_is_of_another_make_counts_for_nothing(tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = stop(tmp_path, part())
     told = StopsAt()
-    run(tmp_path, part(), told)
-    assert told.told[0] < 4 / ROUNDS
+    other, data = another_make(key, monkeypatch)
+    whole = run(tmp_path / "whole", other, data=data)
+    assert without_times(run(tmp_path, other, told, data)) == without_times(whole)
+    assert told.told[0] < 4 / ROUNDS  # from the beginning
+    assert told.notes == [
+        "one: begun anew: half of it was done with other settings, data, source files or hardware"
+    ]  # fmt: skip
+    assert not folder.exists()
 
 
 def test_a_torn_checkpoint_is_passed_over(tmp_path: Path) -> None:
@@ -126,7 +149,68 @@ def test_a_torn_checkpoint_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_run_that_goes_astray_leaves_nothing_half_done(tmp_path: Path) -> None:
-    wild = part("training.learning_rate=1e30", "training.schedule.kind=constant")
+    wild = part("training.learning_rate=1e30")
     assert "round 1" in run(tmp_path, wild)["failed"]
     assert not (tmp_path / "half-done").exists()
-    assert "earlier" not in json.loads((tmp_path / "parts/one.json").read_text(encoding="utf-8"))
+
+
+def test_a_checkpoint_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(half_done, "PATIENCE", 60.0)
+    clock = [0.0]
+    monkeypatch.setattr(half_done.time, "perf_counter", lambda: clock[0])
+    settings = small_settings()
+    with Simulator(settings, dealt("bars", 0)) as simulator:
+        state = simulator.begin()
+        kept = half_done.HalfDone(tmp_path / "one", "of some make")
+        seen = []
+        for number, clock[0] in enumerate((30.0, 59.0, 61.0, 100.0, 120.0, 121.0, 180.0)):
+            kept.keep(simulator, replace(state, round=number))
+            seen.append(len(list((tmp_path / "one").glob("round-*"))))
+    assert seen == [0, 0, 1, 1, 1, 2, 2]
+    assert json.loads((tmp_path / "one/seconds.json").read_text(encoding="utf-8")) == {"2": 61.0, "5": 121.0}
+
+
+def test_where_nothing_can_be_kept_the_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "half-done").write_text("a file where there should be a folder", encoding="utf-8")
+    whole = run(tmp_path / "whole", part())
+    assert without_times(run(tmp_path, part())) == without_times(whole)
+
+
+def test_what_was_kept_of_a_part_that_is_done_is_thrown_away(tmp_path: Path) -> None:
+    run(tmp_path, part())
+    left = tmp_path / "half-done/one/round-000003"
+    left.mkdir(parents=True)
+    run(tmp_path, part())
+    assert not (tmp_path / "half-done").exists()
+
+
+def train_and_tell(
+    settings: Settings, federation: Federation, device: torch.device, share: object, kept: half_done.HalfDone
+) -> Result:
+    """Train, and tell the test when a round has been done."""
+    told = Path(os.environ["FEDGS_TEST_TOLD"], str(os.getpid()))
+    iterations = []
+
+    def tick(share: float) -> None:
+        iterations.append(share)
+        if sum(iterations) * settings.training.rounds > 1.5:
+            told.touch()
+
+    return parts.train(settings, federation, device, tick, kept)
+
+
+def test_interrupted_side_by_side_all_keep_what_they_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "told"
+    told.mkdir()
+    monkeypatch.setenv("FEDGS_TEST_TOLD", str(told))
+    settings = small_settings("training.rounds=100000")
+    wanted = [Part(name, name, settings, "bars", train_and_tell) for name in ("first", "second")]
+    arguments = (wanted, tmp_path / "out", dealt, "d", torch.device("cpu"), None, None, 2)
+    program = multiprocessing.get_context("spawn").Process(target=run_parts, args=arguments)
+    program.start()
+    until(lambda: len(list(told.iterdir())) == 2)
+    assert program.pid is not None
+    os.kill(program.pid, signal.SIGINT)
+    program.join(60)
+    assert not program.is_alive()
+    assert all(list((tmp_path / "out/half-done" / name).glob("round-*")) for name in ("first", "second"))

@@ -221,7 +221,7 @@ def test_an_error_in_a_process_is_told_as_it_is_and_ends_the_others(tmp_path: Pa
     wrong = Part("odd", "odd", small_settings(), "stripes")
     with pytest.raises(DataError, match="no stripes"):
         run_parts([*parts("random"), wrong], tmp_path, dealt, "d", CPU, jobs=2)
-    _until(lambda: not multiprocessing.active_children())  # the pool's own thread may be the one that reaps them
+    until(lambda: not multiprocessing.active_children())  # the pool's own thread may be the one that reaps them
 
 
 def test_other_children_of_the_program_are_left_alone(tmp_path: Path) -> None:
@@ -233,7 +233,9 @@ def test_other_children_of_the_program_are_left_alone(tmp_path: Path) -> None:
     other.join()
 
 
-def wait_long(settings: Settings, federation: Federation, device: torch.device, share: object, _: Path) -> Result:
+def wait_long(
+    settings: Settings, federation: Federation, device: torch.device, share: object, half_done: object
+) -> Result:
     Path(os.environ["FEDGS_TEST_PIDS"], str(os.getpid())).touch()
     time.sleep(60)
     return {}
@@ -250,14 +252,14 @@ def test_nobody_works_on_when_the_program_is_killed(
     arguments = (wanted, tmp_path / "out", dealt, "d", CPU, None, None, 2)
     program = multiprocessing.get_context("spawn").Process(target=run_parts, args=arguments)
     program.start()
-    _until(lambda: len(list(pids.iterdir())) == 2)
+    until(lambda: len(list(pids.iterdir())) == 2)
     assert program.pid is not None
     os.kill(program.pid, how)
-    _until(lambda: not any(_lives(int(path.name)) for path in pids.iterdir()))
+    until(lambda: not any(_lives(int(path.name)) for path in pids.iterdir()))
     program.join()
 
 
-def _until(true: Callable[[], bool]) -> None:
+def until(true: Callable[[], bool]) -> None:
     """Wait for something to become true, for a minute."""
     for _ in range(600):
         if true():
@@ -273,7 +275,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def die(settings: Settings, federation: Federation, device: torch.device, share: object, _: Path) -> Result:
+def die(settings: Settings, federation: Federation, device: torch.device, *_: object) -> Result:
     os.kill(os.getpid(), signal.SIGKILL)
     return {}
 

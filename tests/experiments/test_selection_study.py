@@ -148,11 +148,12 @@ def test_the_reference_without_skew_is_no_policy() -> None:
     assert read_study(alone) == ({}, [])
 
 
-def test_runs_with_other_settings_are_left_out_and_told() -> None:
+@pytest.mark.parametrize("other", [{"learning_rate": 0.1}, {"clip": 2.0}])
+def test_runs_with_other_settings_are_left_out_and_told(other: dict[str, float]) -> None:
     results = results_of("selection-study", accuracy)
     name = "study-natural-exact-seed-1"
     results[name] = {**results[name], "settings": {**results[name]["settings"], "training": {
-        **results[name]["settings"]["training"], "learning_rate": 0.1}}}  # fmt: skip
+        **results[name]["settings"]["training"], **other}}}  # fmt: skip
     study, gone = read_study(results)
     assert study["natural"]["exact"].seeds == (0,)
     assert gone == ["writers as they are: exact, seed 1: made with other settings than most, and left out"]

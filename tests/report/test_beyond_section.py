@@ -25,7 +25,10 @@ def test_both_tuned() -> None:
     # Untuned with both seeds, tuned with the first alone: compared on that.
     untuned = results_of("table2", lambda part: 0.8 + 0.05 * part.settings.seed)
     first = {name: result for name, result in results.items() if "tuned" not in name or "seed-0" in name}
-    assert "Tuning gives FedGS +8.0 points in the last round, +8.0 in the best test." in text_of(first | untuned)
+    for name, result in first.items():
+        if "fedgs-tuned" in name:
+            result["summary"]["accuracy"]["best"] += 0.01
+    assert "Tuning gives FedGS +8.0 points in the last round, +9.0 in the best test." in text_of(first | untuned)
     del results["beyond-fedavg-rate-0.1-seed-0"]
     for name in [name for name in results if "tuned" in name]:
         del results[name]

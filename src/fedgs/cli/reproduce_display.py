@@ -76,6 +76,10 @@ class PartsDisplay(Progress):
         if result.get("failed"):
             self._say(f"fedgs: note: {part.title} went astray: {result['failed']}")
 
+    def note(self, part: Part, text: str) -> None:
+        """Say it."""
+        self._say(f"fedgs: note: {part.title}: {text}")
+
     def _say(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 

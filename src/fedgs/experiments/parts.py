@@ -34,6 +34,7 @@ from fedgs.experiments.workers import side_by_side
 from fedgs.files import finite, make_folder, write_text
 from fedgs.settings import Settings
 from fedgs.simulation.memory import memory_errors_in_words
+from fedgs.simulation.runs import run_identity
 from fedgs.simulation.simulator import Simulator
 from fedgs.simulation.state import RunState
 from fedgs.simulation.summary import summarise
@@ -68,13 +69,14 @@ Share = Callable[[float], None]
 """Is told that so much more of a part is done."""
 
 
-def train(settings: Settings, federation: Federation, device: torch.device, share: Share, folder: Path) -> Result:
+def train(
+    settings: Settings, federation: Federation, device: torch.device, share: Share, half_done: HalfDone
+) -> Result:
     """Run a training from beginning to end, or on from where it was stopped: its curve and its summary."""
     # A flat approach tells of shares of its rounds, FedGS of iterations.
     work = max(settings.training.rounds * (1 if settings.algorithm.flat else settings.training.iterations), 1)
     state: RunState | None = None
     failed = None
-    half_done = HalfDone(folder, settings, federation, device)
     with (
         memory_errors_in_words(),
         Simulator(settings, federation, device, tick=lambda iterations: share(iterations / work)) as simulator,
@@ -85,16 +87,17 @@ def train(settings: Settings, federation: Federation, device: torch.device, shar
                 share(state.round / max(settings.training.rounds, 1))
             else:
                 state = simulator.begin()
+                half_done.keep(simulator, state)  # pre-training can take its time
             for following in simulator.rounds(state):
                 state = following
                 half_done.keep(simulator, state)
         except TrainingError as error:
             failed = str(error)
         except KeyboardInterrupt:
-            if state is not None and state.round:
+            if state is not None:
                 half_done.keep(simulator, state, at_once=True)
             raise
-    came_out: Result = {"earlier": half_done.earlier, "resolved": resolved_of(settings, len(federation.classes))}
+    came_out: Result = {"resolved": resolved_of(settings, len(federation.classes))}
     if failed is not None:
         return came_out | {"failed": failed, "curve": _curve(state), "summary": None}
     assert state is not None
@@ -119,8 +122,7 @@ class Part:
     settings: Settings
     federation: str
     """The key of its federation, for :class:`fedgs.experiments.reproduction.Reproduction`."""
-    work: Callable[[Settings, Federation, torch.device, Share, Path], Result] = train
-    """The path is of a folder for what is half done, which need not exist; it is removed when the part is done."""
+    work: Callable[[Settings, Federation, torch.device, Share, HalfDone], Result] = train
     counts: Callable[[Settings], Any] = all_of_them
     """What of the settings makes it another part."""
 
@@ -139,6 +141,9 @@ class Progress:
 
     def end(self, part: Part, result: Result) -> None:
         """A part is done."""
+
+    def note(self, part: Part, text: str) -> None:
+        """There is something to know about a part."""
 
     def close(self) -> None:
         """Nothing more will come."""
@@ -171,6 +176,7 @@ def run_parts(
         found = read_part(folder, part, data)
         if found is not None:
             results[part.name] = found
+            throw_away(out / HALF_DONE / part.name)  # by one who was killed after the result was written
             continue
         missing.append(part)
         if not again and (other := _made_otherwise(folder, part)):
@@ -196,6 +202,8 @@ def run_parts(
         else:
             done = ((part, work(part, progress.share)) for part in missing if begin(part))
         for part, result in done:
+            if note := result.pop("note"):
+                progress.note(part, note)
             write_text(folder / f"{part.name}.json", as_text(result))
             throw_away(out / HALF_DONE / part.name)
             results[part.name] = result
@@ -216,8 +224,10 @@ def _do(
 ) -> Result:
     federation = federations(part.federation, part.settings.seed)
     began = time.perf_counter()
-    came_out = part.work(part.settings, federation, device, share, half_done / part.name)
-    earlier = came_out.pop("earlier", 0.0)
+    settings, machine = json.loads(part.settings.model_dump_json()), hardware(device)
+    made_with = [run_identity(part.settings, federation), data, source_digest(), machine]
+    unfinished = HalfDone(half_done / part.name, json.dumps(made_with))
+    came_out = part.work(part.settings, federation, device, share, unfinished)
     return {
         "format": FORMAT,
         "part": part.name,
@@ -229,13 +239,14 @@ def _do(
         "factories": federation.factories,
         "train_samples": int(federation.train.sizes.sum()),
         "test_samples": int(federation.test.sizes.sum()),
-        "settings": json.loads(part.settings.model_dump_json()),
+        "settings": settings,
         "fedgs": __version__,
         "source": source_digest(),
-        "hardware": hardware(device),
-        "seconds": round(earlier + time.perf_counter() - began, 1),
+        "hardware": machine,
+        "seconds": round(unfinished.earlier + time.perf_counter() - began, 1),
         "jobs": jobs,
         **came_out,
+        "note": unfinished.note,
     }
 
 

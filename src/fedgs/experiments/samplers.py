@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from math import comb
 from os import cpu_count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from fedgs.selection.solve import warm_up
 from fedgs.settings import Settings
 
 if TYPE_CHECKING:
+    from fedgs.experiments.half_done import HalfDone
     from fedgs.experiments.parts import Part, Result, Share
     from fedgs.experiments.reproduction import Reproduction
 
@@ -198,7 +198,7 @@ def _compare(
     federation: Federation,
     device: torch.device,
     share: "Share",
-    _: Path,  # nothing of it is worth keeping half done
+    half_done: "HalfDone",  # nothing of it is worth keeping
     *,
     count: int,
     solvers: Sequence[str],

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -18,11 +19,16 @@ import torch
 from fedgs.errors import DeviceError
 
 if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
     from fedgs.experiments.parts import Part, Result
 
 Work = Callable[["Part"], "Result"]
+PATIENCE = 20.0
+"""Seconds that processes have to come to an end when they are stopped."""
 _work: Work | None = None
 """What this process does with a part; set once, when it starts."""
+_at_work = False
 
 
 def side_by_side(
@@ -54,15 +60,35 @@ def side_by_side(
             f"a process that ran a part came to an end, out of memory perhaps; use fewer than --jobs {jobs}"
         ) from None
     finally:
-        for process in multiprocessing.active_children():
-            if not all_done and process not in others:  # an error, Ctrl-C: who is still at work is not waited for
-                process.terminate()
+        if not all_done:  # an error, Ctrl-C
+            _stop(pool, [process for process in multiprocessing.active_children() if process not in others])
         # Waits for the pool's own thread: a program that ends before it does has odd last words.
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _stop(pool: ProcessPoolExecutor, processes: "list[BaseProcess]") -> None:
+    """Have those at work keep what is half done, and end; who takes too long is not waited for."""
+    for process in processes:
+        process.terminate()
+    pool.shutdown(wait=False, cancel_futures=True)
+    last = time.monotonic() + PATIENCE
+    while any(process.is_alive() for process in processes) and time.monotonic() < last:
+        time.sleep(0.05)
+    for process in processes:
+        if process.is_alive():
+            process.kill()
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """Interrupt the part at work; where there is none, nothing is to be kept."""
+    if _at_work:
+        raise KeyboardInterrupt
+    os._exit(1)
+
+
 def _start(work: Work, jobs: int) -> None:
-    """Make a process ready; the one that started it hears Ctrl-C for both."""
+    """Make a process ready; the one that started it hears Ctrl-C for both, and ends this one as if by Ctrl-C."""
+    signal.signal(signal.SIGTERM, _interrupt)
     global _work  # a pool has no other place for what is too large to be sent with every part
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -79,5 +105,10 @@ def _end_with_parent() -> None:
 
 
 def _do(part: "Part") -> "Result":
+    global _at_work  # for the handler of a signal, which has no other way to know
     assert _work is not None
-    return _work(part)
+    _at_work = True
+    try:
+        return _work(part)
+    finally:
+        _at_work = False

@@ -55,8 +55,8 @@ def conclude(study: Study, unskewed: Mapping[str, Cell], decided: Mapping[str, V
         if verdict.beats_published is False and key in published:
             enough = -published[key] >= BETTER_BY
             sentences.append(
-                f"{title_of(key)}: GBP-CS is {points(published[key], 2)} points from what there is without skew. The "
-                f"bar asks for {points(BETTER_BY)} over GBP-CS, "
-                + ("so there is room for it." if enough else "more than undoing all skew would give.")
+                f"{title_of(key)}: GBP-CS is {points(published[key], 2)} points from what random selection has without "
+                f"skew; the bar asks for {points(BETTER_BY)} over GBP-CS, "
+                + ("which is less." if enough else "which is more.")
             )
     return sentences
