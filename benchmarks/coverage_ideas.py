@@ -15,8 +15,8 @@ All runs select by queues, but for ``window``, ``by-data``, ``unmatched`` and ``
                  preset ``coverage`` does
     unmatched    the same without queues and matching: devices at random, in proportion to data
     loss         ``rows``, and a device's share of turns is its data times the loss of its last turns: whom the model
-                 serves badly comes more often (Cho et al., 2020, power of choice). Plans are made while the round before
-                 is trained, so what it comes to depends a little on time: 76.85 and 77.00 % in two runs of one kind
+                 serves badly comes more often (Cho et al., 2020, power of choice). Plans are made while the round
+                 before is trained, so its result depends a little on how fast they are
     drift        ``rows``, and stations correct their steps by how theirs differed from everybody's in the last round
                  (control variates; SCAFFOLD, Karimireddy et al., 2020)
     gbp-cs       the paper's selection, for comparison
