@@ -24,7 +24,7 @@ All runs select by queues, but for ``window``, ``by-data``, ``unmatched`` and ``
 
 Steps are larger here than in the selection study (rate 0.2, ``--rate`` for another), so differences are too: this tells
 which ideas are worth a GPU, no more. One seed (``--seed``); a run takes minutes; nan: it went astray. ``--clip`` bounds
-gradients in all of them (fedgs.clipping).
+gradients in all of them (fedgs.clipping). ``--model paper --device cuda`` is the study's own size.
 """
 
 import argparse
@@ -49,9 +49,10 @@ from fedgs.selection.coverage import fair_shares
 from fedgs.settings import Settings
 from fedgs.simulation import fused, selection_plan
 from fedgs.simulation.coverage import Coverage
+from fedgs.simulation.images import mixed_precision
 from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.round_view import count_classes
-from fedgs.simulation.simulator import Simulator
+from fedgs.simulation.simulator import Simulator, pick_device
 
 IDEAS = ("plain", "by-data", "window", "weighted", "iteration", "calibration", "rows", "unmatched", "loss", "drift",
          "gbp-cs", UNSKEWED)  # fmt: skip
@@ -172,7 +173,9 @@ def train_factory_with(by_loss: ByLoss | None, drift: Drift | None) -> Any:
         corrections = list(self.layout.views(correction).values())
         for iteration, rate in enumerate(rates.tolist()):
             images, labels = self.store.batch(plan.union(iteration, factory))
-            each = cross_entropy(plan.shifted(model(images), iteration, factory), labels, reduction="none")
+            with mixed_precision(self.store.device, self.training.precision):
+                logits = plan.shifted(model(images).float(), iteration, factory)
+                each = cross_entropy(logits, labels, reduction="none")
             losses[iteration] = each.detach().mean()
             gradients = torch.autograd.grad(each.mean(), parameters)
             with torch.no_grad():
@@ -182,23 +185,23 @@ def train_factory_with(by_loss: ByLoss | None, drift: Drift | None) -> Any:
                 torch._foreach_add_(parameters, corrections, alpha=-rate)
             if by_loss:
                 devices = plan.devices[iteration, factory]
-                by_loss.follow(devices, each.detach().view(len(devices), -1).mean(dim=1).numpy())
+                by_loss.follow(devices, each.detach().view(len(devices), -1).mean(dim=1).cpu().numpy())
         if drift:
             drift.follow(factory, (start - station) / float(rates.sum()) - correction)
 
     return train
 
 
-def run(settings: Settings, federation: Federation, idea: str) -> float:
+def run(settings: Settings, federation: Federation, idea: str, device: torch.device) -> float:
     """Return the mean accuracy of the tests in the last quarter of the rounds."""
-    TARGET[:] = [torch.from_numpy(federation.p_real()).float()]
+    TARGET[:] = [torch.from_numpy(federation.p_real()).float().to(device)]
     loss = Loss()
     Loss.idea = idea  # for all threads
     patches: list[tuple[Any, str, Any]] = [(fused, "cross_entropy", loss)]
     train_factory = fused.FusedEngine._train_factory
 
     def with_shares(self: Any, factory: int, station: Tensor, plan: RoundPlan, *more: Any) -> None:
-        loss.shares = torch.from_numpy(_shares(plan, federation)[factory]).float()
+        loss.shares = torch.from_numpy(_shares(plan, federation)[factory]).float().to(device)
         train_factory(self, factory, station, plan, *more)
 
     by_loss = ByLoss(federation)
@@ -214,7 +217,7 @@ def run(settings: Settings, federation: Federation, idea: str) -> float:
     for owner, name, value in patches:
         setattr(owner, name, value)
     try:
-        with Simulator(settings, federation, torch.device("cpu"), ahead=1) as simulator:
+        with Simulator(settings, federation, device, ahead=1) as simulator:
             *_, last = simulator.rounds(simulator.begin())
     except TrainingError:
         return float("nan")  # it went astray
@@ -255,8 +258,12 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.2)
     parser.add_argument("--clip", type=float)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--model", default="compact")
+    parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
-    overrides = ["training.model=compact", f"training.learning_rate={given.rate}"]
+    overrides = [f"training.model={given.model}", f"training.learning_rate={given.rate}", "training.engine=fused"]
+    device = pick_device(given.device)
+    overrides += ["training.precision=bfloat16"] if device.type == "cuda" else []
     overrides += [] if given.clip is None else [f"training.clip={given.clip}"]
     reproduction = Reproduction(given.femnist, [given.seed], given.rounds, overrides)
     parts = {part.name: part for part in make_parts(reproduction)}
@@ -265,7 +272,7 @@ def main() -> None:
         print(f"{deal:24}", end="", flush=True)
         for idea in given.ideas:
             part = parts[f"study-{deal}-{POLICY.get(idea, 'queues')}-seed-{given.seed}"]
-            late = run(part.settings, reproduction.federation(part.federation, given.seed), idea)
+            late = run(part.settings, reproduction.federation(part.federation, given.seed), idea, device)
             print(f"{100 * late:13.2f}", end="", flush=True)
         print(flush=True)
 
