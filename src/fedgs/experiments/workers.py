@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from fedgs.experiments.parts import Part, Result
 
 Work = Callable[["Part"], "Result"]
+STOP = signal.SIGUSR1
+"""Asks a process to keep what is half done and to end; SIGTERM, the pool's own way, leaves no time for that."""
 PATIENCE = 20.0
 """Seconds that processes have to come to an end when they are stopped."""
 _work: Work | None = None
@@ -67,28 +70,27 @@ def side_by_side(
 
 
 def _stop(pool: ProcessPoolExecutor, processes: "list[BaseProcess]") -> None:
-    """Have those at work keep what is half done, and end; who takes too long is not waited for."""
+    """Have those at work keep what is half done, and all end; who takes too long is not waited for."""
     for process in processes:
-        process.terminate()
+        with suppress(ProcessLookupError):
+            os.kill(process.pid or 0, STOP)
     pool.shutdown(wait=False, cancel_futures=True)
     last = time.monotonic() + PATIENCE
     while any(process.is_alive() for process in processes) and time.monotonic() < last:
         time.sleep(0.05)
     for process in processes:
-        if process.is_alive():
-            process.kill()
+        process.terminate()
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """Interrupt the part at work; where there is none, nothing is to be kept."""
+    """Interrupt the part at work, as Ctrl-C would; who has none ends with the pool."""
     if _at_work:
         raise KeyboardInterrupt
-    os._exit(1)
 
 
 def _start(work: Work, jobs: int) -> None:
-    """Make a process ready; the one that started it hears Ctrl-C for both, and ends this one as if by Ctrl-C."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    """Make a process ready; the one that started it hears Ctrl-C for both."""
+    signal.signal(STOP, _interrupt)
     global _work  # a pool has no other place for what is too large to be sent with every part
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
