@@ -249,7 +249,7 @@ def test_bench_selection_writes_tables_and_figures(tmp_path: Path) -> None:
 
 
 def test_bench_selection_leaves_out_what_would_not_end(tmp_path: Path) -> None:
-    large = ["--set", "federation.devices=120", "--set", "federation.factories=1", "--set", "selection.pick=40"]
+    large = ["--set", "federation.devices=60", "--set", "federation.factories=1", "--set", "selection.pick=20"]
     done = fedgs("bench-selection", "--instances", 1, "--out", tmp_path, *large)
     assert done.returncode == 0, done.stderr
     assert "brute was left out: brute would have to try" in done.stdout
