@@ -241,10 +241,7 @@ def wait_long(
     return {}
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_nobody_works_on_when_the_program_is_killed(
-    tmp_path: Path, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_works_on_when_the_program_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pids = tmp_path / "pids"
     pids.mkdir()
     monkeypatch.setenv("FEDGS_TEST_PIDS", str(pids))
@@ -254,7 +251,7 @@ def test_nobody_works_on_when_the_program_is_killed(
     program.start()
     until(lambda: len(list(pids.iterdir())) == 2)
     assert program.pid is not None
-    os.kill(program.pid, how)
+    os.kill(program.pid, signal.SIGKILL)
     until(lambda: not any(_lives(int(path.name)) for path in pids.iterdir()))
     program.join()
 

@@ -65,15 +65,14 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]
     return folder, options
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_several_processes_give_what_one_gives(reference: tuple[Path, list[str]], ranks: int) -> None:
-    """Three factories on two ranks (two and one) and on three."""
+def test_several_processes_give_what_one_gives(reference: tuple[Path, list[str]]) -> None:
+    """Three factories on two ranks: two and one."""
     folder, options = reference
-    process = torchrun(ranks, "run", *options, "--out", f"ranks{ranks}", cwd=folder)
+    process = torchrun(2, "run", *options, "--out", "two-ranks", cwd=folder)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert out.count("accuracy") == 1  # one of them speaks
-    assert_same(folder / f"ranks{ranks}", folder / "one")
+    assert_same(folder / "two-ranks", folder / "one")
 
 
 def test_a_lost_rank_ends_the_job_and_the_run_is_resumed(reference: tuple[Path, list[str]]) -> None:
