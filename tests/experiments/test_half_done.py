@@ -13,6 +13,7 @@ import torch
 from fedgs.data import Federation
 from fedgs.experiments import half_done, parts
 from fedgs.experiments.parts import Part, Progress, Result, run_parts
+from fedgs.experiments.training import train
 from fedgs.settings import Settings
 from fedgs.simulation.simulator import Simulator
 from tests.experiments.test_parts import dealt, until
@@ -129,7 +130,7 @@ def test_what_is_of_another_make_counts_for_nothing(tmp_path: Path, key: str, mo
     assert without_times(run(tmp_path, other, told, data)) == without_times(whole)
     assert told.told[0] < 4 / ROUNDS  # from the beginning
     assert told.notes == [
-        "one: begun anew: half of it was done with other settings, data, source files or hardware"
+        "one: begun anew: what was half done is torn, or of other settings, data, source files or hardware"
     ]  # fmt: skip
     assert not folder.exists()
 
@@ -196,7 +197,7 @@ def train_and_tell(
         if sum(iterations) * settings.training.rounds > 1.5:
             told.touch()
 
-    return parts.train(settings, federation, device, tick, kept)
+    return train(settings, federation, device, tick, kept)
 
 
 def test_interrupted_side_by_side_all_keep_what_they_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

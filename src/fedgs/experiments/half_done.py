@@ -50,7 +50,9 @@ class HalfDone:
             state = None
         if state is None:
             if there:
-                self.note = "begun anew: half of it was done with other settings, data, source files or hardware"
+                self.note = (
+                    "begun anew: what was half done is torn, or of other settings, data, source files or hardware"
+                )
                 shutil.rmtree(self._folder, ignore_errors=True)
             return None
         with suppress(OSError, ValueError, TypeError, AttributeError):  # it is only about time

@@ -25,19 +25,16 @@ import torch
 from fedgs import __version__
 from fedgs.config import settings_from
 from fedgs.data import Federation
-from fedgs.errors import ConfigError, InputFileError, OutputError, TrainingError
+from fedgs.errors import ConfigError, InputFileError, OutputError
 from fedgs.experiments.half_done import FOLDER as HALF_DONE
 from fedgs.experiments.half_done import HalfDone, throw_away
 from fedgs.experiments.resolved import CLASSES, resolved_of
 from fedgs.experiments.source import source_digest
+from fedgs.experiments.training import train
 from fedgs.experiments.workers import side_by_side
 from fedgs.files import finite, make_folder, write_text
 from fedgs.settings import Settings
-from fedgs.simulation.memory import memory_errors_in_words
 from fedgs.simulation.runs import run_identity
-from fedgs.simulation.simulator import Simulator
-from fedgs.simulation.state import RunState
-from fedgs.simulation.summary import summarise
 
 FORMAT = 1
 FOLDER = "parts"
@@ -67,43 +64,6 @@ Federations = Callable[[str, int], Federation]
 """From the key of a federation and a seed to the federation."""
 Share = Callable[[float], None]
 """Is told that so much more of a part is done."""
-
-
-def train(
-    settings: Settings, federation: Federation, device: torch.device, share: Share, half_done: HalfDone
-) -> Result:
-    """Run a training from beginning to end, or on from where it was stopped: its curve and its summary."""
-    # A flat approach tells of shares of its rounds, FedGS of iterations.
-    work = max(settings.training.rounds * (1 if settings.algorithm.flat else settings.training.iterations), 1)
-    state: RunState | None = None
-    failed = None
-    with (
-        memory_errors_in_words(),
-        Simulator(settings, federation, device, tick=lambda iterations: share(iterations / work)) as simulator,
-    ):
-        try:
-            state = half_done.take_up(simulator)
-            if state is not None:
-                share(state.round / max(settings.training.rounds, 1))
-            else:
-                state = simulator.begin()
-                half_done.keep(simulator, state)  # pre-training can take its time
-            for following in simulator.rounds(state):
-                state = following
-                half_done.keep(simulator, state)
-        except TrainingError as error:
-            failed = str(error)
-        except KeyboardInterrupt:
-            if state is not None:
-                half_done.keep(simulator, state, at_once=True)
-            raise
-    came_out: Result = {"resolved": resolved_of(settings, len(federation.classes))}
-    if failed is not None:
-        return came_out | {"failed": failed, "curve": _curve(state), "summary": None}
-    assert state is not None
-    summary = summarise(settings, federation, state)
-    del summary["machine"]
-    return came_out | {"curve": _curve(state), "summary": summary}
 
 
 def all_of_them(settings: Settings) -> Settings:
@@ -368,17 +328,6 @@ def _has(found: Any, wanted: Any) -> bool:
     if not isinstance(wanted, dict):
         return isinstance(found, wanted)
     return isinstance(found, dict) and all(key in found and _has(found[key], wanted[key]) for key in wanted)
-
-
-def _curve(state: RunState | None) -> dict[str, list[Any]]:
-    """Return what was measured in the rounds that were tested."""
-    tested = [line for line in state.metrics if "accuracy" in line] if state is not None else []
-    keys = ("round", "accuracy", "loss", "train_loss", "divergence", "divergence_of_round", "missing_classes")
-    return {key: [_short(line.get(key)) for line in tested] for key in keys}
-
-
-def _short(value: Any) -> Any:
-    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def as_text(result: Result) -> str:
