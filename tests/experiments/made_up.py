@@ -74,7 +74,7 @@ def shell(part: Part) -> Result:
         "test_samples": 8000,
         "settings": json.loads(part.settings.model_dump_json()),
         "fedgs": "0.1.0",
-        "hardware": HARDWARE,
+        "hardware": dict(HARDWARE),
         "seconds": 60.0,
     }
 
