@@ -127,6 +127,7 @@ def _sentences(
     fedgs, fedavg = finals.get("fedgs"), finals.get("fedavg")
     if fedgs and fedavg and fedgs.ran and fedavg.ran:
         text = f"Tuned alike, FedGS ends {_gap(fedgs, fedavg)} points from FedAvg"
+        text += f" ({_gap(fedgs, fedavg, what='best')} in the best test of each)"
         if {"fedgs", "fedavg"} <= set(untuned):
             text += f", untuned {_gap(untuned['fedgs'], untuned['fedavg'])}"
         sentences.append(text + ".")
