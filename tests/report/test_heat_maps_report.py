@@ -200,7 +200,7 @@ def test_a_small_size_is_not_compared() -> None:
     results = surface_of(papers_own) | rates_of(made_up_rates)
     for result in results.values():
         result["settings"]["data"]["name"] = "glyphs"
-    text, _ = compose(Words(Path("results"), results, read_remarks(Path("nowhere"))))
+    text = compose(Words(Path("results"), results, read_remarks(Path("nowhere"))))
     assert "in the paper, which has" not in text
     assert "points from the paper's" not in text
     assert "The paper's claim" not in text

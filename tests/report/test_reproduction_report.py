@@ -69,14 +69,14 @@ def test_how_to_make_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         result["hardware"]["kind"] = "cuda"
     write(study, chosen)
     both = gather(table, [study])
-    text = compose(Words(both.folder, both.results, further=both.further))[0]
+    text = compose(Words(both.folder, both.results, further=both.further))
     assert "    fedgs reproduce table2 --femnist FILE --out table\n" in text
     assert "fedgs reproduce selection-study" not in text.partition("How to make")[2]
     assert "    fedgs reproduce report --out table --with study  " in text
-    text = compose(Words(study, gather(study).results))[0]
+    text = compose(Words(study, gather(study).results))
     assert "selection-study --femnist FILE --device cuda --set training.precision=bfloat16 --out study\n" in text
     monkeypatch.chdir(tmp_path.parent)
-    text = compose(Words(both.folder, both.results, further=both.further))[0]
+    text = compose(Words(both.folder, both.results, further=both.further))
     inside = tmp_path.name
     assert f"    fedgs reproduce report --out {inside}/table --with {inside}/study  " in text
 
@@ -211,8 +211,7 @@ def test_remarks_find_their_place(tmp_path: Path) -> None:
         '[table2]\nfedavg = "It needs a higher rate."\nsection = "All on one machine."\n[study]\nnatural = "Lost."\n'
     )
     material = Words(tmp_path, results_of("table2", as_in_the_paper), read_remarks(file))
-    text, alone = compose(material)
-    assert alone == ""
+    text = compose(material)
     assert "(paper: round 478). *It needs a higher rate.*" in text
     assert "*All on one machine.*" in text
     assert material.unused() == ["[study] natural"]

@@ -15,4 +15,4 @@ class Words(Material):
 
 
 def text_of(results: Results) -> str:
-    return compose(Words(Path("results"), results))[0].replace("\u00a0", " ")
+    return compose(Words(Path("results"), results)).replace("\u00a0", " ")

@@ -84,10 +84,6 @@ class Material:
         """Return the first of these results."""
         return next(iter(self.starting_with(prefix).values()), None)
 
-    def first_of_its_own(self, prefix: str) -> Result | None:
-        """Return the first of these results that did not come from another folder."""
-        return next((run for name, run in self.starting_with(prefix).items() if name not in self.further), None)
-
     def remark(self, section: str, key: str = WHOLE) -> str:
         """Return what people have added, as a sentence to be put behind another one; empty: nothing."""
         text = self.remarks.get(section, {}).get(key, "")

@@ -10,7 +10,6 @@ from pathlib import Path
 from fedgs import __version__
 from fedgs.experiments.parts import Result
 from fedgs.experiments.reproduction import PAPER
-from fedgs.experiments.selection_study import PREFIX as STUDY_PARTS
 from fedgs.experiments.table2 import PREFIX as TABLE
 from fedgs.experiments.table2 import ROWS
 from fedgs.files import write_text
@@ -20,6 +19,7 @@ from fedgs.report.material import FIGURES, Material, gather
 from fedgs.report.sections import beyond, claims, fedopt_rates, selection, study, surfaces, table2
 from fedgs.settings import Settings
 
+STUDY = "Does selection earn its keep?"
 SECTIONS: dict[str, Callable[[Material], list[str]]] = {
     "Table II": table2.write,
     "What the paper's claims come to here": claims.write,
@@ -29,13 +29,13 @@ SECTIONS: dict[str, Callable[[Material], list[str]]] = {
     "The three starts of GBP-CS": selection.write_initialisers,
     "The samplers": selection.write_samplers,
     "Beyond the paper": beyond.write,
-    "Does selection earn its keep?": study.write,
+    STUDY: study.write,
 }
 EXPERIMENTS_OF = {"initialisers": "initialisers-", "samplers": "samplers-", "table2": "table2-",
                   "surfaces": "surfaces-", "fedopt-rates": "fedopt-rates-", "beyond": "beyond-",
                   "selection-study": "study-"}  # fmt: skip
 """By how the names of their parts begin."""
-MARKDOWN, HTML, STUDY = "report.md", "report.html", "selection-study.md"
+MARKDOWN, HTML = "report.md", "report.html"
 
 
 def write_report(folder: Path, further: Sequence[Path] = ()) -> tuple[list[Path], list[str]]:
@@ -44,25 +44,17 @@ def write_report(folder: Path, further: Sequence[Path] = ()) -> tuple[list[Path]
     ``further``: folders whose results are reported with it.
     """
     material = gather(folder, further)
-    text, alone = compose(material)
+    text = compose(material)
     paths = [write_text(folder / MARKDOWN, text), write_text(folder / HTML, page(text, folder))]
-    if alone and material.first_of_its_own(STUDY_PARTS):  # else its page lies where its results do
-        paths.append(write_text(folder / STUDY, alone))
     return paths, material.unused()
 
 
-def compose(material: Material) -> tuple[str, str]:
-    """Return the report, and its section on the selection study alone (empty: there is none), as Markdown."""
+def compose(material: Material) -> str:
+    """Return the report as Markdown."""
     sections = {title: section(material) for title, section in SECTIONS.items()}
     missing = [title for title, found in sections.items() if not found]
     blocks = [*_top(material, missing), *(block for found in sections.values() for block in found), *_foot(material)]
-    study_alone = sections["Does selection earn its keep?"]
-    alone = ["# The selection study", _size(material), *study_alone] if study_alone else []
-    return _text(blocks), _text(alone)
-
-
-def _text(blocks: list[str]) -> str:
-    return "\n\n".join(block for block in blocks if block) + "\n" if blocks else ""
+    return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def _size(material: Material) -> str:
@@ -107,12 +99,13 @@ def _top(material: Material, missing: list[str]) -> list[str]:
         f"fedgs {listing(versions)}; {listing(machines)}"
         + (f"; matrix products on a GPU in {listing(precisions)}." if precisions else "."),
     ]  # fmt: skip
-    if missing:
+    study_alone = set(SECTIONS) - set(missing) == {STUDY}
+    if missing and not study_alone:  # the study is a question of its own, not a part of the paper
         facts.append(f"Not in these results: {listing([title.rstrip('?') for title in missing])}.")
     rows = [key for key in ROWS if material.starting_with(f"{TABLE}{key}-seed-")]
     if rows and len(rows) < len(ROWS):
         facts.append(f"Table II is not complete: {len(rows)} of {len(ROWS)} rows have been run.")
-    head = ["# FedGS reproduced", _size(material), bullets(facts)]
+    head = ["# The selection study" if study_alone else "# FedGS reproduced", _size(material), bullets(facts)]
     remark = material.remark("report").strip()
     return [*head, *([remark] if remark else [])]
 
