@@ -13,6 +13,11 @@ from fedgs.report.markdown import bullets, listing, number, percent, plural, poi
 from fedgs.report.material import Material
 from fedgs.report.sections.table2 import listing_of_rounds
 
+NOTHING_LEARNT = 0.1
+"""A trial whose late tests are below this has learnt nothing."""
+LOST = 0.005
+"""From how much less at the end than at its best a run gets a sentence: half a point."""
+
 
 def write(material: Material) -> list[str]:
     """Write the section."""
@@ -30,15 +35,12 @@ def write(material: Material) -> list[str]:
     blocks = [
         "## Beyond the paper: both tuned",
         f"The paper's FedAvg runs at learning rate 0.01. Here FedGS and FedAvg try the same {len(TRIALS)} "
-        "configurations: "
-        "learning rate, momentum of the SGD (of stations in FedGS, of devices in FedAvg), clipped "
-        "gradients, server rule. A trial has "
-        f"{short} rounds and the first seed; chosen is the highest mean accuracy of the tests in its last quarter, "
-        "by the same rule for "
-        "both. The chosen one runs in full; if it goes astray there or loses half of what it had learnt, it is set "
-        "aside for the next best trial. The choice looks at the test data, for both alike; rate schedules and "
-        "other "
-        f"numbers of epochs or iterations were not tried for either. Server rules keep their own defaults.{rates}",
+        "configurations: learning rate, momentum of the SGD (of stations in FedGS, of devices in FedAvg), clipped "
+        f"gradients, server rule. A trial has {short} rounds and the first seed; chosen is the highest mean accuracy "
+        "of the tests in its last quarter, by the same rule for both. The chosen one runs in full; if it goes astray "
+        "there or loses half of what it had learnt, it is set aside for the next best trial. The choice looks at the "
+        "test data, for both alike; rate schedules and other numbers of epochs or iterations were not tried for "
+        f"either. Server rules keep their own defaults.{rates}",
         table(["rate", *(f"{name}: {what}" for name in SIDES.values() for what in ("late tests", "last"))],
               [_trial_line(key, trials, chosen, aside) for key in TRIALS]),
     ]  # fmt: skip
@@ -64,6 +66,7 @@ def write(material: Material) -> list[str]:
     ]
     told += [_did_not_hold(FINALS["coverage"], key, runs) for key, runs in ours.items() if key == chosen["fedgs"]]
     told += _sentences(trials, chosen, finals, at_papers_rates, material)
+    told += _past_their_best(firsts)
     return [*blocks, bullets([*told, *_of_another_choice(others)]), *([remark] if remark else [])]
 
 
@@ -115,22 +118,15 @@ def _sentences(
             sentences.append(f"{name}: no trial is left that held in full.")
         else:
             sentences.append(f"{name} chose {TRIALS[key].title}.{_edge(key)}" + material.remark("beyond", side))
-        astray = [TRIALS[k].title for k, trial in trials[side].items() if trial.score is None]
-        if astray:
-            sentences.append(f"{name} went astray at {listing(astray)}.")
+        sentences += _came_to_nothing(name, trials[side])
     scores = [trials[side][key].score if (key := chosen[side]) is not None else None for side in ("fedgs", "fedavg")]
     if scores[0] is not None and scores[1] is not None:
         sentences.append(
-            f"By the late tests of the trials, what FedGS chose is {points(scores[0] - scores[1])} points from what "
-            "FedAvg chose."
+            f"By the late tests of the trials, what FedGS chose is {_beside(scores[0] - scores[1])} what FedAvg chose."
         )
     fedgs, fedavg = finals.get("fedgs"), finals.get("fedavg")
     if fedgs and fedavg and fedgs.ran and fedavg.ran:
-        text = f"Tuned alike, FedGS ends {_gap(fedgs, fedavg)} points from FedAvg"
-        text += f" ({_gap(fedgs, fedavg, what='best')} in the best test of each)"
-        if {"fedgs", "fedavg"} <= set(untuned):
-            text += f", untuned {_gap(untuned['fedgs'], untuned['fedavg'])}"
-        sentences.append(text + ".")
+        sentences.append(_tuned_alike(fedgs, fedavg, untuned))
     for side, row in finals.items():
         if side in untuned and row.ran:
             gained, at_best = _gap(row, untuned[side]), _gap(row, untuned[side], what="best")
@@ -150,17 +146,68 @@ def _sentences(
     return sentences
 
 
+def _came_to_nothing(name: str, trials: Mapping[str, Tried]) -> list[str]:
+    """Say which trials of a side went astray, and which learnt nothing."""
+    astray = [TRIALS[key].title for key, trial in trials.items() if trial.score is None]
+    nothing = [
+        TRIALS[key].title for key, trial in trials.items() if trial.score is not None and trial.score < NOTHING_LEARNT
+    ]
+    told = [f"went astray at {listing(astray)}"] if astray else []
+    told += [f"learnt nothing (under {share(NOTHING_LEARNT)}) at {listing(nothing)}"] if nothing else []
+    return [f"{name} {' and '.join(told)}."] if told else []
+
+
+def _tuned_alike(fedgs: Outcome, fedavg: Outcome, untuned: Mapping[str, Outcome]) -> str:
+    ends, at_best = _difference(fedgs, fedavg), _difference(fedgs, fedavg, "best")
+    if ends is None or at_best is None:
+        return "FedGS tuned and FedAvg tuned have no seed in common."
+    text = f"Tuned alike, FedGS ends {_beside(ends)} FedAvg ({_way(at_best)} in the best test of each)"
+    before = _difference(untuned["fedgs"], untuned["fedavg"]) if set(SIDES) <= set(untuned) else None
+    return f"{text}." if before is None else f"{text}; untuned it is {_way(before)}."
+
+
+def _past_their_best(runs: Mapping[str, Result]) -> list[str]:
+    """Say which runs in full were better before their end, while their test loss was lower; from the first seed."""
+    sentences: dict[str, str] = {}
+    for key, run in runs.items():
+        curve = run["curve"]
+        best = curve["accuracy"].index(max(curve["accuracy"]))
+        highest, last = curve["accuracy"][best], curve["accuracy"][-1]
+        (low, high), (before, after) = (_of_two(curve.get(of), best) for of in ("loss", "train_loss"))
+        if highest - last <= LOST or low is None or high is None or high <= low:
+            continue
+        where = f"at its best in round {curve['round'][best]} ({percent(highest)}"
+        lost = f"loses {100 * (highest - last):.1f} points"
+        rises = f"its test loss rises from {number(low)} to {number(high)}"
+        if key == "coverage" and "fedgs" in sentences:
+            sentences[key] = f"So does {FINALS[key]}, {where}): it {lost}, {rises}."
+        elif before is not None and after is not None and after < before:
+            falls = f"its train loss falls from {number(before)} to {number(after)}"
+            sentences[key] = (
+                f"{FINALS[key]} is {where}, first seed) and {lost} until the end, while {falls} and {rises}: it learns "
+                "the train images by heart."
+            )
+        else:
+            sentences[key] = f"{FINALS[key]} is {where}, first seed) and {lost} until the end, while {rises}."
+    return list(sentences.values())
+
+
+def _of_two(values: Sequence[float | None] | None, place: int) -> tuple[float | None, float | None]:
+    """Return what was measured at a test and at the last one; None: nothing was."""
+    return (values[place], values[-1]) if values else (None, None)
+
+
 def _did_not_hold(who: str, key: str, runs: Sequence[Result]) -> str:
     """Say what became of runs in full that went astray or fell."""
     told = []
     for run in runs:
-        what = run.get("failed", "").partition("; ")[0]
+        accuracy = run["curve"]["accuracy"]
+        what, from_there = run.get("failed", "").partition("; ")[0], None
         if not what and (drop := fell(run)) is not None:
-            what = f"from {percent(drop[0])} down to {percent(drop[1])}"
-        best = max(run["curve"]["accuracy"], default=None)
-        told.append(
-            f"with seed {run['settings']['seed']} {what}" + ("" if best is None else f", at best {percent(best)}")
-        )
+            from_there, low, end = percent(drop[0]), percent(drop[1]), percent(accuracy[-1])
+            what = f"from {from_there} down to {low}" + ("" if end == low else f", {end} at the end")
+        best = percent(max(accuracy)) if accuracy else from_there
+        told.append(f"with seed {run['settings']['seed']} {what}" + ("" if best == from_there else f", at best {best}"))
     return f"{who} at {TRIALS[key].title}, which did not hold in full: {'; '.join(told)}."
 
 
@@ -169,12 +216,15 @@ def _of_another_choice(number: int) -> list[str]:
 
 
 def _edge(key: str) -> str:
-    """Say so if no higher rate of the same kind was tried."""
+    """Say so if no other rate of the same kind was tried, or no higher one."""
     chosen = TRIALS[key]
     rates = [trial.rate for trial in TRIALS.values() if _kind(trial) == _kind(chosen)]
-    if chosen.rate < max(rates) or len(rates) < 2:
+    if chosen.rate < max(rates):
         return ""
-    kind = f" with momentum {chosen.momentum:g}" if chosen.momentum else ""
+    words = chosen.title.partition(", ")[2]
+    kind = f" {words if words in ('', 'clipped') else f'with {words}'}".rstrip()
+    if len(rates) == 1:
+        return f" It is the only rate tried{kind}."
     return f" It is the highest rate tried{kind}: a higher one might be better still."
 
 
@@ -182,8 +232,25 @@ def _kind(trial: Trial) -> tuple[float, str | None, bool]:
     return trial.momentum, trial.rule, trial.clip is not None
 
 
+def _beside(gap: float) -> str:
+    """Write where one stands beside another: 4.2 points above, level with."""
+    size = f"{abs(100 * gap):.1f}"
+    return "level with" if float(size) == 0 else f"{size} points {'above' if gap > 0 else 'below'}"
+
+
+def _way(gap: float) -> str:
+    """Write the same where the unit is known and nobody follows: 4.2 above, level."""
+    return _beside(gap).replace(" points", "").replace(" with", "")
+
+
 def _gap(one: Outcome, other: Outcome, digits: int = 1, what: str = "final") -> str:
     """Write by how much one is better than another, on the seeds both have."""
+    gap = _difference(one, other, what)
+    return "(no seed in common)" if gap is None else points(gap, digits)
+
+
+def _difference(one: Outcome, other: Outcome, what: str = "final") -> float | None:
+    """Return by how much one is better than another, mean of the seeds both have; None: they have none."""
     ours, theirs = (dict(zip(row.seeds, getattr(row, what), strict=True)) for row in (one, other))
     both = [seed for seed in ours if seed in theirs]
-    return points(fmean(ours[seed] - theirs[seed] for seed in both), digits) if both else "(no seed in common)"
+    return fmean(ours[seed] - theirs[seed] for seed in both) if both else None

@@ -41,13 +41,11 @@ def write(material: Material) -> list[str]:
     lines = [_line(key, found.get(key), compare) for key in ROWS]
     blocks = [
         "## Table II: FedGS against ten approaches",
-        f"{plural(length, 'round')} each. Accuracy and loss are those of the last round, the mean "
-        "over seeds "
-        "with the least and the most where there are several; *last ten* is the mean of the last ten tests, *best* the "
-        "highest of all tests and seeds. Tests are "
-        f"made every {every} rounds: *rounds to {share(target)}* is the first tested round that is there, so up to "
-        f"{plural(every - 1, 'round')} later than a test after every round would say; × is never. Rows in italics "
-        f"are not in the paper. {_what_a_seed_is(runs[0])}",
+        f"{plural(length, 'round')} each. Accuracy and loss are those of the last round, the mean over seeds with the "
+        "least and the most where there are several; *last ten* is the mean of the last ten tests, *best* the highest "
+        f"of all tests and seeds. Tests are made every {every} rounds: *rounds to {share(target)}* is the first tested "
+        f"round that is there, so up to {plural(every - 1, 'round')} later than a test after every round would say; × "
+        f"is never. Rows in italics are not in the paper. {_what_a_seed_is(runs[0])}",
         table(heads, lines),
         material.figure("table2", "Accuracy of every row that was run" + (", the paper's beside it" if compare else ""),
                         (7.6, 0.3 * len(found) + 1.5),
@@ -182,10 +180,8 @@ def write_curves(material: Material) -> list[str]:
     remark = material.remark("curves").strip()
     return [
         "## The curves",
-        "The paper's comparison of curves, family by family, from the same runs (first seed), FedGS and FedAvg in "
-        "each panel."
-        + diamonds
-        + beneath,
+        "The paper's comparison of curves, family by family, from the same runs (first seed), FedGS and FedAvg in each "
+        f"panel.{diamonds}{beneath}",
         material.figure("curves-accuracy", "Test accuracy over rounds, a panel a family", size,
                         lambda figure: paint_curves(figure, runs, "accuracy", compare)),
         material.figure("curves-loss", "Test loss over rounds, a panel a family", size,
