@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from statistics import fmean, stdev
 
 from fedgs.experiments import paper
-from fedgs.experiments.claims import Derived, Numbers, by_family, derive
+from fedgs.experiments.claims import Numbers, by_family, derive
 from fedgs.experiments.samplers import Comparison
 from fedgs.experiments.table2 import ROWS, Outcome, outcomes, papers_row, runs_of
 from fedgs.report.markdown import (
@@ -25,6 +25,7 @@ from fedgs.report.sections.table2 import listing_of_rounds
 
 LOST = 0.3
 """A row so far below the paper's is none of what the paper means; no mean is taken over it."""
+OWN_SEEDS = "of each row"
 
 
 def write(material: Material) -> list[str]:
@@ -57,14 +58,16 @@ def _against_others(found: dict[str, Outcome], target: float, length: int, mater
     both = set(found["fedgs"].seeds) & set(found["fedavg"].seeds)
     fedgs, fedavg = (found[key].on(both) if both else found[key] for key in ("fedgs", "fedavg"))
     over = f"mean of the other {plural(here.others, 'row')}"
+    of_both, of_all = _seeds(both), _seeds(seeds)
     lines = [
-        ["FedGS over FedAvg, points", points(theirs.over_baseline), points(fedgs.mean - fedavg.mean)],
-        [f"FedGS over the {over}, points", points(theirs.over_mean), points(here.over_mean)],
+        ["FedGS over FedAvg, points", points(theirs.over_baseline), points(fedgs.mean - fedavg.mean), of_both],
+        [f"FedGS over the {over}, points", points(theirs.over_mean), points(here.over_mean), of_all],
         [f"fewer rounds to {share(target)} than that mean (never counts as {length})", percent(theirs.fewer_rounds, 0),
-         percent(here.fewer_rounds, 0)],
-        [f"times faster to {share(target)} than FedAvg", f"{theirs.times_faster:.2f} ×", _times(here, found, length)],
-        ["place by accuracy", _place({key: their_table[key] for key in taken}, 0), _place(table_here, 0)],
-        ["place by loss", _place({key: their_table[key] for key in taken}, 1), _place(table_here, 1)],
+         percent(here.fewer_rounds, 0), of_all],
+        [f"times faster to {share(target)} than FedAvg", f"{theirs.times_faster:.2f} ×", _times(fedgs, fedavg, length),
+         of_both],
+        ["place by accuracy", _place({key: their_table[key] for key in taken}, 0), _place(table_here, 0), of_all],
+        ["place by loss", _place({key: their_table[key] for key in taken}, 1), _place(table_here, 1), of_all],
         *_families(their_table, {key: found[key] for key in taken}),
     ]  # fmt: skip
     aside = []
@@ -72,8 +75,11 @@ def _against_others(found: dict[str, Outcome], target: float, length: int, mater
         aside.append(f"Over all of its {whole.others} other rows the paper has {points(whole.over_mean)} points and "
                      f"{percent(whole.fewer_rounds, 0)} fewer rounds.")  # fmt: skip
     if any(set(found[key].seeds) != seeds for key in taken):
-        named = listing([str(seed) for seed in sorted(seeds)])
-        aside.append(f"Means over rows, and places, are of the seeds all rows have ({named}).")
+        named = f"the seeds all rows have ({_seeds(seeds)})" if seeds else "each row's own seeds, for no seed is in all"
+        aside.append(
+            f"Means over rows, and places, are of {named}; a row against FedAvg is of those both have. The last column "
+            "names them."
+        )
     samplers = material.first("samplers-")
     if samplers is not None:
         seconds = {
@@ -82,9 +88,14 @@ def _against_others(found: dict[str, Outcome], target: float, length: int, mater
         if "genetic" in seconds and "gbp-cs" in seconds:
             claimed = paper.facts()["claims"]["gbp_cs_times_faster_than_ga"]
             times = seconds["genetic"] / seconds["gbp-cs"]
-            lines.append(["GBP-CS: times faster than the genetic sampler", f"{claimed} ×", f"{times:.0f} ×"])
+            lines.append(["GBP-CS: times faster than the genetic sampler", f"{claimed} ×", f"{times:.0f} ×", ""])
     told = _sentences(fedgs.mean - fedavg.mean, found, length, target, material)
-    return [table(["claim", "paper", "here"], lines), bullets([*_left_out(taken, lost), *aside, *told])]
+    return [table(["claim", "paper", "here", "seeds"], lines), bullets([*_left_out(taken, lost), *aside, *told])]
+
+
+def _seeds(seeds: Collection[int]) -> str:
+    """Name the seeds a number is of; those of each row where they have none in common."""
+    return listing([str(seed) for seed in sorted(seeds)]) if seeds else OWN_SEEDS
 
 
 def _left_out(taken: Collection[str], lost: Sequence[str]) -> list[str]:
@@ -102,17 +113,20 @@ def _families(theirs: dict[str, Numbers], found: dict[str, Outcome]) -> list[lis
     families = {key: ROWS[key].family for key in theirs}
     claimed = by_family({key: row[0] - theirs["fedavg"][0] for key, row in theirs.items()}, families)
     baseline = dict(zip(found["fedavg"].seeds, found["fedavg"].final, strict=True))
-    gaps = {}
+    gaps: dict[str, float] = {}
+    seeds: dict[str, set[str]] = {}
     for key, row in found.items():
         by_seed = [end - baseline[seed] for seed, end in zip(row.seeds, row.final, strict=True) if seed in baseline]
         if by_seed:
             gaps[key] = fmean(by_seed)
+            seeds.setdefault(families[key], set()).add(_seeds(set(row.seeds) & set(baseline)))
     here = by_family(gaps, families)
     return [
-        [f"{family} over FedAvg, points", _from_to(claimed[family]), _from_to(here[family])]
+        [f"{family} over FedAvg, points", _from_to(claimed[family]), _from_to(here[family]),
+         seeds[family].pop() if len(seeds[family]) == 1 else OWN_SEEDS]
         for family in claimed
         if family in here and family != ROWS["fedavg"].family
-    ]
+    ]  # fmt: skip
 
 
 def _from_to(gaps: tuple[float, float]) -> str:
@@ -126,13 +140,16 @@ def _papers(key: str) -> Numbers:
     return row
 
 
-def _times(here: Derived, found: dict[str, Outcome], length: int) -> str:
-    if here.times_faster is not None:
-        return f"{here.times_faster:.2f} ×"
-    reached = found["fedgs"].mean_rounds
+def _times(fedgs: Outcome, fedavg: Outcome, length: int) -> str:
+    reached, theirs = fedgs.mean_rounds, fedavg.mean_rounds
     if reached is None:
-        return "FedGS never gets there"
-    return f"> {length / reached:.2f} × (FedAvg: never in {length})"
+        return "FedGS does not get there with every seed" if any(fedgs.rounds) else "FedGS never gets there"
+    if theirs is not None:
+        return f"{theirs / reached:.2f} ×"
+    # A seed that never gets there counts as the last round, which is less than it would need.
+    at_least = fmean(length if number is None else number for number in fedavg.rounds)
+    never = "not with every seed" if any(fedavg.rounds) else "never"
+    return f"> {at_least / reached:.2f} × (FedAvg: {never} in {length})"
 
 
 def _place(numbers: dict[str, Numbers], column: int) -> str:
@@ -192,8 +209,7 @@ def _selection(found: dict[str, Outcome], target: float, material: Material) -> 
         without = found["fedgs-random"].mean - found["fedavg"].mean
         sentences.append(
             f"Of the {points(whole)} points between FedAvg and FedGS, {points(without)} are there without any "
-            "selection: "
-            "devices drawn at random, one step each, averaged by their station."
+            "selection: devices drawn at random, one step each, averaged by their station."
         )
     return ["### What selection contributes", table(heads, lines), bullets(sentences)]
 
