@@ -8,7 +8,7 @@ file, the key and the value.
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
@@ -23,11 +23,19 @@ from fedgs.settings import ImpossibleError, Settings
 PRESETS = ("quick", "paper", "coverage")
 
 
-def load_settings(path: str | Path | None = None, overrides: Iterable[str] = (), preset: str | None = None) -> Settings:
-    """Read settings: the defaults, under a preset, under a TOML or JSON file, under ``key.path=value`` overrides."""
+def load_settings(
+    path: str | Path | None = None,
+    overrides: Iterable[str] = (),
+    preset: str | None = None,
+    given: Collection[str] | None = None,
+) -> Settings:
+    """Read settings: the defaults, under a preset, under a TOML or JSON file, under ``key.path=value`` overrides.
+
+    ``given``: those of the overrides that the user wrote, the others are an experiment's; None: all of them.
+    """
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
-    source = "settings"
+    source = "settings" if given is None else "the experiment's own settings"
     under = {} if preset is None else _read_preset(preset)
     if preset is not None:
         source, values = f"preset {preset}", _read_preset(preset)
@@ -37,7 +45,10 @@ def load_settings(path: str | Path | None = None, overrides: Iterable[str] = (),
     for override in overrides:
         key, value = _parse_override(override)
         _assign(values, key, value, override)
-        origin[key] = f"--set {override}"
+        if given is None or override in given:
+            origin[key] = f"--set {override}"
+        else:  # nobody is blamed for what he did not write
+            origin.pop(key, None)
     # Whoever changes what a preset's second run would change has taken the comparison into his own hands.
     if "beside" in under and values["beside"] == under["beside"]:
         paths = [_parse_override(text)[0].split(".") for text in under["beside"]]

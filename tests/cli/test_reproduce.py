@@ -65,6 +65,12 @@ def test_table_and_curves_of_the_same_runs(tmp_path: Path, here: Here) -> None:
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a/parts").iterdir()} == before
     report = (tmp_path / "a/report.md").read_text()
     assert "This is the quick reproduction" in report.splitlines()[2]
+    assert "a compact network, 8 devices in 2 factories, a few rounds." in report
+    # What made these parts, by the words of the report; it finds all of them done.
+    (command,) = [line.split() for line in report.splitlines() if line.startswith("    fedgs reproduce table2 ")]
+    assert "--rounds 1 --seeds 0 --set federation.devices=8" in " ".join(command)
+    code, said, _ = here(*command[1:], "--no-report", "--stop-after", "0")
+    assert (code, said) == (0, f"a: {len(ROWS)} of {len(ROWS)} parts\n")
     assert (tmp_path / "a/figures/curves-accuracy.svg").exists()
 
 
@@ -135,6 +141,7 @@ def test_parts_on_labels_side_by_side(tmp_path: Path) -> None:
     assert {row["solver"] for row in result["comparison"]["rows"]} == set(SOLVERS)
     assert "resolved" not in result  # nothing is trained
     assert result["source"] == source_digest()
+    assert result["asked"] == "--preset quick --seeds 3 --set federation.factories=5"
 
 
 def test_a_damaged_part_is_one_line(tmp_path: Path, here: Here) -> None:
@@ -158,6 +165,18 @@ def test_a_damaged_part_is_one_line(tmp_path: Path, here: Here) -> None:
         (["table2", "--femnist", "nowhere.npz"], "nowhere.npz"),
         (["table2", "--set", "seed=3"], "--set seed=3: in a reproduction --seeds says that"),
         (["table2", "--set", "training.rouds=3"], "did you mean rounds?"),
+        (["samplers", "--set", "training.rouds=3"], "did you mean rounds?"),
+        (["samplers", "--set", "selection.pick=36"], "--set selection.pick=36: selection.pick=36 is more than the 35"),
+        (["table2", "--set", "selection.pick=20"], "--set selection.pick=20: selection.pick=20 is more than the 15"),
+        (["all", "--set", "selection.pick=20"], "--set selection.pick=20: selection.pick=20 is more than the 15"),
+        (
+            ["samplers", "--set", "federation.devices=3"],
+            "error: the experiment's own settings: federation.factories=4 is",
+        ),
+        (
+            ["selection-study", "--set", "federation.devices=3"],
+            "the experiment's own settings: federation.factories=4 is",
+        ),
         (["table2", "--rounds", "0"], "0 is not in the range x>=1"),
         (["table2", "--device", "tpu"], "--device tpu: choose auto, cpu or cuda"),
         (["initialisers", "--seeds", "0,1,2"], "--seeds 0,1,2: initialisers has one seed; give one, as in --seeds 0"),

@@ -10,7 +10,8 @@ import torch
 from fedgs.config import load_settings
 from fedgs.data import build_federation
 from fedgs.data.femnist_like import femnist_like_labels
-from fedgs.experiments import initialisers, samplers
+from fedgs.errors import ConfigError
+from fedgs.experiments import initialisers, samplers, table2
 from fedgs.experiments.catalogue import EXPERIMENTS, stages_of
 from fedgs.experiments.instances import draw_instances
 from fedgs.experiments.label_settings import read_by_a_label_part
@@ -110,9 +111,36 @@ def test_federations_follow_the_settings(key: str) -> None:
     assert dealt("data.train_fraction=0.7") == (4, pytest.approx(0.7, abs=0.03))
 
 
-def test_overrides_are_checked_before_anything_is_loaded() -> None:
-    with pytest.raises(ValueError, match="foo"):
-        Reproduction(Path("nowhere.npz"), overrides=["foo=bar"])
+@pytest.mark.parametrize("override", ["foo=bar", "training.rouds=3", "federation.devices=3", "training.momentum=2"])
+@pytest.mark.parametrize("what", [*EXPERIMENTS, "all"])
+def test_overrides_are_checked_before_anything_is_loaded(what: str, override: str) -> None:
+    """By all experiments, and those of a part that leaves them out, too."""
+    for femnist in (Path("nowhere.npz"), None):
+        reproduction = Reproduction(femnist, overrides=[override])
+        with pytest.raises(ConfigError, match=override.partition("=")[0].partition(".")[0]):
+            stages_of(what)[0](reproduction, {})
+        assert reproduction._dataset is None
+
+
+def test_parts_on_labels_are_checked_at_their_own_size() -> None:
+    """35 devices a factory, where runs of the small size have 15, and 10 of them selected, not 5."""
+    for override in ("selection.pick=20", "selection.presample=8"):
+        reproduction = Reproduction(None, overrides=[override])
+        (part,) = samplers.make_parts(reproduction)
+        assert f"{part.settings.selection.pick} {part.settings.selection.presample}" in ("20 4", "10 8")
+        assert (len(reproduction.federation(LABELS, 0)), len(reproduction.dataset.owner_names)) == (350, 60)
+        with pytest.raises(ConfigError, match=f"^--set {override}: "):
+            table2.make_parts(reproduction)
+    with pytest.raises(ConfigError, match="pick=36 is more than the 35 devices of a factory"):
+        settings_of("selection.pick=36")
+    with pytest.raises(
+        ConfigError, match=r"^the experiment's own settings: federation.factories=4 is more than devices=3"
+    ):
+        settings_of("federation.devices=3")
+    with pytest.raises(
+        ConfigError, match=r"^--set federation.factories=61: federation.factories=61 is more than devices=60"
+    ):
+        settings_of("federation.factories=61")
 
 
 @pytest.mark.parametrize(("count", "of"), [(1, 1), (3, 2), (30, 3), (200, 10)])

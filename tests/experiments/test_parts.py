@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,18 @@ def test_a_result_says_what_it_was_made_with(tmp_path: Path) -> None:
     assert {"fedgs", "hardware", "seconds", "fingerprint"} <= set(result)
     assert result["curve"]["round"] == [0, 1, 2, 3]
     assert result["curve"]["accuracy"][-1] == pytest.approx(result["summary"]["accuracy"]["final"], rel=1e-5)
+
+
+def test_what_was_asked_is_noted_and_makes_no_other_part(tmp_path: Path) -> None:
+    (part,) = parts("random")
+    assert "asked" not in run(tmp_path / "unasked", [part])[0]["random"]
+    first = run(tmp_path, [replace(part, asked="--rounds 2")])[0]["random"]
+    assert first["asked"] == "--rounds 2"
+    for other in ("--seeds 0", ""):
+        assert run(tmp_path, [replace(part, asked=other)])[0]["random"] == first
+    file = tmp_path / "parts/random.json"
+    file.write_text(json.dumps(first | {"asked": None}))
+    assert run(tmp_path, [part])[1].said == [1, "closed"]
 
 
 def test_other_settings_are_refused_and_new_settings_are_not(tmp_path: Path) -> None:

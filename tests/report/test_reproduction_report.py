@@ -81,6 +81,47 @@ def test_how_to_make_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert f"    fedgs reproduce report --out {inside}/table --with {inside}/study  " in text
 
 
+def test_the_commands_are_those_that_were_given(tmp_path: Path) -> None:
+    results = results_of("table2", as_in_the_paper) | selection_results()
+    first, second, *others = (run for name, run in results.items() if name.startswith("table2-"))
+    for run in (first, *others):
+        run["asked"] = "--femnist FILE --rounds 2 --set 'a.b=c d'"
+        run["settings"]["training"]["precision"] = "bfloat16"  # what was asked says it all
+    second["asked"] = "--femnist FILE --seeds 0,1"
+    second["hardware"]["kind"] = "cuda"
+    results["samplers-seed-0"]["asked"] = 3  # no words
+    lines = [line for line in text_of(results).splitlines() if line.startswith("    fedgs reproduce ")]
+    assert lines[:-1] == [
+        "    fedgs reproduce initialisers --femnist FILE --out results",
+        "    fedgs reproduce samplers --femnist FILE --out results",
+        "    fedgs reproduce table2 --femnist FILE --rounds 2 --set 'a.b=c d' --out results",
+        "    fedgs reproduce table2 --femnist FILE --seeds 0,1 --device cuda --out results",
+    ]
+    del second["asked"]  # made before commands were noted
+    lines = [line for line in text_of(results).splitlines() if line.startswith("    fedgs reproduce table2")]
+    assert lines == [
+        "    fedgs reproduce table2 --femnist FILE --rounds 2 --set 'a.b=c d' --out results",
+        "    fedgs reproduce table2 --femnist FILE --device cuda --out results",
+    ]
+
+
+def test_how_many_states_of_the_source_files_there_are() -> None:
+    results = results_of("table2", as_in_the_paper)
+    assert "- fedgs 0.1.0, the state of its source files not noted; a GPU, 4 cores" in text_of(results)
+    for run in results.values():
+        run["source"] = "a" * 12
+    text = text_of(results)
+    assert "- fedgs 0.1.0; a GPU, 4 cores" in text
+    assert "23 minutes of one machine's time in all." in text  # 23 parts, a minute each
+    first, second, *_ = results.values()
+    first["source"], first["jobs"] = "b" * 12, 2
+    text = text_of(results)
+    assert "- fedgs 0.1.0, 2 states of its source files; a GPU, 4 cores" in text
+    assert "22 minutes of one machine's time in all." in text  # 22.5, to the even
+    del first["source"], second["source"]
+    assert "- fedgs 0.1.0, 1 state of its source files (2 parts before these were noted); a GPU" in text_of(results)
+
+
 def test_a_part_of_a_table_says_what_is_missing() -> None:
     every = results_of("table2", as_in_the_paper)
     few = {name: every[name] for name in ("table2-fedgs-seed-0", "table2-fedavg-seed-0")}
@@ -135,7 +176,42 @@ def test_families_are_compared_on_the_seeds_they_share() -> None:
     text = text_of(results_of("table2", lambda part: 0.8 - 0.1 * part.settings.seed))
     assert "| CGAU over FedAvg, points | +1.2 | 0.0 |" in text  # it has the first seed alone, FedAvg is 0.8 and 0.7
     assert "| FedGS over the mean of the other 14 rows, points | +3.5 | 0.0 |" in text  # … and so is FedGS
-    assert "Means over rows, and places, are of the seeds all rows have (0)." in text
+    assert (
+        "Means over rows, and places, are of the seeds all rows have (0); a row against FedAvg is of those both" in text
+    )
+
+
+def test_the_table_of_claims_names_the_seeds_of_every_line() -> None:
+    results = results_of("table2", as_in_the_paper)
+    text = text_of(results)
+    assert "| claim | paper | here | seeds |" in text
+    assert "| FedGS over FedAvg, points | +3.9 | +6.9 | 0 and 1 |" in text
+    assert "| FedGS over the mean of the other 14 rows, points | +3.5 | +3.7 | 0 |" in text
+    assert "| > 1.04 × (FedAvg: never in 500) | 0 and 1 |" in text
+    assert "| place by accuracy | 1 of 15 (first: FedGS) | 1 of 15 (first: FedGS) | 0 |" in text
+    assert "| CGAU over FedAvg, points | +1.2 | +4.2 | 0 |" in text
+    del results["table2-cgau-seed-0"]
+    results["table2-fedadam-seed-1"] = results_of("table2", as_in_the_paper, full_size((1,)))["table2-fedadam-seed-1"]
+    text = text_of(results)
+    assert "| FedOpt over FedAvg, points | +1.7 to +2.9 | +4.7 to +5.9 | of each row |" in text
+    alone = {name: run for name, run in results.items() if name in ("table2-fedgs-seed-0", "table2-fedavg-seed-1")}
+    text = text_of(alone)
+    assert "| FedGS over FedAvg, points | +3.9 | +6.9 | of each row |" in text
+    assert "Means over rows, and places, are of each row's own seeds, for no seed is in all;" in text
+
+
+def test_times_faster_are_of_the_seeds_both_have() -> None:
+    results = results_of("table2", lambda part: 0.85)
+    rounds = {("fedgs", 0): 150, ("fedgs", 1): 170, ("fedavg", 0): 300, ("fedavg", 1): 340}
+    for (row, seed), number in rounds.items():
+        results[f"table2-{row}-seed-{seed}"]["summary"]["target"]["round"] = number
+    assert "than FedAvg | 3.25 × | 2.00 × | 0 and 1 |" in text_of(results)  # 320 / 160
+    results["table2-fedavg-seed-1"]["summary"]["target"]["round"] = None
+    assert "| > 2.50 × (FedAvg: not with every seed in 500) | 0 and 1 |" in text_of(results)  # (300 + 500) / 2 / 160
+    results["table2-fedgs-seed-1"]["summary"]["target"]["round"] = None
+    assert "| FedGS does not get there with every seed | 0 and 1 |" in text_of(results)
+    results["table2-fedgs-seed-0"]["summary"]["target"]["round"] = None
+    assert "| FedGS never gets there | 0 and 1 |" in text_of(results)
 
 
 def test_clipped_runs_are_no_part_of_other_means_and_the_command_names_the_length() -> None:
@@ -201,6 +277,7 @@ def test_a_quick_reproduction_is_not_compared() -> None:
         result["settings"]["data"]["name"] = "glyphs"
     text = text_of(results)
     assert text.index("This is the quick reproduction") < text.index("## Table II")
+    assert "a compact network, 350 devices in 10 factories, a few rounds." in text  # as the results have it
     assert "points below the paper" not in text
     assert "| Δ |" not in text
 

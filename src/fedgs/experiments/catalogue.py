@@ -7,7 +7,7 @@ they are called, so that the command line can list the experiments without loadi
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -70,7 +70,9 @@ def _together(experiments: Sequence[Experiment], stage: int) -> Stage:
         found = []
         for experiment in experiments:
             if stage < len(experiment.stages):
-                found += experiment.stages[stage](reproduction, results)
+                asked = reproduction.asked(experiment.trains, experiment.one_seed)
+                made = experiment.stages[stage](reproduction, results)
+                found += [replace(part, asked=asked) for part in made]
         return found
 
     return parts

@@ -18,10 +18,12 @@ BATCH_SIZE = "training.batch_size"
 
 def label_settings(overrides: Sequence[str], size: Iterable[str], seed: int) -> Settings:
     """Return the settings of a part on labels; where overrides size the federation, ``size`` lies beneath them."""
+    beneath = []
+    if any(section(override) == "federation" for override in overrides):
+        beneath = [override for override in size if section(override) in ("federation", "selection")]
+    load_settings(overrides=[*beneath, *overrides], given=overrides)  # what it leaves out must be possible, too
     own = [override for override in overrides if section(override) in SECTIONS or key(override) == BATCH_SIZE]
-    if any(section(override) == "federation" for override in own):
-        own = [*(override for override in size if section(override) in ("federation", "selection")), *own]
-    return load_settings(overrides=[*own, f"seed={seed}"])
+    return load_settings(overrides=[*beneath, *own, f"seed={seed}"], given=own)
 
 
 def key(override: str) -> str:

@@ -85,6 +85,8 @@ class Part:
     work: Callable[[Settings, Federation, torch.device, Share, HalfDone], Result] = train
     counts: Callable[[Settings], Any] = all_of_them
     """What of the settings makes it another part."""
+    asked: str = ""
+    """The options that ask for it; for the report, they do not make it another part."""
 
 
 class Progress:
@@ -205,6 +207,7 @@ def _do(
         "hardware": machine,
         "seconds": round(unfinished.earlier + time.perf_counter() - began, 1),
         "jobs": jobs,
+        **({"asked": part.asked} if part.asked else {}),
         **came_out,
         "note": unfinished.note,
     }

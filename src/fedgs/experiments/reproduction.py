@@ -5,6 +5,7 @@ Full size is the paper's: FEMNIST, 350 devices in ten factories, its network and
 numbers say nothing about the paper, only that everything works.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -17,7 +18,8 @@ from fedgs.config import load_settings
 from fedgs.data import DataSet, Federation, build_federation
 from fedgs.errors import ConfigError
 from fedgs.experiments import selection_study
-from fedgs.experiments.label_settings import label_settings
+from fedgs.experiments.label_settings import key as key_of
+from fedgs.experiments.label_settings import label_settings, section
 from fedgs.settings import Settings
 
 SMALL = ("data.name=glyphs", "data.samples_per_device=80", "federation.devices=60", "federation.factories=4",
@@ -27,6 +29,10 @@ PAPER = "paper"
 """The key of the paper's federation."""
 OTHER_FACTORIES = f"{PAPER}-M"
 """… of the same devices in another number of factories, which stands behind it."""
+FILE = "FILE"
+"""What a file of somebody's machine is called where others read it."""
+TRACE = "dynamics.trace"
+"""The one setting that names such a file."""
 LABELS = "labels"
 """… of the one whose next mini-batches the samplers select from: it needs no images."""
 
@@ -59,17 +65,19 @@ class Reproduction:
     rounds: int | None = None
     """Of every run; None: each experiment's own number."""
     overrides: Sequence[str] = ()
-    """Of the settings of every run; what makes a row or a cell what it is lies above them."""
+    """Of the settings of every run; what makes a row or a cell what it is lies above them.
+
+    Whether they are possible turns out when settings are made of them, before anything is loaded: parts differ in size.
+    """
     _dataset: DataSet | None = field(default=None, init=False)
     _dealt: tuple[tuple[str, int], Federation] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         for override in self.overrides:
-            key = override.partition("=")[0].strip()
-            instead = {"seed": "--seeds", "data.name": "--femnist", "training.rounds": "--rounds"}.get(key)
+            options = {"seed": "--seeds", "data.name": "--femnist", "training.rounds": "--rounds"}
+            instead = options.get(key_of(override))
             if instead is not None:
                 raise ConfigError(f"--set {override}: in a reproduction {instead} says that; use it instead")
-        self._size()  # what is wrong with the others is told before anything is loaded
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the data set behind on the way to another process: to load it there is faster than to send it."""
@@ -79,6 +87,20 @@ class Reproduction:
     def quick(self) -> bool:
         """Whether this is the small size."""
         return self.femnist is None
+
+    def asked(self, trains: bool = True, one_seed: bool = False) -> str:
+        """Return the options that ask for this of one experiment, for a shell; files are called FILE.
+
+        ``trains``, ``one_seed``: whether the experiment does, and has one seed alone.
+        """
+        options = ["--preset", "quick"] if self.quick else ["--femnist", FILE]
+        if self.rounds is not None and trains:
+            options += ["--rounds", str(self.rounds)]
+        if self.seeds is not None:
+            options += ["--seeds", ",".join(str(seed) for seed in self.seeds[: 1 if one_seed else None])]
+        for override in self.overrides:
+            options += ["--set", f"{TRACE}={FILE}" if key_of(override) == TRACE else override]
+        return shlex.join(options)
 
     def settings(self, full: Scale, quick: Scale, *overrides: str) -> Settings:
         """Return the settings of an experiment at the size of this reproduction."""
@@ -90,7 +112,9 @@ class Reproduction:
             f"eval.every={scale.every}",
             f"eval.target={scale.target}",
         ]
-        return load_settings(overrides=[*base, *self.overrides, *overrides])
+        # What an experiment's own settings hide must be possible, too; what it may cap, it caps itself.
+        load_settings(overrides=[*base, "selection.cap=true", *self.overrides], given=self.overrides)
+        return load_settings(overrides=[*base, *self.overrides, *overrides], given=self.overrides)
 
     def label_settings(self, seed: int) -> Settings:
         """Return the settings of a part on labels alone: the paper's size, even where runs are small.
@@ -167,5 +191,7 @@ class Reproduction:
         )
 
     def _size(self) -> Settings:
-        any_scale = Scale(1, 0.1, 1)
-        return self.settings(any_scale, any_scale)
+        """Return the settings of the data set and of who takes part; what else is set, the parts have looked at."""
+        own = [override for override in self.overrides if section(override) in ("federation", "data")]
+        beneath = SMALL if self.quick else ()
+        return load_settings(overrides=[*beneath, *own, "selection.cap=true"], given=own)

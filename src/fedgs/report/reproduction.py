@@ -8,8 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedgs import __version__
+from fedgs.experiments.beyond import PREFIX as BEYOND
+from fedgs.experiments.fedopt_rates import PREFIX as RATES
 from fedgs.experiments.parts import Result
 from fedgs.experiments.reproduction import PAPER
+from fedgs.experiments.selection_study import PREFIX as CELLS
+from fedgs.experiments.surfaces import PREFIX as SURFACES
 from fedgs.experiments.table2 import PREFIX as TABLE
 from fedgs.experiments.table2 import ROWS
 from fedgs.files import write_text
@@ -31,9 +35,8 @@ SECTIONS: dict[str, Callable[[Material], list[str]]] = {
     "Beyond the paper": beyond.write,
     STUDY: study.write,
 }
-EXPERIMENTS_OF = {"initialisers": "initialisers-", "samplers": "samplers-", "table2": "table2-",
-                  "surfaces": "surfaces-", "fedopt-rates": "fedopt-rates-", "beyond": "beyond-",
-                  "selection-study": "study-"}  # fmt: skip
+EXPERIMENTS_OF = {"initialisers": "initialisers-", "samplers": "samplers-", "table2": TABLE, "surfaces": SURFACES,
+                  "fedopt-rates": RATES, "beyond": BEYOND, "selection-study": CELLS}  # fmt: skip
 """By how the names of their parts begin."""
 MARKDOWN, HTML = "report.md", "report.html"
 
@@ -58,20 +61,20 @@ def compose(material: Material) -> str:
 
 
 def _size(material: Material) -> str:
-    runs = list(material.trainings.values())
+    papers = [run for run in material.trainings.values() if run["federation"] == PAPER and "devices" in run]
     if material.quick:
+        sizes = sorted({_devices(run) for run in papers})
+        shown = f" {listing(sizes)}," if sizes else ""
         return (
-            "**This is the quick reproduction: embedded glyphs in the place of FEMNIST, a compact network, 60 "
-            "devices in 4 "
-            "factories, a few rounds. It shows that every experiment runs from end to end. Its accuracies say nothing "
-            "about the paper's, and are not compared with them.** Samplers and starts of GBP-CS are shown beside the "
-            "paper's: their instances are of its size, with made-up labels like FEMNIST's. With FEMNIST the same "
-            "commands reproduce the paper: `fedgs reproduce all --femnist FILE`."
+            f"**This is the quick reproduction: embedded glyphs in the place of FEMNIST, a compact network,{shown} a "
+            "few rounds. It shows that every experiment runs from end to end. Its accuracies say nothing about the "
+            "paper's, and are not compared with them.** Samplers and starts of GBP-CS are shown beside the paper's: "
+            "their instances are of its size, with made-up labels like FEMNIST's. With FEMNIST the same commands "
+            "reproduce the paper: `fedgs reproduce all --femnist FILE`."
         )
-    papers = [run for run in runs if run["federation"] == PAPER and "devices" in run]
     if not material.papers_size:
         sizes = sorted({
-            f"{plural(run['devices'], 'device')} in {plural(run['factories'], 'factory', 'factories')}, "
+            f"{_devices(run)}, "
             f"{plural(run['settings']['training']['rounds'], 'round')}, {run['settings']['training']['model']} network"
             for run in papers
         })  # fmt: skip
@@ -86,6 +89,10 @@ def _size(material: Material) -> str:
     )
 
 
+def _devices(run: Result) -> str:
+    return f"{plural(run['devices'], 'device')} in {plural(run['factories'], 'factory', 'factories')}"
+
+
 def _top(material: Material, missing: list[str]) -> list[str]:
     everything = list(material.results.values())
     machines = sorted({_machine(run) for run in everything})
@@ -95,8 +102,8 @@ def _top(material: Material, missing: list[str]) -> list[str]:
     seconds = sum(run["seconds"] / run.get("jobs", 1) for run in everything)
     facts = [
         f"{plural(len(everything), 'part')}, one JSON file each with settings, seed, version and "
-        f"hardware; {plural(max(1, round(seconds / 60)), 'minute')} of computing in all.",
-        f"fedgs {listing(versions)}; {listing(machines)}"
+        f"hardware; {plural(max(1, round(seconds / 60)), 'minute')} of one machine's time in all.",
+        f"fedgs {listing(versions)}{_states(everything)}; {listing(machines)}"
         + (f"; matrix products on a GPU in {listing(precisions)}." if precisions else "."),
     ]  # fmt: skip
     study_alone = set(SECTIONS) - set(missing) == {STUDY}
@@ -110,13 +117,38 @@ def _top(material: Material, missing: list[str]) -> list[str]:
     return [*head, *([remark] if remark else [])]
 
 
+def _states(results: Sequence[Result]) -> str:
+    """Say with how many states of the source files results were made, if it was not one for all."""
+    known = [run["source"] for run in results if "source" in run]
+    states, before = len(set(known)), len(results) - len(known)
+    if states == 1 and not before:
+        return ""
+    if not states:
+        return ", the state of its source files not noted"
+    earlier = f" ({plural(before, 'part')} before these were noted)" if before else ""
+    return f", {plural(states, 'state')} of its source files{earlier}"
+
+
 def _machine(run: dict[str, dict[str, object]]) -> str:
     hardware = run["hardware"]
     return f"{hardware['device']}, {hardware['cores']} cores, torch {hardware['torch']}"
 
 
+def _commands(runs: Sequence[Result], quick: bool) -> list[str]:
+    """Return the options of the commands that made these results of one experiment, each once."""
+    by_command: dict[str, list[Result]] = {}
+    for run in runs:
+        asked = run.get("asked")
+        by_command.setdefault(asked if isinstance(asked, str) else "", []).append(run)
+    found = []
+    for asked, made in by_command.items():
+        on_gpu = any(run["hardware"].get("kind") == "cuda" for run in made)
+        found.append(f"{asked}{' --device cuda' if on_gpu else ''}" if asked else _options(made, quick))
+    return list(dict.fromkeys(found))
+
+
 def _options(runs: Sequence[Result], quick: bool) -> str:
-    """Return what these results were made with beside the defaults."""
+    """Return what results that do not say so were made with beside the defaults."""
     if quick:
         return "--preset quick"
     options = ["--femnist FILE"]
@@ -124,9 +156,7 @@ def _options(runs: Sequence[Result], quick: bool) -> str:
         options.append("--device cuda")
     precisions = {run["settings"]["training"]["precision"] for run in runs}
     options += [f"--set training.precision={one}" for one in precisions if one != Settings().training.precision]
-    clips = {
-        run["settings"]["training"].get("clip") for run in runs
-    }  # with several of them they are the experiment's own
+    clips = {run["settings"]["training"].get("clip") for run in runs}  # several of them are the experiment's own
     options += [f"--set training.clip={clip:g}" for clip in clips if clip is not None and len(clips) == 1]
     return " ".join(options)
 
@@ -142,9 +172,9 @@ def _foot(material: Material) -> list[str]:
     further = "".join(f" --with {_place(other)}" for other in dict.fromkeys(material.further.values()))
     own = {part: run for part, run in material.results.items() if part not in material.further}
     lines = [
-        f"    fedgs reproduce {what} {_options(runs, material.quick)} --out {name}"
+        f"    fedgs reproduce {what} {options} --out {name}"
         for what, prefix in EXPERIMENTS_OF.items()
-        if (runs := [run for part, run in own.items() if part.startswith(prefix)])
+        for options in _commands([run for part, run in own.items() if part.startswith(prefix)], material.quick)
     ]
     return [
         "## How to make this again",
