@@ -13,15 +13,11 @@ from fedgs.experiments.selection_study import (
     WEIGHED,
     WEIGHTS,
     make_parts,
-    read_study,
-    read_unskewed,
-    read_weights,
     stride_of,
     title_of,
-    with_all_seeds,
-    with_stride,
 )
 from fedgs.experiments.study_bar import holds, verdicts
+from fedgs.experiments.study_results import in_stride, read_study, read_unskewed, read_weights, with_all_seeds
 from tests.experiments.made_up import astray, full_size, results_of
 
 
@@ -119,13 +115,13 @@ def test_runs_with_longer_steps_are_a_study_of_their_own() -> None:
     short, _ = read_study(results)
     assert {cell.final for cells in short.values() for cell in cells.values()} == {(0.8, 0.8)}
     for name, stride in STRIDES.items():
-        longer, gone = read_study(with_stride(results, name))
+        longer, gone = read_study(in_stride(results, name))
         assert {cell.final for cells in longer.values() for cell in cells.values()} == {(ends[name], ends[name])}
         assert list(longer) == list(short)
         assert all(set(cells) == set(stride.policies) for cells in longer.values())
         assert gone == []
         others = {part: run for part, run in results.items() if stride_of(part) != name}
-        assert read_study(with_stride(others, name)) == ({}, [])
+        assert read_study(in_stride(others, name)) == ({}, [])
 
 
 def test_the_reference_without_skew_is_no_policy() -> None:
@@ -142,8 +138,8 @@ def test_the_reference_without_skew_is_no_policy() -> None:
     found = read_unskewed(results)
     assert list(found) == list(study)
     assert {(cell.seeds, cell.final) for cell in found.values()} == {((0, 1), (0.9, 0.9))}
-    assert len(read_unskewed(with_stride(results, "clipped"))) == 10
-    assert read_unskewed(with_stride(results, "longer")) == {}
+    assert len(read_unskewed(in_stride(results, "clipped"))) == 10
+    assert read_unskewed(in_stride(results, "longer")) == {}
     alone = {name: run for name, run in results.items() if "-unskewed-" in name}
     assert read_study(alone) == ({}, [])
 

@@ -32,22 +32,16 @@ How much there is to be won at all, a reference tells: random selection by data 
 skew (fedgs.experiments.unskewed).
 """
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from fedgs.data import DataSet, Federation, build_federation, classes_per_device, dirichlet, dirichlet_factories
 from fedgs.errors import ConfigError
-from fedgs.experiments.alike import made_with
-from fedgs.experiments.measures import at_round, final, last_quarter, mean_of
-from fedgs.experiments.parts import Part, Result, Results
+from fedgs.experiments.parts import Part
 from fedgs.experiments.unskewed import UNSKEWED, without_skew
-from fedgs.settings import COVERAGE_WEIGHT, Settings
+from fedgs.settings import Settings
 
 if TYPE_CHECKING:
     from fedgs.experiments.reproduction import Reproduction
@@ -127,17 +121,20 @@ class Deal:
     """… over factories before that; None: factories are alike."""
     attribute: str | None = None
     classes: int | None = None
-    skewed: bool = False
-    """Whether the paper's selection is expected to lose here (α ≤ 0.1)."""
+
+    @property
+    def skewed(self) -> bool:
+        """Whether ours is asked to be clearly better than GBP-CS here."""
+        return self.alpha is not None and self.alpha <= 0.1
 
 
 DEALS: dict[str, Deal] = {
-    "alpha-0.02": Deal("α = 0.02, factories alike", 0.02, skewed=True),
-    "alpha-0.1-differ": Deal("α = 0.1, factories differ", 0.1, 1.0, skewed=True),
+    "alpha-0.02": Deal("α = 0.02, factories alike", 0.02),
+    "alpha-0.1-differ": Deal("α = 0.1, factories differ", 0.1, 1.0),
     "natural": Deal("writers as they are"),
     "two-classes": Deal("2 classes a device", classes=2),
-    "alpha-0.02-differ": Deal("α = 0.02, factories differ", 0.02, 1.0, skewed=True),
-    "alpha-0.1": Deal("α = 0.1, factories alike", 0.1, skewed=True),
+    "alpha-0.02-differ": Deal("α = 0.02, factories differ", 0.02, 1.0),
+    "alpha-0.1": Deal("α = 0.1, factories alike", 0.1),
     "by-form": Deal("factories by form partition", attribute="hsf"),
     "alpha-0.3-differ": Deal("α = 0.3, factories differ", 0.3, 1.0),
     "alpha-0.3": Deal("α = 0.3, factories alike", 0.3),
@@ -194,14 +191,14 @@ def make_parts(reproduction: "Reproduction") -> list[Part]:
                 for name, stride in STRIDES.items():
                     wanted = (*stride.policies, *([UNSKEWED] if stride.unskewed else []))
                     cells = [_part(base, seed, key, policy, iterations) for policy in wanted]
-                    strides[name] += [_with_stride(cell, name) for cell in cells]
+                    strides[name] += [_lengthened(cell, name) for cell in cells]
             if seed == seeds[0] and key in WEIGHED:
                 found += [_part(base, seed, key, "queues", base.training.iterations, weight) for weight in WEIGHTS]
     # The small size has long steps from the start.
     return found if reproduction.quick else [*found, *chain.from_iterable(strides.values())]
 
 
-def _with_stride(part: Part, name: str) -> Part:
+def _lengthened(part: Part, name: str) -> Part:
     """Return the same cell with other steps."""
     stride, training = STRIDES[name], part.settings.training
     other = training.model_copy(
@@ -240,151 +237,3 @@ def title_of(key: str) -> str:
     """Return the words for a federation of the study, with the length of its rounds where that is unusual."""
     deal, long_rounds, iterations = key.partition("-T")
     return DEALS[deal].title + (f", T = {iterations}" if long_rounds else "")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One federation and policy over all its seeds; tuples go seed by seed."""
-
-    policy: str
-    seeds: tuple[int, ...]
-    late: tuple[float, ...]
-    """Mean accuracy of the tests in the last quarter of the rounds: the number that counts."""
-    final: tuple[float, ...]
-    runs: tuple[Result, ...]
-
-    @property
-    def mean(self) -> float:
-        """The mean over seeds of the number that counts."""
-        return float(np.mean(self.late))
-
-    def fact(self, key: str, seeds: Collection[int] | None = None) -> float | None:
-        """Return the mean of a fact of the summary, such as divergence, over these seeds or all."""
-        return mean_of(self.facts(key, seeds))
-
-    def facts(self, key: str, seeds: Collection[int] | None = None) -> list[float | None]:
-        """Return a fact of the summary seed by seed."""
-        return [
-            run["summary"].get(key, run["summary"]["selection"].get(key))
-            for seed, run in zip(self.seeds, self.runs, strict=True)
-            if seeds is None or seed in seeds
-        ]
-
-    def at(self, number: int) -> float | None:
-        """Return the mean accuracy in a round; None where it was not tested."""
-        found = [at_round(run, number) for run in self.runs]
-        return None if None in found else mean_of(found)
-
-
-def common(one: Cell, other: Cell) -> set[int]:
-    """Return the seeds both have."""
-    return set(one.seeds) & set(other.seeds)
-
-
-def with_all_seeds(cells: Mapping[str, Cell]) -> dict[str, Cell]:
-    """Return the policies of a federation that have run with as many seeds as any: means of others are of less."""
-    most = max(len(cell.seeds) for cell in cells.values())
-    return {policy: cell for policy, cell in cells.items() if len(cell.seeds) == most}
-
-
-Study = dict[str, dict[str, Cell]]
-"""By federation (with "-T200" behind it where rounds are long) and policy, in the order of the study."""
-
-
-def read_study(results: Results) -> tuple[Study, list[str]]:
-    """Return the cells of which there are results, and what went astray, in words."""
-    study, astray = _read(results)
-    without = {key: {policy: cells[policy] for policy in POLICIES if policy in cells} for key, cells in study.items()}
-    return {key: cells for key, cells in without.items() if cells}, astray
-
-
-def read_unskewed(results: Results) -> dict[str, Cell]:
-    """Return the reference of every federation: what it comes to without its skew."""
-    return {key: cells[UNSKEWED] for key, cells in _read(results)[0].items() if UNSKEWED in cells}
-
-
-def _read(results: Results) -> tuple[Study, list[str]]:
-    """Return all cells, the reference among them: all must be made alike."""
-    results = {name: result for name, result in results.items() if not stride_of(name)}
-    groups: dict[tuple[str, str], list[Result]] = {}
-    astray = []
-    kinds = Counter(_kind(result) for name, result in results.items() if _key_of(name)[0])
-    lengths: dict[str, Counter[int]] = {}
-    for name, result in results.items():
-        if key := _key_of(name)[0]:
-            lengths.setdefault(key, Counter())[_iterations(result)] += 1
-    for name, result in results.items():
-        key, policy = _key_of(name)
-        if result.get("failed"):
-            astray.append(f"{result['title']}: {result['failed']}")
-        elif key and (
-            _kind(result) != kinds.most_common(1)[0][0] or _iterations(result) != lengths[key].most_common(1)[0][0]
-        ):
-            astray.append(f"{result['title']}: made with other settings than most, and left out")
-        elif key:
-            groups.setdefault((key, policy), []).append(result)
-    study: Study = {}
-    for key in sorted({key for key, _ in groups}, key=_place):
-        policies = [policy for policy in (*POLICIES, UNSKEWED) if (key, policy) in groups]
-        study[key] = {policy: _cell(policy, groups[key, policy]) for policy in policies}
-    return study, astray
-
-
-def read_weights(results: Results) -> dict[str, dict[float, Result]]:
-    """Return the runs with the queues at several weights by federation and V; 0 is ``exact``."""
-    found: dict[str, dict[float, Result]] = {}
-    for key in WEIGHED:
-        for name, result in results.items():
-            cell = name.removeprefix(f"{PREFIX}{key}-").rpartition("-seed-")[0]
-            weights = {"exact": 0.0, "queues": COVERAGE_WEIGHT, **{f"queues-V{weight:g}": weight for weight in WEIGHTS}}
-            if cell in weights and name.startswith(f"{PREFIX}{key}-") and not result.get("failed"):
-                # The first seed alone has all weights; results come in the order of their names, hence of seeds.
-                found.setdefault(key, {}).setdefault(weights[cell], result)
-    return {key: dict(sorted(by_weight.items())) for key, by_weight in found.items() if len(by_weight) > 2}
-
-
-def with_stride(results: Results, stride: str) -> Results:
-    """Return the runs with other steps, by the names they would have in the study itself."""
-    return {
-        name.replace(f"{PREFIX}{stride}-", PREFIX, 1): result
-        for name, result in results.items()
-        if stride_of(name) == stride
-    }
-
-
-def _key_of(name: str) -> tuple[str, str]:
-    """Return federation and policy of a part's name; ("", "") if it is none of the study."""
-    if not name.startswith(PREFIX):
-        return "", ""
-    cell = name.removeprefix(PREFIX).rpartition("-seed-")[0]
-    policy = max((policy for policy in (*POLICIES, UNSKEWED) if cell.endswith(f"-{policy}")), key=len, default="")
-    key = cell.removesuffix(f"-{policy}")
-    return (key, policy) if policy and key.partition("-T")[0] in DEALS else ("", "")
-
-
-def _kind(result: Result) -> tuple[str, ...]:
-    """Return what must be alike in all cells that are set beside each other."""
-    return made_with(result, "batch_size")
-
-
-def _iterations(result: Result) -> int:
-    """Return how many iterations a run has: the same for all policies of a federation.
-
-    Long rounds can come to a few less than short ones, where these are not a multiple of four.
-    """
-    return int(result["settings"]["training"]["rounds"] * result["settings"]["training"]["iterations"])
-
-
-def _place(key: str) -> tuple[int, str]:
-    return MILD_TO_SKEWED.index(key.partition("-T")[0]), key
-
-
-def _cell(policy: str, found: Sequence[Result]) -> Cell:
-    runs = tuple(sorted(found, key=lambda run: int(run["settings"]["seed"])))
-    return Cell(
-        policy,
-        tuple(run["settings"]["seed"] for run in runs),
-        tuple(last_quarter(run) for run in runs),
-        tuple(final(run) for run in runs),
-        runs,
-    )

@@ -8,10 +8,12 @@ import numpy as np
 
 from fedgs.experiments.measures import last_quarter
 from fedgs.experiments.parts import Result
-from fedgs.experiments.selection_study import Cell, Study, common, title_of, with_all_seeds
+from fedgs.experiments.selection_study import title_of
 from fedgs.experiments.study_bar import OURS, WITHIN, difference
+from fedgs.experiments.study_results import Cell, Study, common, with_all_seeds
 from fedgs.report.canvas import AMBER, BLUE, FAINT, GREEN, GREY, INK, PURPLE, RED
 from fedgs.report.labels import Label, place_labels
+from fedgs.report.markdown import signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 SHOWN = ("random", "random-by-data", "gbp-cs", "exact", "queues", "by-data-full", "coverage")
 """Policies in pictures: the ways to select, ours, and what ours is without its selection."""
 COLOURS = dict(zip(SHOWN, (GREY, AMBER, RED, PURPLE, GREEN, INK, BLUE), strict=True))
+FURTHEST = 2.5
+"""Points below coverage where a picture ends; what lies further down is told at the edge, with its number."""
 MARKERS = dict(zip(SHOWN, ("s", "^", "D", "v", "P", "*", "o"), strict=True))
 
 
@@ -40,14 +44,19 @@ def paint_differences(figure: "Figure", study: Study) -> None:
                 continue
             height = place + 0.3 - 0.12 * row
             axes.plot(by_seed, [height] * len(by_seed), ".", color=COLOURS[policy], markersize=4, alpha=0.7)
-            axes.plot(fmean(by_seed), height, MARKERS[policy], color=COLOURS[policy], markersize=6)
+            mean = fmean(by_seed)
+            axes.plot(mean, height, MARKERS[policy], color=COLOURS[policy], markersize=6)
+            if mean < -FURTHEST:
+                axes.annotate(f"◂ {signed(mean)}", (-FURTHEST, height), xytext=(3, 0), textcoords="offset points",
+                              color=COLOURS[policy], fontsize=7, va="center")  # fmt: skip
         if place:
             axes.axhline(place - 0.5, color=FAINT, linewidth=0.5, alpha=0.5)
     for policy in others:
         axes.plot([], [], MARKERS[policy], color=COLOURS[policy], label=policy)
     axes.set_yticks(range(len(keys)), [title_of(key) for key in keys])
     axes.set_ylim(-0.5, len(keys) - 0.5)
-    axes.set_xlabel("points of accuracy above (right) or below (left) coverage; small dots: single seeds")
+    axes.set_xlim(left=max(-FURTHEST, axes.get_xlim()[0]))
+    axes.set_xlabel("points of accuracy above or below coverage; dots: single seeds; ◂: further down")
     axes.grid(axis="y", visible=False)
     figure.legend(loc="outside upper center", ncols=4)
 

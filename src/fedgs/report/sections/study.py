@@ -6,27 +6,16 @@ from statistics import fmean
 
 from fedgs.experiments.measures import last_quarter, late_tests, round_of
 from fedgs.experiments.parts import Result
-from fedgs.experiments.selection_study import (
-    DEALS,
-    FEWEST,
-    POLICIES,
-    PREFIX,
-    SELECTIONS,
-    Cell,
-    Study,
-    read_study,
-    read_unskewed,
-    read_weights,
-    title_of,
-    with_all_seeds,
-)
+from fedgs.experiments.selection_study import DEALS, FEWEST, POLICIES, PREFIX, SELECTIONS, title_of
 from fedgs.experiments.study_bar import BETTER_BY, OTHERS, OURS, WITHIN, Verdict, holds, verdicts
-from fedgs.report.markdown import bullets, listing, number, percent, plural, points, rounds, share, table
+from fedgs.experiments.study_results import Cell, Study, read_study, read_unskewed, read_weights, with_all_seeds
+from fedgs.report.markdown import bullets, every, listing, number, percent, plural, points, rounds, share, table
 from fedgs.report.material import Material
 from fedgs.report.sections import study_strides, study_unskewed
-from fedgs.report.sections.study_conclusions import conclude
+from fedgs.report.sections.study_conclusions import conclude, conditions, gaps_between
 from fedgs.report.sections.study_tables import FEWER, means_table
 from fedgs.report.study_figures import paint_curves, paint_differences, paint_trade_off, paint_weights, weight_facts
+from fedgs.settings import COVERAGE_WEIGHT
 
 NOT_TESTED = "At this size, after so few rounds, nothing is concluded: what separates the policies is noise."
 FIXED = (0.25, 0.5, 0.75, 1.0)
@@ -39,8 +28,10 @@ def write(material: Material) -> list[str]:
     if not study:
         return []
     cells = [cell for by_policy in study.values() for cell in by_policy.values()]
-    first = next(run for run in cells[0].runs)
-    training, every = first["settings"]["training"], first["settings"]["eval"]["every"]
+    first = cells[0].runs[0]
+    training = first["settings"]["training"]
+    long_ones = [next(iter(cells.values())).runs[0] for key, cells in study.items() if "-T" in key]
+    in_long = _tests(long_ones[0]) + " where rounds are long" if long_ones else ""
     seeds = sorted({seed for cell in cells for seed in cell.seeds})
     decided = verdicts(study)
     unskewed = read_unskewed(material.starting_with(PREFIX))
@@ -52,9 +43,8 @@ def write(material: Material) -> list[str]:
         f"{training['rounds']} rounds of {training['iterations']} iterations, learning rate "
         f"{training['learning_rate']:g}, {training['model']} network; {'seed' if len(seeds) == 1 else 'seeds'} "
         f"{listing([str(seed) for seed in seeds])}. Long rounds (T in the name) are "
-        f"fewer, the iterations as many. Tests are made every {every} rounds. The number that counts is the mean "
-        "accuracy of the tests in the last quarter of "
-        f"the rounds (the last {late_tests(first)}).",
+        "fewer, the iterations as many. The number that counts is the mean accuracy of the tests in the last quarter "
+        f"of the rounds: of {_tests(first)}{f'; of {in_long}' if in_long else ''}.",
         "`coverage` is ours: the selection of `queues`, and two things that are not selection: calibration (the "
         "station's class mix taken out of the loss), and a classifier that the top server averages by who saw a class. "
         "Other ways to select are given these too, to tell what is whose: `calibrated` (random by data) and "
@@ -62,6 +52,7 @@ def write(material: Material) -> list[str]:
         "α is Dirichlet's, for each class over devices. *Factories alike*: devices are dealt to factories at random; "
         "*differ*: classes are dealt to factories first, by Dirichlet's law with α = 1." + _fewer_devices(study),
         "### Conclusions",
+        material.remark("study", "short").strip(),
         bullets(
             [NOT_TESTED]
             if material.quick
@@ -87,6 +78,11 @@ def write(material: Material) -> list[str]:
     ]  # fmt: skip
     remark = material.remark("study").strip()
     return [*blocks, *([remark] if remark else [])]
+
+
+def _tests(run: Result) -> str:
+    """Say how many tests of a run count."""
+    return f"{late_tests(run)} tests, one {every(run['settings']['eval']['every'])}"
 
 
 def _fewer_devices(study: Study) -> str:
@@ -151,7 +147,7 @@ def _range(cell: Cell | None) -> str:
 
 def _pictures(material: Material, study: Study) -> list[str]:
     lines = -(-len(study) // 4)
-    comparable = [cells for cells in study.values() if "coverage" in cells and len(cells) > 1]
+    comparable = [cells for cells in study.values() if OURS in cells and len(cells) > 1]
     shown = []
     if comparable:
         shown.append(
@@ -160,7 +156,9 @@ def _pictures(material: Material, study: Study) -> list[str]:
         )  # fmt: skip
     return [
         *shown,
-        material.figure("study-trade-off", "Divergence, evenness of use and accuracy: a point a federation and policy",
+        material.figure("study-trade-off",
+                        "Divergence, evenness of use and accuracy: a point a federation and policy. On the left "
+                        "coverage lies on queues, by-data-full on random-by-data: they select alike",
                         (10.5, 3.9), lambda figure: paint_trade_off(figure, study)),
         material.figure("study-curves", "Accuracy over rounds, a panel a federation, mean over seeds",
                         (2.7 * min(len(study), 4) + 0.3, 2.45 * lines + 0.6),
@@ -199,8 +197,10 @@ def _bar(study: Study, decided: dict[str, Verdict], material: Material) -> list[
         asked,
         table(heads, lines, left=2),
         bullets([
-            _condition("first", near, failing), _condition("second", over, short), _by_last_test(by_last),
+            _condition("first", near, failing), _condition("second", over, short),
+            f"By the last test alone, which is noisier, {conditions(by_last)}.",
             *_queues_alone(study),
+            *_same_additions(study),
             *[lacking] * bool(open_ones),
         ]),
         *[f"{title_of(key)}:{text}" for key in decided if (text := material.remark("study", key))],
@@ -212,28 +212,25 @@ def _queues_alone(study: Study) -> list[str]:
     found = verdicts(study, ours="queues")
     if not found:
         return []
-    near, over = holds(list(found.values()))
-    far = [title_of(v.key) for v in found.values() if not v.near_the_best]
-    short = [title_of(v.key) for v in found.values() if v.beats_published is False]
     seeds = sorted({seed for verdict in found.values() for seed in verdict.seeds})
-    return [
-        f"For the queues alone (`queues`, {plural(len(seeds), 'seed')}) the first condition "
-        + ("holds" if near else f"does not hold on {listing(far)}")
-        + ", the second "
-        + ("holds." if over else f"does not hold on {listing(short)}.")
+    return [f"For the queues alone (`queues`, {plural(len(seeds), 'seed')}) {conditions(found)}."]
+
+
+def _same_additions(study: Study) -> list[str]:
+    """Say where the first condition would fail if the others were given what ours adds to selecting."""
+    gaps = {policy: gaps_between(study, OURS, policy) for policy in ("by-data-full", "gbp-cs-full")}
+    far = [
+        f"`{policy}` ({title_of(key)}, {points(gap, 2)})"
+        for policy, found in gaps.items()
+        for key, gap in found.items()
+        if gap < -WITHIN
     ]
-
-
-def _by_last_test(found: dict[str, Verdict]) -> str:
-    """Say what the bar comes to by the last test alone."""
-    far = [title_of(v.key) for v in found.values() if not v.near_the_best]
-    short = [title_of(v.key) for v in found.values() if v.beats_published is False]
-    return (
-        "By the last test alone, which is noisier, the first condition "
-        + (f"does not hold on {listing(far)}" if far else "holds")
-        + ", the second "
-        + (f"does not hold on {listing(short)}." if short else "holds.")
-    )
+    if not any(gaps.values()):
+        return []
+    return [
+        "Others that are given the same additions are not among those; if they were, the first condition would "
+        + (f"not hold: {listing(far)}." if far else "hold all the same.")
+    ]
 
 
 def _condition(which: str, held: bool, failing: list[str]) -> str:
@@ -293,7 +290,8 @@ def _weights(material: Material) -> list[str]:
     ]  # fmt: skip
     return [
         "### The weight of the queues",
-        "What the weight V, which has no unit, trades; one seed, without calibration: 0 is `exact`, 0.3 the default.",
+        "What the weight V, which has no unit, trades; one seed, without calibration: 0 is `exact`, "
+        f"{COVERAGE_WEIGHT:g} the default.",
         table(["federation", "V", "Jain's index of epochs", "divergence", "accuracy", "longest wait"], lines),
         *_step_by_step(weighed),
         material.figure("study-weights", "Evenness of use, divergence and accuracy as the weight V of the queues grows",
@@ -318,8 +316,7 @@ def _on_the_way(study: Study) -> list[str]:
     shown = (*SELECTIONS, OURS)
     for key, cells in study.items():
         length = next(iter(cells.values())).runs[0]["settings"]["training"]["rounds"]
-        for part in FIXED:
-            at = round(length * part)
+        for at in _tested(cells, length):
             found = {policy: cell.at(at) for policy, cell in cells.items()}
             if any(value is not None for value in found.values()):
                 lines.append([title_of(key), str(at), *(percent(found.get(policy), 2) for policy in shown)])
@@ -334,6 +331,12 @@ def _on_the_way(study: Study) -> list[str]:
         f"First tested round at {share(target)}, mean over seeds (×: not with every seed):",
         table(["federation", *shown], reached),
     ]
+
+
+def _tested(cells: dict[str, Cell], length: int) -> list[int]:
+    """Return the rounds with a test at these shares of all, or the last ones before them."""
+    tests = next(iter(cells.values())).runs[0]["curve"]["round"]
+    return [max((test for test in tests if test <= round(length * part)), default=length) for part in FIXED]
 
 
 def _reached(cell: Cell, target: float) -> str:

@@ -5,12 +5,19 @@ from statistics import fmean
 
 import numpy as np
 
-from fedgs.experiments.selection_study import DEALS, SELECTIONS, Study, common, title_of, with_all_seeds
+from fedgs.experiments.selection_study import DEALS, SELECTIONS, title_of
 from fedgs.experiments.study_bar import OTHERS, OURS, PUBLISHED, WITHIN, Verdict, difference, holds
+from fedgs.experiments.study_results import Study, common, with_all_seeds
 from fedgs.report.markdown import listing, plural, points, share, signed
 
 SMALL = WITHIN
 """Differences below are called none."""
+ALIKE_BUT_SELECTION = (
+    ("with the paper's loss and mean", "queues", "random-by-data"),
+    ("with calibration in both", "queues-calibrated", "calibrated"),
+    ("with all that coverage adds in both", OURS, "by-data-full"),
+)
+"""Pairs of policies that differ by selecting with queues and match, or at random by data, and by nothing else."""
 
 
 def conclude(study: Study, decided: Mapping[str, Verdict]) -> list[str]:
@@ -25,6 +32,7 @@ def conclude(study: Study, decided: Mapping[str, Verdict]) -> list[str]:
         _by_data(study),
         _parts(study),
         _what_goes_with_accuracy(study),
+        _waits(study),
         _noise(study),
     ]
     return [sentence for sentence in sentences if sentence] or ["Too little has been run to conclude anything."]
@@ -87,8 +95,7 @@ def _skew(study: Study) -> str:
         return ""
     return (
         f"Where α ≤ 0.1 GBP-CS differs from random selection by {points(fmean(skewed), 2)} points on average, "
-        "elsewhere "
-        f"by {points(fmean(mild), 2)}."
+        f"elsewhere by {points(fmean(mild), 2)}."
     )
 
 
@@ -139,8 +146,7 @@ def _by_data(study: Study) -> str:
     return (
         "Against random selection in proportion to data, which matches nothing, the queues alone have "
         f"{divergences} of the divergence at a Jain's index of epochs of {even[0]:.3f} (to {even[1]:.3f}, means) and "
-        "are "
-        f"{tally(gaps)}: {extremes(gaps)}."
+        f"are {tally(gaps)}: {extremes(gaps)}."
     )
 
 
@@ -163,11 +169,7 @@ def _parts(study: Study) -> str:
 def _selection_itself(study: Study) -> str:
     """Say what the selection of ours is worth, with all else alike."""
     told = []
-    for what, one, other in (
-        ("with the paper's loss and mean", "queues", "random-by-data"),
-        ("with calibration in both", "queues-calibrated", "calibrated"),
-        ("with all that coverage adds in both", OURS, "by-data-full"),
-    ):
+    for what, one, other in ALIKE_BUT_SELECTION:
         if gaps := gaps_between(study, one, other):
             told.append(f"{what} {points(fmean(gaps.values()), 2)} points ({tally(gaps)}{_of_fewer(study, gaps)})")
     against = gaps_between(study, OURS, "gbp-cs-full")
@@ -207,8 +209,8 @@ def _shrinking(study: Study) -> str:
     return (
         "Where coverage is ahead of the best of the others at half of the rounds "
         f"({plural(len(ahead), 'setting')}), it is less so at the end on {shrunk} (the largest lead: "
-        f"{points(halfway, 2)} points, in the last round {points(end, 2)}, {title_of(key)}). What remains of it "
-        "after many more rounds was not measured."
+        f"{points(halfway, 2)} points, in the last round {points(end, 2)}, {title_of(key)}). The "
+        "study has no more rounds than these."
     )
 
 
@@ -256,6 +258,30 @@ def _correlations(study: Study, policies: Collection[str]) -> tuple[float, float
     if len(accuracy) < 6 or min(np.std(divergence), np.std(evenness), np.std(accuracy)) == 0:
         return None
     return float(np.corrcoef(evenness, accuracy)[0, 1]), float(np.corrcoef(divergence, accuracy)[0, 1])
+
+
+def _waits(study: Study) -> str:
+    """Say how long devices wait for a turn, and how many classes an iteration lacks."""
+    waits, lacks = [], []
+    for policy in SELECTIONS:
+        cells = [cells[policy] for cells in study.values() if policy in cells]
+        longest = [value for cell in cells for value in cell.facts("longest_wait") if value is not None]
+        missing = [value for cell in cells if (value := cell.fact("missing_classes")) is not None]
+        waits += [f"`{policy}` {max(longest):.0f}"] if longest else []
+        lacks += [f"`{policy}` {min(missing):.1f} to {max(missing):.1f}"] if missing else []
+    told = f"The longest wait for a turn in any run, in iterations: {listing(waits)}." if waits else ""
+    return told + (f" Classes missing in a super node, means of the settings: {listing(lacks)}." if lacks else "")
+
+
+def conditions(found: Mapping[str, Verdict]) -> str:
+    """Say what both conditions of the bar come to: "the first condition holds, the second does not hold on …"."""
+    near, over = holds(list(found.values()))
+    far = [title_of(v.key) for v in found.values() if not v.near_the_best]
+    short = [title_of(v.key) for v in found.values() if v.beats_published is False]
+    return (
+        f"the first condition {'holds' if near else f'does not hold on {listing(far)}'}, "
+        f"the second {'holds' if over else f'does not hold on {listing(short)}'}"
+    )
 
 
 def _noise(study: Study) -> str:

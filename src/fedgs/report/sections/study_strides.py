@@ -4,22 +4,14 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fedgs.experiments.measures import fell
-from fedgs.experiments.selection_study import (
-    PREFIX,
-    STRIDES,
-    Study,
-    common,
-    read_study,
-    read_unskewed,
-    title_of,
-    with_stride,
-)
-from fedgs.experiments.study_bar import OTHERS, OURS, PUBLISHED, difference, holds, verdicts
+from fedgs.experiments.selection_study import PREFIX, STRIDES, title_of
+from fedgs.experiments.study_bar import OTHERS, OURS, PUBLISHED, difference, verdicts
+from fedgs.experiments.study_results import Study, common, in_stride, read_study, read_unskewed
 from fedgs.experiments.unskewed import UNSKEWED
 from fedgs.report.markdown import bullets, listing, percent, plural, points
 from fedgs.report.material import Material
 from fedgs.report.sections import study_unskewed
-from fedgs.report.sections.study_conclusions import extremes, gaps_between, tally
+from fedgs.report.sections.study_conclusions import ALIKE_BUT_SELECTION, conditions, extremes, gaps_between, tally
 from fedgs.report.sections.study_tables import FEWER, means_table
 
 
@@ -32,11 +24,12 @@ def conclude(material: Material) -> list[str]:
     """Return a conclusion for each of these studies: what selecting is worth there, and how many runs do not hold."""
     told = []
     for name, stride in STRIDES.items():
-        results = with_stride(material.starting_with(PREFIX), name)
+        results = in_stride(material.starting_with(PREFIX), name)
         study, _ = read_study(results)
         against = [
             f"{tally(gaps)} against {words}"
             for words, other in (
+                ("random selection by data as it is", "random-by-data"),
                 ("random selection by data that is given the same additions", "by-data-full"),
                 ("GBP-CS", PUBLISHED),
             )
@@ -57,7 +50,7 @@ def conclude(material: Material) -> list[str]:
 
 def _write(material: Material, short: Study, name: str) -> list[str]:
     stride = STRIDES[name]
-    results = with_stride(material.starting_with(PREFIX), name)
+    results = in_stride(material.starting_with(PREFIX), name)
     study, astray = read_study(results)
     if not study:
         return []
@@ -130,10 +123,7 @@ def _falls(study: Study) -> list[str]:
 
 def _selection_itself(study: Study) -> list[str]:
     told = []
-    for what, one, other in (
-        ("with the paper's loss and mean", "queues", "random-by-data"),
-        ("with all that coverage adds in both", OURS, "by-data-full"),
-    ):
+    for what, one, other in ALIKE_BUT_SELECTION:
         if gaps := gaps_between(study, one, other):
             told.append(f"{what} {tally(gaps)} ({extremes(gaps)})")
     return [f"Selecting by queues and match against random selection by data: {listing(told)}."] if told else []
@@ -143,21 +133,15 @@ def _coverage(study: Study, whole: bool) -> list[str]:
     decided = verdicts(study)
     if not decided:
         return []
-    gaps = gaps_between(study, OURS, PUBLISHED)
-    near, over = holds(list(decided.values()))
-    far = [title_of(v.key) for v in decided.values() if not v.near_the_best]
-    short = [title_of(v.key) for v in decided.values() if v.beats_published is False]
     against = [policy for policy in OTHERS if any(policy in cells for cells in study.values())]
-    sentences = [f"Coverage against GBP-CS: {tally(gaps)} ({extremes(gaps)})."] if gaps else []
+    sentences = [
+        f"Coverage against {words}: {tally(gaps)} ({extremes(gaps)})."
+        for words, other in (("random selection by data as it is", "random-by-data"), ("GBP-CS", PUBLISHED))
+        if (gaps := gaps_between(study, OURS, other))
+    ]
     if not whole:
         return [
             *sentences,
             "What the bar comes to with these steps is told once all these cells have been run.",
         ]
-    sentences.append(
-        f"The bar with these steps, against the best of {listing(against)}: the first condition "
-        + ("holds" if near else f"does not hold on {listing(far)}")
-        + ", the second "
-        + ("holds." if over else f"does not hold on {listing(short)}.")
-    )
-    return sentences
+    return [*sentences, f"The bar with these steps, against the best of {listing(against)}: {conditions(decided)}."]

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from fedgs.experiments.selection_study import Study, title_of, with_all_seeds
+from fedgs.experiments.selection_study import title_of
+from fedgs.experiments.study_results import Study, with_all_seeds
 from fedgs.report.markdown import table
 
 FEWER = "†"

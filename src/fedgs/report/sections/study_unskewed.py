@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from statistics import fmean
 
-from fedgs.experiments.selection_study import Cell, Study, title_of
-from fedgs.experiments.study_bar import BETTER_BY, OURS, PUBLISHED, Verdict, difference
-from fedgs.report.markdown import points, table
+from fedgs.experiments.selection_study import title_of
+from fedgs.experiments.study_bar import BETTER_BY, OURS, PUBLISHED, WITHIN, Verdict, difference
+from fedgs.experiments.study_results import Cell, Study
+from fedgs.report.markdown import points, share, table
 from fedgs.report.sections.study_conclusions import extremes
 from fedgs.report.sections.study_tables import FEWER
 
@@ -50,13 +51,22 @@ def conclude(study: Study, unskewed: Mapping[str, Cell], decided: Mapping[str, V
     if not told:
         return []
     sentences = [f"Against the same data without skew (table below): {'; '.join(told)}."]
-    published = costs(study, unskewed, PUBLISHED)
+    published, ours = costs(study, unskewed, PUBLISHED), costs(study, unskewed, OURS)
+    back = {key: 1 - ours[key] / lost for key, lost in published.items() if key in ours and -lost > WITHIN}
+    if back:
+        least, most = min(back, key=lambda key: back[key]), max(back, key=lambda key: back[key])
+        sentences.append(
+            f"Of what GBP-CS is below that, coverage wins back {share(back[least])} ({title_of(least)}) to "
+            f"{share(back[most])} ({title_of(most)})."
+        )
     for key, verdict in decided.items():
         if verdict.beats_published is False and key in published:
-            enough = -published[key] >= BETTER_BY
+            by_seed = [-gap for gap in difference(study[key][PUBLISHED], unskewed[key]).values()]
+            gap = fmean(by_seed)
+            enough, side = gap >= BETTER_BY, "above" if gap >= 0 else "below"
             sentences.append(
-                f"{title_of(key)}: GBP-CS is {points(published[key], 2)} points from what random selection has without "
-                f"skew; the bar asks for {points(BETTER_BY)} over GBP-CS, "
-                + ("which is less." if enough else "which is more.")
+                f"{title_of(key)}: random selection without skew is {abs(100 * gap):.2f} points {side} GBP-CS with it "
+                f"(by seed: {', '.join(points(gap, 2) for gap in by_seed)}); the bar asks for "
+                f"{points(BETTER_BY)}, which is {'less' if enough else 'more'}."
             )
     return sentences
