@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -226,8 +227,9 @@ def test_npz_files_without_counts_or_with_objects(tmp_path: Path) -> None:
 def test_bench_selection_writes_tables_and_figures(tmp_path: Path) -> None:
     out = tmp_path / "bench"
     small = ["--set", "federation.devices=60", "--set", "federation.factories=5", "--set", "selection.pick=5"]
-    done = fedgs("bench-selection", "--instances", 3, "--seed", 2, "--out", out, *small)
+    done = fedgs("bench-selection", "--instances", 3, "--seed", 2, "--json", "--out", out, *small)
     assert done.returncode == 0, done.stderr
+    assert [row["solver"] for row in json.loads(done.stdout)["rows"]] == list(SOLVERS)
     assert {path.name for path in out.iterdir()} == {
         "samplers.csv", "samplers.json", "divergence.png", "time.png", "divergence-over-time.png", "initialisers.png",
     }  # fmt: skip
@@ -244,8 +246,6 @@ def test_bench_selection_writes_tables_and_figures(tmp_path: Path) -> None:
     assert everything["settings"]["seed"] == 2
     assert set(everything["initialisers"]) == {"mpinv", "zero", "random"}
     assert everything["traces"]["exact"][-1][1] == pytest.approx(everything["rows"][8]["divergences"][0])
-    for solver in ("gbp-cs", "exact", "large"):
-        assert solver in done.stdout
 
 
 def test_bench_selection_leaves_out_what_would_not_end(tmp_path: Path) -> None:
@@ -253,17 +253,12 @@ def test_bench_selection_leaves_out_what_would_not_end(tmp_path: Path) -> None:
     done = fedgs("bench-selection", "--instances", 1, "--out", tmp_path, *large)
     assert done.returncode == 0, done.stderr
     assert "brute was left out: brute would have to try" in done.stdout
+    for solver in ("gbp-cs", "exact", "large"):
+        assert solver in done.stdout
     (tmp_path / "time.png").unlink()
     (tmp_path / "time.png").mkdir()
     small = ["--set", "federation.devices=20", "--set", "federation.factories=2", "--set", "selection.pick=4"]
     assert "cannot be written" in fedgs("bench-selection", "--instances", 1, "--out", tmp_path, *small).stderr
-
-
-def test_bench_selection_prints_json(tmp_path: Path) -> None:
-    small = ["--set", "federation.devices=20", "--set", "federation.factories=2", "--set", "selection.pick=4"]
-    done = fedgs("bench-selection", "--instances", 1, "--json", "--out", tmp_path, *small)
-    assert done.returncode == 0, done.stderr
-    assert [row["solver"] for row in json.loads(done.stdout)["rows"]] == list(SOLVERS)
 
 
 def test_everything_works_without_the_compiler(npz: Path) -> None:
@@ -271,3 +266,17 @@ def test_everything_works_without_the_compiler(npz: Path) -> None:
     compiled = json.loads(fedgs("select", npz, "--pick", 8, "--json").stdout)
     assert plain["chosen"] == compiled["chosen"]
     assert plain["proven"] is True
+
+
+def test_a_terminal_is_told_what_takes_so_long(npz: Path) -> None:
+    """A person in front of a terminal sees that the solver is compiled; standard output stays what it is."""
+    fedgs("select", npz, "--pick", 8)  # it has been compiled: nobody reads the terminal until the end
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "fedgs", "select", str(npz), "--pick", "8", "--json"]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=theirs, check=True, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(theirs)
+    assert b"compiling the solver, once" in os.read(ours, 10_000)
+    os.close(ours)
+    assert json.loads(done.stdout)["proven"] is True

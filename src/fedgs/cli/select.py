@@ -1,6 +1,8 @@
 """``fedgs select``: solve one selection problem from a file."""
 
 import json
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +25,8 @@ def select(
     from fedgs.selection.solve import warm_up
 
     source = read_problem(file, pick)
-    warm_up(solver, source.problem)
+    with _waiting():
+        warm_up(solver, source.problem)
     result = solve(source.problem, solver, seed, trace=trace)
     if as_json:
         fields = {
@@ -57,3 +60,12 @@ def select(
         for seconds, divergence in result.trace:
             steps.add_row(f"{seconds:.6f}", f"{divergence:.6f}")
         console.print(steps)
+
+
+def _waiting() -> AbstractContextManager[object]:
+    """Say on a terminal what takes so long the first time a solver is used on a machine."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status("compiling the solver, once …")
