@@ -17,6 +17,9 @@ All runs select by queues, but for ``window``, ``by-data``, ``unmatched`` and ``
     loss         ``rows``, and a device's share of turns is its data times the loss of its last turns: whom the model
                  serves badly comes more often (Cho et al., 2020, power of choice). Plans are made while the round
                  before is trained, so its result depends a little on how fast they are
+    diversity    … times how far the gradient of its last turns was from its team's mean: who teaches what others do not
+                 comes more often. Of the gradient the classifier's bias counts, mean of softmax − label, which a
+                 station sees in every answer (in the spirit of DivFL, Balakrishnan et al., 2022)
     drift        ``rows``, and stations correct their steps by how theirs differed from everybody's in the last round
                  (control variates; SCAFFOLD, Karimireddy et al., 2020)
     gbp-cs       the paper's selection, for comparison
@@ -35,7 +38,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, one_hot
 
 from fedgs.calibration import FLOOR
 from fedgs.clipping import factor_of
@@ -54,14 +57,14 @@ from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.round_view import count_classes
 from fedgs.simulation.simulator import Simulator, pick_device
 
-IDEAS = ("plain", "by-data", "window", "weighted", "iteration", "calibration", "rows", "unmatched", "loss", "drift",
-         "gbp-cs", UNSKEWED)  # fmt: skip
+IDEAS = ("plain", "by-data", "window", "weighted", "iteration", "calibration", "rows", "unmatched", "loss", "diversity",
+         "drift", "gbp-cs", UNSKEWED)  # fmt: skip
 POLICY = {"by-data": "random-by-data", "window": "exact", "calibration": "queues-calibrated", "rows": "coverage",
-          "unmatched": "by-data-full", "loss": "coverage", "drift": "coverage", "gbp-cs": "gbp-cs",
-          UNSKEWED: UNSKEWED}  # fmt: skip
+          "unmatched": "by-data-full", "loss": "coverage", "diversity": "coverage", "drift": "coverage",
+          "gbp-cs": "gbp-cs", UNSKEWED: UNSKEWED}  # fmt: skip
 MOST_WEIGHT = 5.0
 MEMORY = 0.3
-"""How much the loss of a device's last turn counts for ``loss``."""
+"""How much a device's last turn counts for ``loss`` and ``diversity``."""
 
 
 class Window:
@@ -115,24 +118,24 @@ class Loss(threading.local):
 TARGET: list[Tensor] = []
 
 
-class ByLoss:
-    """Shares in proportion to data and loss. Plans are made a round or two ahead, so losses are that old."""
+class ByWorth:
+    """Shares in proportion to data and what a turn was worth. Plans are made a round or two ahead: so old is that."""
 
     def __init__(self, federation: Federation) -> None:
-        self._losses = np.full(len(federation), np.nan)
+        self._worth = np.full(len(federation), np.nan)
 
-    def follow(self, devices: np.ndarray, losses: np.ndarray) -> None:
-        """Take in the losses of a super node, device by device."""
-        before = np.where(np.isnan(self._losses[devices]), losses, self._losses[devices])
-        self._losses[devices] = before + MEMORY * (losses - before)
+    def follow(self, devices: np.ndarray, worth: np.ndarray) -> None:
+        """Take in what the turns of a super node were worth, device by device."""
+        before = np.where(np.isnan(self._worth[devices]), worth, self._worth[devices])
+        self._worth[devices] = before + MEMORY * (worth - before)
 
     def shares(self, coverage: Any, there: Any, streams: Any) -> np.ndarray:
         """Stand in for ``Coverage.shares``, which is asked once a round."""
-        known = self._losses[~np.isnan(self._losses)]
-        losses = np.where(np.isnan(self._losses), known.mean() if len(known) else 1.0, self._losses)
-        shares = np.zeros(len(losses))
+        known = self._worth[~np.isnan(self._worth)]
+        worth = np.where(np.isnan(self._worth), known.mean() if len(known) else 1.0, self._worth)
+        shares = np.zeros(len(worth))
         for devices in there:
-            shares[devices] = fair_shares((coverage._train_sizes * losses)[devices], coverage._pick)
+            shares[devices] = fair_shares((coverage._train_sizes * worth)[devices], coverage._pick)
         return shares
 
 
@@ -159,7 +162,19 @@ class Drift:
             self._own[factory] = mean_gradient
 
 
-def train_factory_with(by_loss: ByLoss | None, drift: Drift | None) -> Any:
+def loss_of_each(logits: Tensor, labels: Tensor, devices: int) -> Tensor:
+    """Return the mean loss of each device of a super node."""
+    return cross_entropy(logits, labels, reduction="none").view(devices, -1).mean(dim=1)
+
+
+def distance_of_each(logits: Tensor, labels: Tensor, devices: int) -> Tensor:
+    """Return how far the gradient of each device, of the classifier's bias, is from the mean of a super node."""
+    gradients = logits.softmax(dim=1) - one_hot(labels, logits.shape[1])
+    own = gradients.view(devices, -1, logits.shape[1]).mean(dim=1)
+    return (own - own.mean(dim=0)).norm(dim=1)
+
+
+def train_factory_with(by_worth: ByWorth | None, worth: Any, drift: Drift | None) -> Any:
     """Return what stands in for the fused engine's training of a station."""
 
     def train(
@@ -183,9 +198,9 @@ def train_factory_with(by_loss: ByLoss | None, drift: Drift | None) -> Any:
                     gradients = torch._foreach_mul(gradients, factor_of(gradients, self.training.clip))
                 torch._foreach_add_(parameters, gradients, alpha=-rate)
                 torch._foreach_add_(parameters, corrections, alpha=-rate)
-            if by_loss:
+            if by_worth:
                 devices = plan.devices[iteration, factory]
-                by_loss.follow(devices, each.detach().view(len(devices), -1).mean(dim=1).cpu().numpy())
+                by_worth.follow(devices, worth(logits.detach(), labels, len(devices)).cpu().numpy())
         if drift:
             drift.follow(factory, (start - station) / float(rates.sum()) - correction)
 
@@ -204,11 +219,13 @@ def run(settings: Settings, federation: Federation, idea: str, device: torch.dev
         loss.shares = torch.from_numpy(_shares(plan, federation)[factory]).float().to(device)
         train_factory(self, factory, station, plan, *more)
 
-    by_loss = ByLoss(federation)
-    others = {"loss": train_factory_with(by_loss, None), "drift": train_factory_with(None, Drift())}
+    by_worth = ByWorth(federation)
+    others = {"loss": train_factory_with(by_worth, loss_of_each, None),
+              "diversity": train_factory_with(by_worth, distance_of_each, None),
+              "drift": train_factory_with(None, None, Drift())}  # fmt: skip
     patches.append((fused.FusedEngine, "_train_factory", others.get(idea, with_shares)))
-    if idea == "loss":
-        patches.append((Coverage, "shares", lambda coverage, *about: by_loss.shares(coverage, *about)))
+    if idea in ("loss", "diversity"):
+        patches.append((Coverage, "shares", lambda coverage, *about: by_worth.shares(coverage, *about)))
     if idea == "window":
         window = Window(settings, federation)
         patches += [(selection_plan, "solve_batch", window.solve_batch), (selection_plan, "make_rules", _no_rules)]
