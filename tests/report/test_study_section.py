@@ -114,15 +114,16 @@ def test_longer_steps() -> None:
     )
     assert "against the best of random, random-by-data and gbp-cs: the first condition holds, the second holds." in text
     assert (
-        "- With steps 4 times as long (below), coverage is better on 10, worse on 0 and within 0.15 points on 0" in text
-    )
+        "- **Longer steps.** With steps 4 times as long (below), coverage is better on 10, worse on 0 and within 0.15 "
+        "points on 0"
+    ) in text
     assert (
         "on 0 of 10 settings against random selection by data as it is; it is better on 10, worse on 0 and within 0.15 "
         "points on 0 of 10 settings against random selection by data that is given the same additions; it is better"
     ) in text
     assert "- Coverage against random selection by data as it is: better on 10, worse on 0" in text
     assert "1 of 60 runs went astray or lost more than half of what they had learnt." in text
-    assert "- With steps 4 times as long, clipped (below), coverage is better on 10" in text
+    assert "- **Longer steps, clipped.** With steps 4 times as long, clipped (below), coverage is better on 10" in text
     assert "0 of 60 runs went astray or lost more than half of what they had learnt." in text  # the reference apart
     clipped = text.partition("### Longer steps, clipped")[2]
     assert clipped.startswith(

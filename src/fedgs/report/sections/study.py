@@ -35,6 +35,7 @@ def write(material: Material) -> list[str]:
     seeds = sorted({seed for cell in cells for seed in cell.seeds})
     decided = verdicts(study)
     unskewed = read_unskewed(material.starting_with(PREFIX))
+    reference = study_unskewed.conclude(study, unskewed, decided)
     blocks = [
         "## Does selection earn its keep?",
         f"{len(SELECTIONS)} ways to select devices, and ours as a whole, on "
@@ -58,7 +59,7 @@ def write(material: Material) -> list[str]:
             if material.quick
             else [
                 *conclude(study, decided),
-                *study_unskewed.conclude(study, unskewed, decided),
+                *([f"**Without skew.** {' '.join(reference)}"] if reference else []),
                 *study_strides.conclude(material),
             ]
         ),

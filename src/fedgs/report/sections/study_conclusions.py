@@ -21,21 +21,22 @@ ALIKE_BUT_SELECTION = (
 
 
 def conclude(study: Study, decided: Mapping[str, Verdict]) -> list[str]:
-    """Return the conclusions that the results so far allow."""
-    sentences = [
-        _published_against_random(study),
-        _skew(study),
-        _exact(study),
-        _selection_itself(study),
-        _coverage(study, decided),
-        _shrinking(study),
-        _by_data(study),
-        _parts(study),
-        _what_goes_with_accuracy(study),
-        _waits(study),
-        _noise(study),
-    ]
-    return [sentence for sentence in sentences if sentence] or ["Too little has been run to conclude anything."]
+    """Return the conclusions that the results so far allow, each under a few words that name it."""
+    sentences = {
+        "The match as published": _published_against_random(study),
+        "Where skew is strong": _skew(study),
+        "The closest match": _exact(study),
+        "Selecting, all else alike": _selection_itself(study),
+        "All of ours": _coverage(study, decided),
+        "Early and late": _shrinking(study),
+        "The queues alone": _by_data(study),
+        "The additions": _parts(study),
+        "What goes with accuracy": _what_goes_with_accuracy(study),
+        "Waits and missing classes": _waits(study),
+        "Noise": _noise(study),
+    }
+    told = [f"**{what}.** {sentence}" for what, sentence in sentences.items() if sentence]
+    return told or ["Too little has been run to conclude anything."]
 
 
 def gaps_between(study: Study, one: str, other: str) -> dict[str, float]:

@@ -41,9 +41,9 @@ def conclude(material: Material) -> list[str]:
         fallen = sum(bool(run.get("failed")) or fell(run) is not None for run in runs)
         clipped = "" if stride.clip is None else ", clipped"
         told.append(
-            f"With steps {stride.times:g} times as long{clipped} (below), coverage is {'; it is '.join(against)}. "
-            f"{fallen} of {plural(len(runs), 'run')} went astray or lost more than half of what they "
-            "had learnt."
+            f"**{stride.title}.** With steps {stride.times:g} times as long{clipped} (below), coverage is "
+            f"{'; it is '.join(against)}. {fallen} of {plural(len(runs), 'run')} went astray or lost more than half of "
+            "what they had learnt."
         )
     return told
 
