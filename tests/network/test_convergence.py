@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from fedgs.errors import NetworkError
@@ -50,6 +50,7 @@ def test_h_keeps_its_digits_where_the_step_is_small() -> None:
 
 
 @given(st.floats(1e-12, 2.0), st.floats(1e-3, 1e2), st.integers(0, 400))
+@example(1.484375, 20.25, 207)  # (1 + ηβ)^T is beyond all numbers, h(T) is not
 def test_h_of_one_t_is_that_of_all(eta: float, beta: float, iterations: int) -> None:
     summed = float(drifts(iterations, eta, beta)[-1])
     assume(math.isfinite(summed))

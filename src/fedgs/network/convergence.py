@@ -16,6 +16,7 @@ known; left at 1 they scale the bound without moving the T that is best for δ·
 """
 
 import math
+import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -84,10 +85,14 @@ def drift_or_infinity(iterations: int, learning_rate: float, smoothness: float) 
     if iterations < 2:
         return 0.0
     if step * iterations > 1:
+        growth = iterations * math.log1p(step)
         try:
-            return (math.expm1(iterations * math.log1p(step)) - step * iterations) / smoothness
-        except OverflowError:
-            return math.inf
+            return (math.expm1(growth) - step * iterations) / smoothness
+        except (
+            OverflowError
+        ):  # (1 + ηβ)^T is beyond all numbers; over β it need not be, and beside it the rest is nothing
+            exponent = growth - math.log(smoothness)
+            return math.exp(exponent) if exponent < math.log(sys.float_info.max) else math.inf
     # Here the formula as it is written loses digits; its binomial series, Σ_{k≥2} C(T,k)·(ηβ)^k, has none to lose.
     term = total = iterations * (iterations - 1) / 2 * step * step
     order = 2
