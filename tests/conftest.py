@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# The first example of a test may compile a kernel; time is measured in benchmarks, not here. Examples are the same in every
-# run, so that a change is blamed for its own faults alone; whoever looks for more of them asks for others.
+# The first example of a test may compile a kernel; time is measured in benchmarks, not here. Examples are the same in
+# every run, so that a change is blamed for its own faults alone; whoever looks for more of them asks for others.
 settings.register_profile("fedgs", deadline=None, derandomize=not os.environ.get("FEDGS_OTHER_EXAMPLES"))
 settings.load_profile("fedgs")
 
