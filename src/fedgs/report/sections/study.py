@@ -31,7 +31,7 @@ def write(material: Material) -> list[str]:
     first = cells[0].runs[0]
     training = first["settings"]["training"]
     long_ones = [next(iter(cells.values())).runs[0] for key, cells in study.items() if "-T" in key]
-    in_long = _tests(long_ones[0]) + " where rounds are long" if long_ones else ""
+    tests = [_tests(first), *(f"{_tests(run)} where rounds are long" for run in long_ones[:1])]
     seeds = sorted({seed for cell in cells for seed in cell.seeds})
     decided = verdicts(study)
     unskewed = read_unskewed(material.starting_with(PREFIX))
@@ -45,7 +45,7 @@ def write(material: Material) -> list[str]:
         f"{training['learning_rate']:g}, {training['model']} network; {'seed' if len(seeds) == 1 else 'seeds'} "
         f"{listing([str(seed) for seed in seeds])}. Long rounds (T in the name) are "
         "fewer, the iterations as many. The number that counts is the mean accuracy of the tests in the last quarter "
-        f"of the rounds: of {_tests(first)}{f'; of {in_long}' if in_long else ''}.",
+        f"of the rounds: of {'; of '.join(tests)}.",
         "`coverage` is ours: the selection of `queues`, and two things that are not selection: calibration (the "
         "station's class mix taken out of the loss), and a classifier that the top server averages by who saw a class. "
         "Other ways to select are given these too, to tell what is whose: `calibrated` (random by data) and "
@@ -337,7 +337,8 @@ def _on_the_way(study: Study) -> list[str]:
 def _tested(cells: dict[str, Cell], length: int) -> list[int]:
     """Return the rounds with a test at these shares of all, or the last ones before them."""
     tests = next(iter(cells.values())).runs[0]["curve"]["round"]
-    return [max((test for test in tests if test <= round(length * part)), default=length) for part in FIXED]
+    found = [max((test for test in tests if test <= round(length * part)), default=length) for part in FIXED]
+    return list(dict.fromkeys(found))  # a short run has fewer
 
 
 def _reached(cell: Cell, target: float) -> str:
