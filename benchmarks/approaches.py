@@ -5,7 +5,7 @@
 
 Prints, for every name in ``fedgs.algorithms.APPROACHES``, the median seconds of a round (local training and server),
 its ratio to FedAvg's, what was asked for, and the peak of memory. Then, where asked for, FedAvg with no step put off
-(``--at-once``, on a GPU; fedgs.models.put_off), one device after the other (``--one-by-one``), and the accuracy of its
+(``--at-once``, on a GPU; fedgs.training.deferred), one device after the other (``--one-by-one``), and the accuracy of its
 first rounds (``--accuracy``).
 """
 
@@ -20,10 +20,10 @@ from fedgs.algorithms import APPROACHES
 from fedgs.config import load_settings
 from fedgs.data import Federation
 from fedgs.settings import Settings
-from fedgs.simulation.captured_training import LARGE, CapturedTraining
 from fedgs.simulation.memory import resident_megabytes
 from fedgs.simulation.simulator import Simulator, pick_device
 from fedgs.simulation.source import load_federation
+from fedgs.training.captured_clients import LARGE, CapturedTraining
 
 LIMITS = {"fedmmd": 1.5, "fedfusion+conv": 1.5, "fedfusion+multi": 1.5, "fedfusion+single": 1.5}
 OTHERS = 1.15

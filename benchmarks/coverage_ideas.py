@@ -10,7 +10,7 @@ All runs select by queues, but for ``window``, ``by-data``, ``unmatched`` and ``
     window       nobody's turn is owed: the pooled samples of the round so far are matched, not each iteration's
     weighted     queues; the loss of a class c is weighed by P_real(c) / p(c), at most 5, p the mix of the whole round
     iteration    queues; logits shifted by log(p/P_real), p the mix of this iteration alone
-    calibration  queues; … p the running mix of about a round (fedgs.calibration)
+    calibration  queues; … p the running mix of about a round (fedgs.training.calibration)
     rows         … and the top server averages the classifier's row of a class by who saw it (server.by_class): what the
                  preset ``coverage`` does
     unmatched    the same without queues and matching: devices at random, in proportion to data
@@ -27,7 +27,7 @@ All runs select by queues, but for ``window``, ``by-data``, ``unmatched`` and ``
 
 Steps are larger here than in the selection study (rate 0.2, ``--rate`` for another), so differences are too: this tells
 which ideas are worth a GPU, no more. One seed (``--seed``); a run takes minutes; nan: it went astray. ``--clip`` bounds
-gradients in all of them (fedgs.clipping). ``--model paper --device cuda`` is the study's own size.
+gradients in all of them (fedgs.training.clipping). ``--model paper --device cuda`` is the study's own size.
 """
 
 import argparse
@@ -40,8 +40,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
-from fedgs.calibration import FLOOR
-from fedgs.clipping import factor_of
 from fedgs.data import Federation
 from fedgs.errors import TrainingError
 from fedgs.experiments.reproduction import Reproduction
@@ -50,12 +48,15 @@ from fedgs.experiments.unskewed import UNSKEWED
 from fedgs.selection import SelectionProblem
 from fedgs.selection.coverage import fair_shares
 from fedgs.settings import Settings
-from fedgs.simulation import fused, selection_plan
+from fedgs.simulation import selection_plan
 from fedgs.simulation.coverage import Coverage
-from fedgs.simulation.images import mixed_precision
-from fedgs.simulation.round_plan import RoundPlan
-from fedgs.simulation.round_view import count_classes
+from fedgs.simulation.round_statistics import count_classes
 from fedgs.simulation.simulator import Simulator, pick_device
+from fedgs.training import fused
+from fedgs.training.calibration import FLOOR
+from fedgs.training.clipping import factor_of
+from fedgs.training.round_plan import RoundPlan
+from fedgs.training.store import mixed_precision
 
 IDEAS = ("plain", "by-data", "window", "weighted", "iteration", "calibration", "rows", "unmatched", "loss", "diversity",
          "drift", "gbp-cs", UNSKEWED)  # fmt: skip

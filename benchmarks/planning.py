@@ -13,8 +13,8 @@ import numpy as np
 
 from fedgs.config import load_settings
 from fedgs.data import Federation, load_femnist, load_glyphs, paper_federation
-from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.selection_plan import SelectionPlan
+from fedgs.training.round_plan import RoundPlan
 
 SOLVERS = {
     "gbp-cs": ["selection.solver=gbp-cs"],

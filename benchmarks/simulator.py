@@ -19,16 +19,16 @@ import torch
 
 from fedgs.config import load_settings
 from fedgs.data import Federation
-from fedgs.models import build_model
 from fedgs.settings import Settings
-from fedgs.simulation.engine import Engine, make_engine
-from fedgs.simulation.images import ImageStore
-from fedgs.simulation.layout import Layout
 from fedgs.simulation.memory import resident_megabytes
-from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator, pick_device
 from fedgs.simulation.source import load_federation
+from fedgs.tasks.cnn import build_model
+from fedgs.training.engine import Engine, make_engine
+from fedgs.training.layout import Layout
+from fedgs.training.round_plan import RoundPlan
+from fedgs.training.store import ImageStore
 
 
 def arguments() -> argparse.Namespace:

@@ -126,7 +126,7 @@ class ScheduleSettings(Section):
 class TrainingSettings(Section):
     """How the model is trained."""
 
-    model: Literal["paper", "compact", "linear"] = Field("paper", description="a name in fedgs.models.MODELS")
+    model: Literal["paper", "compact", "linear"] = Field("paper", description="a name in fedgs.tasks.cnn.MODELS")
     rounds: int = Field(500, ge=0, description="external synchronisations (R)")
     iterations: int = Field(50, ge=1, description="internal synchronisations in a round (T)")
     batch_size: int = Field(32, ge=1, description="samples of a mini-batch (n)")
@@ -174,7 +174,7 @@ class AlgorithmSettings(Section):
                     raise ImpossibleError(key, "has no meaning with algorithm.name='fedgs'; remove it")
             return self
         # Imported here, because it loads torch, which settings alone do not need.
-        from fedgs.algorithms.approaches import APPROACHES, approach_hint, make_approach
+        from fedgs.algorithms.baselines import APPROACHES, approach_hint, make_approach
 
         if self.name not in APPROACHES:
             raise ImpossibleError("name", f"is not an approach; {approach_hint(self.name)}")

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from fedgs.algorithms import APPROACHES, RULES, Approach, Batch, Sent, Upload, make_approach
-from fedgs.algorithms.approach import cross_entropy
+from fedgs.algorithms.baseline import cross_entropy
 from fedgs.algorithms.fedprox import FedProx
 from fedgs.algorithms.upload import Weights
 from fedgs.errors import AlgorithmError
-from fedgs.models import Network, build_network
-from fedgs.simulation.images import ImageStore
-from fedgs.simulation.layout import Layout
-from fedgs.simulation.local_training import LocalTraining
-from fedgs.simulation.one_by_one import OneByOne
 from fedgs.simulation.participants import FlatPlan
+from fedgs.training.layout import Layout
+from fedgs.training.sequential import OneByOne
+from fedgs.training.stacked_clients import LocalTraining
+from fedgs.training.stacked_networks import Network, build_network
+from fedgs.training.store import ImageStore
 from tests.simulation.small import small_federation
 
 NETWORK = build_network("compact", 4, (8, 8))

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from fedgs.algorithms import Batch, Sent, Upload, make_approach
-from fedgs.models import build_network
-from fedgs.models.fusion import LAMBDA, FusionNetwork
+from fedgs.algorithms.fusion_network import LAMBDA, FusionNetwork
+from fedgs.training.stacked_networks import build_network
 
 BASE = build_network("compact", 4, (8, 8))
 

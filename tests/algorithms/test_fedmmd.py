@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedgs.algorithms import Batch, Sent, make_approach
 from fedgs.algorithms.fedmmd import WIDTHS, _bandwidths, _squared_distances, squared_mmd
-from fedgs.models import build_network
+from fedgs.training.stacked_networks import build_network
 
 
 def evenly(values: Tensor) -> Tensor:

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedgs.calibration import FLOOR, ClassMix
 from fedgs.deploy.sources import Batch
 from fedgs.deploy.station_mix import StationMix
 from fedgs.deploy.tensors import Flat
 from fedgs.deploy.trainers import LinearTrainer
+from fedgs.training.calibration import FLOOR, ClassMix
 from tests.deploy.devices import Noise, announcement, good_answer, good_devices, misbehave, run_round
 from tests.deploy.processes import BATCH, CLASSES, SHAPE, SHAPES, TASK, UNIFORM, order, park_in
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedgs.by_class import FLOOR
+from fedgs.algorithms.class_wise import FLOOR
 from fedgs.config import load_settings
 from fedgs.deploy.carrier import Carrier, checked_result
 from fedgs.deploy.contract import RoundOrder, RoundResult

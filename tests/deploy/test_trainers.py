@@ -7,7 +7,7 @@ from fedgs.deploy.sources import Batch
 from fedgs.deploy.trainers import LinearTrainer, TorchTrainer, make_trainer
 from fedgs.deploy.wire import Task
 from fedgs.errors import ConfigError
-from fedgs.models import as_input, build_model
+from fedgs.tasks.cnn import as_input, build_model
 
 
 def test_a_linear_step_by_hand() -> None:

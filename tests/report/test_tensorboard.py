@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from fedgs.algorithms.run_state import RunState
 from fedgs.simulation.simulator import Timing
-from fedgs.simulation.state import RunState
 
 pytest.importorskip("tensorboard", reason="the extra fedgs[tensorboard] is not installed")
 

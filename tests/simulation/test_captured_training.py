@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from fedgs.algorithms import APPROACHES, Approach, Sent
-from fedgs.algorithms.approach import Batch
+from fedgs.algorithms.baseline import Batch
+from fedgs.algorithms.client_server import FlatRounds
 from fedgs.algorithms.upload import Weights
-from fedgs.models import Network, stacked_ops
-from fedgs.models.layers import paper_maps
-from fedgs.models.networks import build_network
-from fedgs.simulation.captured_training import AT_ONCE, LARGE, RUNG, CapturedTraining
-from fedgs.simulation.flat import FlatRounds
-from fedgs.simulation.images import ImageStore, gpu_precision
-from fedgs.simulation.one_by_one import OneByOne
-from fedgs.simulation.world import World
+from fedgs.simulation.process_group import World
+from fedgs.training import stacked_ops
+from fedgs.training.captured_clients import AT_ONCE, LARGE, RUNG, CapturedTraining
+from fedgs.training.sequential import OneByOne
+from fedgs.training.stacked_layers import paper_maps
+from fedgs.training.stacked_networks import Network, build_network
+from fedgs.training.store import ImageStore, gpu_precision
 from tests.simulation.small import small_federation, small_settings
 
 FEDERATION = small_federation()
@@ -162,7 +162,7 @@ def test_the_kernels_equal_the_plain_layers(devices: int) -> None:
         weights = {name: weight.detach().clone().requires_grad_() for name, weight in first.items()}
         with pytest.MonkeyPatch.context() as patch, gpu_precision("float32"):
             if plain:
-                patch.setattr("fedgs.models.layers.kernels_for", lambda images, rounded: stacked_ops)
+                patch.setattr("fedgs.training.stacked_layers.kernels_for", lambda images, rounded: stacked_ops)
             maps = paper_maps(images, weights, torch.float32, tf32=True)
             convolutions = [weights[name] for name in weights if name.startswith("conv")]
             found.append([maps, *torch.autograd.grad(maps.square().sum(), convolutions)])

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedgs.algorithms.run_state import RunState
 from fedgs.errors import CheckpointError
 from fedgs.simulation.checkpoint import list_checkpoints, load_model, load_newest, save_checkpoint, save_model
-from fedgs.simulation.layout import Layout
-from fedgs.simulation.state import RunState
+from fedgs.training.layout import Layout
 
 LAYOUT = Layout(("conv", "bias"), (torch.Size([2, 3, 2, 2]), torch.Size([5])))
 

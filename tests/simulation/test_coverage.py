@@ -10,7 +10,7 @@ from fedgs.errors import ConfigError
 from fedgs.selection.coverage import fair_shares
 from fedgs.settings import Settings
 from fedgs.simulation.checkpoint import load_newest, save_checkpoint
-from fedgs.simulation.round_view import count_classes, count_classes_oracle, view_round
+from fedgs.simulation.round_statistics import count_classes, count_classes_oracle, view_round
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator
 from fedgs.simulation.summary import jain, summarise

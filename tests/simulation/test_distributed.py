@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from fedgs.simulation.checkpoint import load_model
-from fedgs.simulation.layout import Layout
-from fedgs.simulation.world import World
+from fedgs.simulation.process_group import World
+from fedgs.training.layout import Layout
 from tests.simulation.small import small_config
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]

@@ -8,17 +8,17 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fedgs.errors import ConfigError
-from fedgs.models import build_model
 from fedgs.settings import TrainingSettings
-from fedgs.simulation.engine import make_engine
-from fedgs.simulation.fused import FusedEngine
-from fedgs.simulation.graph import GraphEngine
-from fedgs.simulation.images import ImageStore
-from fedgs.simulation.layout import Layout
-from fedgs.simulation.per_device import PerDeviceEngine
-from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.selection_plan import SelectionPlan
-from fedgs.simulation.stacked import StackedEngine
+from fedgs.tasks.cnn import build_model
+from fedgs.training.engine import make_engine
+from fedgs.training.fused import FusedEngine
+from fedgs.training.graph import GraphEngine
+from fedgs.training.layout import Layout
+from fedgs.training.per_device import PerDeviceEngine
+from fedgs.training.round_plan import RoundPlan
+from fedgs.training.stacked import StackedEngine
+from fedgs.training.store import ImageStore
 from tests.simulation.small import small_federation, small_settings
 
 FEDERATION = small_federation()

@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from fedgs.algorithms import APPROACHES
+from fedgs.algorithms.client_server import FlatRounds
+from fedgs.algorithms.run_state import RunState
 from fedgs.errors import ConfigError, TrainingError
 from fedgs.settings import Settings
-from fedgs.simulation import local_training
-from fedgs.simulation.flat import FlatRounds
-from fedgs.simulation.images import ImageStore
-from fedgs.simulation.local_training import LocalTraining
-from fedgs.simulation.one_by_one import OneByOne
 from fedgs.simulation.participants import ParticipantPlan
+from fedgs.simulation.process_group import World
 from fedgs.simulation.simulator import Simulator
-from fedgs.simulation.state import RunState
-from fedgs.simulation.world import World
+from fedgs.training import stacked_clients as local_training
+from fedgs.training.sequential import OneByOne
+from fedgs.training.stacked_clients import LocalTraining
+from fedgs.training.store import ImageStore
 from tests.simulation.small import small_federation, small_settings
 
 FEDERATION = small_federation()

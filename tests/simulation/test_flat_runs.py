@@ -208,9 +208,9 @@ def test_the_display_of_a_flat_run_counts_rounds() -> None:
     import torch
     from rich.console import Console
 
+    from fedgs.algorithms.run_state import RunState
     from fedgs.cli.run_display import RunDisplay
     from fedgs.simulation.simulator import Timing
-    from fedgs.simulation.state import RunState
 
     file = io.StringIO()
     settings = small_settings("algorithm.name=fedavg", "training.rounds=4")

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from fedgs.models import build_model
 from fedgs.network import divergence_by_class
 from fedgs.simulation.gradients import Gradients, measure
-from fedgs.simulation.images import ImageStore
-from fedgs.simulation.layout import Layout
-from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.selection_plan import SelectionPlan
+from fedgs.tasks.cnn import build_model
+from fedgs.training.layout import Layout
+from fedgs.training.round_plan import RoundPlan
+from fedgs.training.store import ImageStore
 from tests.simulation.small import small_federation, small_settings
 
 FEDERATION, SETTINGS = small_federation(), small_settings()

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from fedgs.algorithms import APPROACHES, make_approach
-from fedgs.models import build_network
+from fedgs.algorithms.run_state import RunState
 from fedgs.network import fedgs_round, load_profile
 from fedgs.network.clock import slowness
 from fedgs.network.round_time import Park
 from fedgs.settings import Settings
 from fedgs.simulation.checkpoint import load_newest, save_checkpoint
-from fedgs.simulation.layout import WEIGHT_BYTES, Layout
 from fedgs.simulation.run_clock import PARTS, clock_summary, elapsed, traffic
 from fedgs.simulation.simulator import Simulator
-from fedgs.simulation.state import RunState
+from fedgs.training.layout import WEIGHT_BYTES, Layout
+from fedgs.training.stacked_networks import build_network
 from tests.cli.test_run import is_one_line
 from tests.conftest import Here
 from tests.simulation.small import small_config, small_federation, small_settings

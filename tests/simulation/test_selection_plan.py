@@ -10,9 +10,9 @@ from fedgs.errors import DataError
 from fedgs.experiments.instances import draw_instances
 from fedgs.selection import SelectionProblem, SelectionResult, batch, solve, solve_batch
 from fedgs.simulation import selection_plan
-from fedgs.simulation.round_plan import RoundPlan
-from fedgs.simulation.run_ahead import RunAhead
+from fedgs.simulation.prefetch import RunAhead
 from fedgs.simulation.selection_plan import SelectionPlan
+from fedgs.training.round_plan import RoundPlan
 from tests.simulation.small import small_federation, small_settings
 
 FEDERATION = small_federation()

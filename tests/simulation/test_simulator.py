@@ -7,21 +7,21 @@ import pytest
 import torch
 
 from fedgs.algorithms import RULES
+from fedgs.algorithms.fedgs import GroupedRounds
+from fedgs.algorithms.run_state import RunState
+from fedgs.algorithms.synchronise import Synchroniser
 from fedgs.errors import ConfigError, DeviceError, FedgsError, TrainingError
-from fedgs.models import build_model
-from fedgs.schedule import learning_rates
 from fedgs.settings import ServerSettings, TrainingSettings
 from fedgs.simulation.checkpoint import load_newest, save_checkpoint
 from fedgs.simulation.evaluate import Evaluator
-from fedgs.simulation.grouped import GroupedRounds
-from fedgs.simulation.images import ImageStore
-from fedgs.simulation.layout import Layout
 from fedgs.simulation.memory import memory_errors_in_words
+from fedgs.simulation.process_group import World
 from fedgs.simulation.runs import create_run, execute
 from fedgs.simulation.simulator import Simulator, pick_device
-from fedgs.simulation.state import RunState
-from fedgs.simulation.synchronise import Synchroniser
-from fedgs.simulation.world import World
+from fedgs.tasks.cnn import build_model
+from fedgs.training.layout import Layout
+from fedgs.training.schedule import learning_rates
+from fedgs.training.store import ImageStore
 from tests.simulation.small import small_federation, small_settings
 
 FEDERATION = small_federation()

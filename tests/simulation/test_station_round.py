@@ -13,8 +13,8 @@ from fedgs.compiled import COMPILED
 from fedgs.data import Federation, build_federation
 from fedgs.settings import Settings
 from fedgs.simulation import station_round
-from fedgs.simulation.round_plan import RoundPlan
 from fedgs.simulation.selection_plan import SelectionPlan
+from fedgs.training.round_plan import RoundPlan
 from tests.simulation.small import small_federation, small_set, small_settings
 
 FEDERATION = small_federation(40, 4)

@@ -14,8 +14,8 @@ One file an idea, its paper at the top. Rules: ``fedavg``, ``fedavgm``, ``fedopt
 ``fedfusion``, ``cgau`` and ``intrac`` what others change in it; ``approaches`` holds the table.
 """
 
-from fedgs.algorithms.approach import Approach, Batch, Sent
-from fedgs.algorithms.approaches import APPROACHES, ApproachEntry, make_approach
+from fedgs.algorithms.baseline import Approach, Batch, Sent
+from fedgs.algorithms.baselines import APPROACHES, ApproachEntry, make_approach
 from fedgs.algorithms.rule import ServerRule
 from fedgs.algorithms.server import RULES, RuleEntry, server_rule
 from fedgs.algorithms.state import State, join_state, split_state

@@ -1,7 +1,7 @@
 """CGAU: a pre-trained network whose new classifier has a bias of its own for every device.
 
 Rieger, Høegh, Hansen: "Client Adaptation improves Federated Learning with Simulated Non-IID Clients", 2020. The units
-are in :mod:`fedgs.models.cgau`. FedGS names "FineTuning+1×CGAU" and "+2×CGAU" with 256 units and without dropout, and
+are in :mod:`fedgs.algorithms.cgau_network`. FedGS names "FineTuning+1×CGAU" and "+2×CGAU" with 256 units and without dropout, and
 does not say how the network was pre-trained. Here: ``pretrain_rounds`` rounds of FedAvg on the same federation, or the
 model of an earlier run (``pretrain_model``, its model.safetensors; trained on other writers it is what the authors
 did). Then the last layer goes, the gated classifier comes, and FedAvg trains all of it (``freeze_backbone=true``: the
@@ -18,13 +18,13 @@ from typing import Literal
 
 from torch import Tensor
 
-from fedgs.algorithms.approach import Approach
+from fedgs.algorithms.baseline import Approach
+from fedgs.algorithms.cgau_network import CLASSIFIER, CONDITION, CgauNetwork
 from fedgs.algorithms.options import check_choice, check_decay, check_flag, check_whole
 from fedgs.algorithms.state import State
 from fedgs.algorithms.upload import Upload, Weights
 from fedgs.errors import AlgorithmError
-from fedgs.models import Network
-from fedgs.models.cgau import CLASSIFIER, CONDITION, CgauNetwork
+from fedgs.training.stacked_networks import Network
 
 
 @dataclass(frozen=True)

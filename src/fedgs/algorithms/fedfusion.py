@@ -1,7 +1,7 @@
 """FedFusion: a device sees through two extractors, its own and the frozen global one, and learns how to mix them.
 
 Yao, Huang, Wu, Zhang, Sun: "Towards Faster and Better Federated Learning: A Feature Fusion Approach", ICIP 2019. With
-a = E_local(x), b = E_global(x) (:mod:`fedgs.models.fusion` has the operators) the device trains E_local, the operator
+a = E_local(x), b = E_global(x) (:mod:`fedgs.algorithms.fusion_network` has the operators) the device trains E_local, the operator
 and the head on the cross-entropy of head(fuse(a, b)), and uploads these; never the frozen extractor. The server
 averages (by n_k; ``weighting="uniform"`` is the authors' code), and for the operators multi and single smooths
 
@@ -19,12 +19,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedgs.algorithms.approach import Approach, Batch, Sent, cross_entropy
+from fedgs.algorithms.baseline import Approach, Batch, Sent, cross_entropy
+from fedgs.algorithms.fusion_network import LAMBDA, OPERATORS, FusionNetwork
 from fedgs.algorithms.options import check_choice, check_decay
 from fedgs.algorithms.state import State
 from fedgs.algorithms.upload import Upload, Weights
-from fedgs.models import Network
-from fedgs.models.fusion import LAMBDA, OPERATORS, FusionNetwork
+from fedgs.training.stacked_networks import Network
 
 EXTRACTOR = "conv"
 """How the names of an extractor's weights begin."""

@@ -20,10 +20,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedgs.algorithms.approach import Approach, Batch, Sent, cross_entropy
+from fedgs.algorithms.baseline import Approach, Batch, Sent, cross_entropy
 from fedgs.algorithms.options import check_choice, check_not_negative
 from fedgs.algorithms.upload import Weights
-from fedgs.models import Network
+from fedgs.training.stacked_networks import Network
 
 WIDTHS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1, 5, 10, 15, 20, 25, 30, 35, 100, 1e3, 1e4, 1e5, 1e6)
 

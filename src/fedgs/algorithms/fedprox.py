@@ -11,7 +11,7 @@ mean; their code, FedGS and we sample uniformly and weigh by n_k. Reported losse
 
 from dataclasses import dataclass
 
-from fedgs.algorithms.approach import Approach
+from fedgs.algorithms.baseline import Approach
 from fedgs.algorithms.options import check_not_negative
 
 

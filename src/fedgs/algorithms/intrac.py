@@ -8,7 +8,7 @@ nobody looks at it, and devices do not measure it.
 from dataclasses import dataclass
 from typing import Literal
 
-from fedgs.algorithms.approach import Approach
+from fedgs.algorithms.baseline import Approach
 from fedgs.algorithms.ida import Ida
 from fedgs.algorithms.options import check_choice
 

@@ -196,7 +196,7 @@ def _model_size(model: str, size: str | None) -> tuple[float, str]:
         from fedgs.cli.quantities import bits
 
         return bits("--size", size), size
-    from fedgs.models import build_model
+    from fedgs.tasks.cnn import build_model
 
     weights = sum(weight.numel() for weight in build_model(model).parameters())
     return 32.0 * weights, f"{model}, {weights:,} weights"

@@ -61,11 +61,11 @@ def read_run(folder: Path) -> RunFacts:
     from fedgs.errors import CheckpointError, ConfigError
     from fedgs.simulation.checkpoint import list_checkpoints, load_checkpoint
     from fedgs.simulation.gradients import Gradients, measure
-    from fedgs.simulation.layout import WEIGHT_BYTES
     from fedgs.simulation.runs import CHECKPOINTS, read_settings, run_identity
     from fedgs.simulation.selection_plan import SelectionPlan
     from fedgs.simulation.simulator import pick_device
     from fedgs.simulation.source import load_federation
+    from fedgs.training.layout import WEIGHT_BYTES
 
     settings = read_settings(folder)
     if settings.algorithm.flat:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from fedgs.data import Federation
     from fedgs.settings import Settings
-    from fedgs.simulation.world import World
+    from fedgs.simulation.process_group import World
 
     Job = tuple[Path, Settings]
 
@@ -123,9 +123,9 @@ def _folder_beside(folder: Path, overrides: list[str]) -> Path:
 
 def _carry_out(jobs: "list[Job]", device_name: str, new: bool) -> None:
     from fedgs.errors import FedgsError
+    from fedgs.simulation.process_group import join_world
     from fedgs.simulation.runs import create_run, discard_if_unused, is_finished
     from fedgs.simulation.simulator import pick_device
-    from fedgs.simulation.world import join_world
 
     device = pick_device(device_name)
     with join_world(device) as world, _one_voice(world.first), ExitStack() as made:
@@ -203,8 +203,8 @@ def _simulate(
     resume_with: Path,
 ) -> None:
     from fedgs.cli.run_display import RunDisplay
+    from fedgs.simulation.callbacks import Watcher
     from fedgs.simulation.runs import execute, is_unused
-    from fedgs.simulation.watch import Watcher
 
     watchers: list[Watcher] = []
     if world.first:

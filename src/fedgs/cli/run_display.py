@@ -20,12 +20,12 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from fedgs.simulation.watch import Watcher
+from fedgs.simulation.callbacks import Watcher
 
 if TYPE_CHECKING:
+    from fedgs.algorithms.run_state import RunState
     from fedgs.settings import Settings
     from fedgs.simulation.simulator import Timing
-    from fedgs.simulation.state import RunState
 
 WIDE = 100
 """Columns from which there is room for a bar and the speed."""

@@ -63,11 +63,11 @@ class RoundOrder:
     shapes: Shapes
     weights: Flat
     calibration: float = 0.0
-    """τ of :mod:`fedgs.calibration`; 0: off."""
+    """τ of :mod:`fedgs.training.calibration`; 0: off."""
     by_class: bool = False
-    """Whether the result is to tell ``seen``, for :mod:`fedgs.by_class`."""
+    """Whether the result is to tell ``seen``, for :mod:`fedgs.algorithms.class_wise`."""
     clip: float | None = None
-    """c of :mod:`fedgs.clipping`."""
+    """c of :mod:`fedgs.training.clipping`."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.calibration <= 10:  # nor NaN

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedgs.data import DataSet
-from fedgs.models import as_input, build_model
+from fedgs.tasks.cnn import as_input, build_model
 
 _BATCH = 512
 

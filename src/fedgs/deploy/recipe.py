@@ -10,8 +10,8 @@ from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Flat, Shapes
 from fedgs.deploy.wire import Task
 from fedgs.errors import ConfigError
-from fedgs.schedule import learning_rates
 from fedgs.settings import Settings
+from fedgs.training.schedule import learning_rates
 
 
 @dataclass(frozen=True)

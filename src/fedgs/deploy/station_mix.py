@@ -1,4 +1,4 @@
-"""Calibration at a station (:mod:`fedgs.calibration`): the devices of a team train from a last bias that is moved.
+"""Calibration at a station (:mod:`fedgs.training.calibration`): the devices of a team train from a last bias that is moved.
 
 With s_t the shift and b the bias of the last layer,
 
@@ -16,10 +16,10 @@ from copy import deepcopy
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.calibration import ClassMix
 from fedgs.deploy.contract import RoundOrder
 from fedgs.deploy.tensors import Flat
 from fedgs.deploy.wire import Task
+from fedgs.training.calibration import ClassMix
 
 
 class StationMix:

@@ -2,7 +2,7 @@
 
     ω ← (1/M) Σ_m ω^m      (eq. external-aggr), or any server rule of ``fedgs.algorithms``
 
-With ``server.by_class`` the classifier is averaged class by class (:mod:`fedgs.by_class`).
+With ``server.by_class`` the classifier is averaged class by class (:mod:`fedgs.algorithms.class_wise`).
 
 A station that does not answer is asked again until enough others have answered and ``linger`` seconds more have
 passed; then the survivors are averaged. With fewer than ``min_stations`` answers the server waits. A round in
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.algorithms import ServerRule, Upload, server_rule
-from fedgs.by_class import ClassRows, row_weights
+from fedgs.algorithms.class_wise import ClassRows, row_weights
 from fedgs.deploy.carrier import Carrier
 from fedgs.deploy.contract import RoundOrder, RoundResult
 from fedgs.deploy.logs import OnceEach, log

@@ -28,8 +28,8 @@ from fedgs.deploy.tls import Bundle, watch_expiry
 from fedgs.deploy.top import Top
 from fedgs.deploy.top_state import TopState, load_state, save_model, save_state, settings_digest
 from fedgs.errors import ConfigError, InputFileError
-from fedgs.models import build_model
 from fedgs.settings import Settings
+from fedgs.tasks.cnn import build_model
 
 
 @dataclass(frozen=True)

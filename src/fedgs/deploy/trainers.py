@@ -63,12 +63,12 @@ class LinearTrainer:
 
 
 class TorchTrainer:
-    """Any network of ``fedgs.models``."""
+    """Any network of ``fedgs.tasks``."""
 
     def __init__(self, task: Task) -> None:
         import torch
 
-        from fedgs.models import MODELS, build_model
+        from fedgs.tasks.cnn import MODELS, build_model
 
         if task.model not in MODELS:
             raise ConfigError(f"the station trains a model {task.model!r}, which this version of fedgs does not know")
@@ -83,7 +83,7 @@ class TorchTrainer:
         import torch
         from torch.nn.functional import cross_entropy
 
-        from fedgs.models import as_input
+        from fedgs.tasks.cnn import as_input
 
         with torch.no_grad():
             for parameter, value in zip(self._parameters, self.shapes.views(weights).values(), strict=True):

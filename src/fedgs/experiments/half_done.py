@@ -15,11 +15,11 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
+from fedgs.algorithms.run_state import RunState
 from fedgs.errors import CheckpointError, OutputError
 from fedgs.files import make_folder, write_text
 from fedgs.simulation.checkpoint import list_checkpoints, load_newest, save_checkpoint
 from fedgs.simulation.simulator import Simulator
-from fedgs.simulation.state import RunState
 
 FOLDER = "half-done"
 PATIENCE = 60.0

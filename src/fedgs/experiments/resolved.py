@@ -10,9 +10,9 @@ from dataclasses import fields
 from typing import Any
 
 from fedgs.algorithms import server_rule
+from fedgs.algorithms.client_server import approach_of, rate_of
 from fedgs.config import settings_from
 from fedgs.settings import Settings
-from fedgs.simulation.flat import approach_of, rate_of
 
 CLASSES = 62
 """Of FEMNIST and of the glyphs."""

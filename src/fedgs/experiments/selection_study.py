@@ -13,8 +13,8 @@ select, with the paper's loss and the plain mean:
 
 Ours is ``coverage``, as in the preset of this name: queues, and with them
 
-    calibration       the station's class mix is taken out of the loss (fedgs.calibration)
-    by class          the top server averages the classifier by who saw a class (fedgs.by_class)
+    calibration       the station's class mix is taken out of the loss (fedgs.training.calibration)
+    by class          the top server averages the classifier by who saw a class (fedgs.algorithms.class_wise)
 
 Neither is selection, so they are given to other ways to select as well, to tell what is whose: ``calibrated`` and
 ``queues-calibrated`` have the first, ``by-data-full`` and ``gbp-cs-full`` both.
@@ -26,7 +26,7 @@ those in the last quarter of the rounds (eight, where rounds are not long), the 
 of the queues are tried with the first seed alone.
 
 The same question is asked twice more with steps four times as long, with which FedGS itself learns faster: as they are
-(``longer``), where some runs fall, and with gradients of bounded length (``clipped``, fedgs.clipping).
+(``longer``), where some runs fall, and with gradients of bounded length (``clipped``, fedgs.training.clipping).
 
 How much there is to be won at all, a reference tells: random selection by data on the same federations without their
 skew (fedgs.experiments.unskewed).

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fedgs.algorithms.run_state import RunState
 from fedgs.data import Federation
 from fedgs.errors import TrainingError
 from fedgs.experiments.half_done import HalfDone
@@ -15,7 +16,6 @@ from fedgs.experiments.resolved import resolved_of
 from fedgs.settings import Settings
 from fedgs.simulation.memory import memory_errors_in_words
 from fedgs.simulation.simulator import Simulator
-from fedgs.simulation.state import RunState
 from fedgs.simulation.summary import summarise
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from fedgs.algorithms.run_state import RunState
 from fedgs.errors import MissingDependencyError
+from fedgs.simulation.callbacks import Watcher
 from fedgs.simulation.simulator import Timing
-from fedgs.simulation.state import RunState
-from fedgs.simulation.watch import Watcher
 
 SCALARS = ("accuracy", "loss", "train_loss", "divergence", "learning_rate")
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from torch import Tensor
 
+from fedgs.algorithms.run_state import RunState
 from fedgs.errors import CheckpointError, OutputError
-from fedgs.simulation.layout import Layout
-from fedgs.simulation.state import RunState
+from fedgs.training.layout import Layout
 
 FORMAT = 1
 KEEP = 2

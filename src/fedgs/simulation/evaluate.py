@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedgs.data import Federation
-from fedgs.simulation.images import ImageStore, gpu_precision, one_thread_each
-from fedgs.simulation.world import World
+from fedgs.simulation.process_group import World
+from fedgs.training.store import ImageStore, gpu_precision, one_thread_each
 
 Forward = Callable[[NDArray[np.int64], NDArray[np.int64]], Tensor]
 """From samples and the devices they belong to, to logits (samples, classes)."""

@@ -24,13 +24,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedgs.data import Federation
-from fedgs.models import build_network
 from fedgs.network.divergence import GradientDivergence, divergence_of_gradients, smoothness_estimate
 from fedgs.rng import stream
 from fedgs.settings import Settings
-from fedgs.simulation.images import ImageStore, one_thread_each
-from fedgs.simulation.layout import Layout
-from fedgs.simulation.round_plan import RoundPlan
+from fedgs.training.layout import Layout
+from fedgs.training.round_plan import RoundPlan
+from fedgs.training.stacked_networks import build_network
+from fedgs.training.store import ImageStore, one_thread_each
 
 BATCH = 256
 """Samples of one pass; a gradient does not depend on it but for rounding."""

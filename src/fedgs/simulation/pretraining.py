@@ -14,7 +14,7 @@ from fedgs.algorithms import make_approach
 from fedgs.errors import CheckpointError, ConfigError, DataError
 from fedgs.settings import Settings
 from fedgs.simulation.checkpoint import load_model
-from fedgs.simulation.layout import Layout
+from fedgs.training.layout import Layout
 
 FOLDER = "pretraining"
 PURPOSE = "pretrain"

@@ -20,7 +20,7 @@ from fedgs.network.clock import VirtualClock
 from fedgs.settings import Settings
 
 if TYPE_CHECKING:
-    from fedgs.simulation.method import Method
+    from fedgs.algorithms.algorithm import Method
 
 Lines = Sequence[dict[str, Any]]
 PARTS = ("computation", "selection", "internal", "top")

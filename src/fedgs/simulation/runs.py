@@ -24,19 +24,19 @@ from typing import Any, TextIO
 
 import torch
 
+from fedgs.algorithms.run_state import RunState
 from fedgs.config import settings_from
 from fedgs.data import Federation
 from fedgs.errors import InputFileError, OutputError, TrainingError
 from fedgs.files import make_folder, write_text
 from fedgs.settings import Settings
 from fedgs.simulation import pretraining
+from fedgs.simulation.callbacks import Watcher
 from fedgs.simulation.checkpoint import load_newest, save_checkpoint, save_model
 from fedgs.simulation.memory import memory_errors_in_words, resident_megabytes
+from fedgs.simulation.process_group import World
 from fedgs.simulation.simulator import Simulator
-from fedgs.simulation.state import RunState
 from fedgs.simulation.summary import summarise, write_devices
-from fedgs.simulation.watch import Watcher
-from fedgs.simulation.world import World
 
 CONFIG, METRICS, TIMINGS, SUMMARY = "config.json", "metrics.jsonl", "timings.jsonl", "summary.json"
 CLOCK = "clock.jsonl"

@@ -1,7 +1,7 @@
 """The selection of a whole run (Algorithm 1, client selection; Algorithm 2, line 1), without a model.
 
 What a station selects follows from the class counts of its devices' next mini-batches, never from the model. So the
-plan of a round is made before the round is trained, and ahead of the training (:mod:`fedgs.simulation.run_ahead`).
+plan of a round is made before the round is trained, and ahead of the training (:mod:`fedgs.simulation.prefetch`).
 
 In iteration t every factory m draws L_rnd devices at random from the stream (seed, "presample", t, m); their counts
 are b; the solver picks the other L − L_rnd. All factories are solved together by ``solve_batch``.
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.calibration import ClassMix
 from fedgs.data import DeviceStreams, Drift, Federation
 from fedgs.errors import DataError
 from fedgs.selection import SelectionProblem, solve_batch
@@ -26,9 +25,10 @@ from fedgs.selection.solve import auto
 from fedgs.settings import Settings, StreamSettings
 from fedgs.simulation.coverage import Coverage
 from fedgs.simulation.dynamics import Dynamics
-from fedgs.simulation.round_plan import RoundPlan
-from fedgs.simulation.round_view import count_classes, view_round
+from fedgs.simulation.round_statistics import count_classes, view_round
 from fedgs.simulation.station_round import Schedule, Tally, make_rules, play_round
+from fedgs.training.calibration import ClassMix
+from fedgs.training.round_plan import RoundPlan
 
 Devices = NDArray[np.int64]
 

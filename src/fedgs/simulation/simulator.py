@@ -18,20 +18,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedgs.algorithms.algorithm import Method
+from fedgs.algorithms.client_server import FlatRounds
+from fedgs.algorithms.fedgs import GroupedRounds
+from fedgs.algorithms.run_state import RunState
 from fedgs.data import Federation
 from fedgs.errors import DeviceError, TrainingError
 from fedgs.settings import Settings
-from fedgs.simulation.engine import Tick
 from fedgs.simulation.evaluate import Evaluation, Evaluator
-from fedgs.simulation.flat import FlatRounds
-from fedgs.simulation.grouped import GroupedRounds
-from fedgs.simulation.images import ImageStore
-from fedgs.simulation.method import Method
+from fedgs.simulation.prefetch import RunAhead
 from fedgs.simulation.pretraining import PURPOSE, pretraining_of
-from fedgs.simulation.run_ahead import RunAhead
+from fedgs.simulation.process_group import World
 from fedgs.simulation.run_clock import RunClock
-from fedgs.simulation.state import RunState
-from fedgs.simulation.world import World
+from fedgs.training.engine import Tick
+from fedgs.training.store import ImageStore
 
 
 @dataclass

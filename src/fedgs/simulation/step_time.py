@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from fedgs.algorithms.approach import Approach, Batch, Sent
-from fedgs.models import build_network
+from fedgs.algorithms.baseline import Approach, Batch, Sent
 from fedgs.rng import stream
 from fedgs.selection import SelectionProblem, solve
 from fedgs.selection.solve import warm_up
-from fedgs.simulation.images import one_thread_each
+from fedgs.training.stacked_networks import build_network
+from fedgs.training.store import one_thread_each
 
 CLASSES = 62
 

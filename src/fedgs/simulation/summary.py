@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs import __version__
+from fedgs.algorithms.run_state import RunState
 from fedgs.data import Federation
 from fedgs.files import write_text
 from fedgs.settings import Settings
@@ -26,7 +27,6 @@ from fedgs.simulation.evaluate import Evaluation
 from fedgs.simulation.participants import participants
 from fedgs.simulation.pretraining import facts
 from fedgs.simulation.run_clock import clock_summary, traffic
-from fedgs.simulation.state import RunState
 
 LAST = 10
 

@@ -1,0 +1,105 @@
+"""``make_approach``: any flat approach of the table ``APPROACHES`` by its name.
+
+Most names are a server rule under FedAvg's local training; some train another way and average as FedAvg does. The
+options of a name are the fields of its class and those of its server rule. Adding an approach is a file with a class
+(or a rule, :mod:`fedgs.algorithms.server`) and a line in the table; docs/approaches.md goes through one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any
+
+from fedgs.algorithms.baseline import Approach
+from fedgs.algorithms.cgau import Cgau
+from fedgs.algorithms.fedfusion import FedFusion
+from fedgs.algorithms.fedmmd import FedMMD
+from fedgs.algorithms.fedprox import FedProx
+from fedgs.algorithms.intrac import WithAccuracy
+from fedgs.algorithms.server import RULES, server_rule
+from fedgs.errors import AlgorithmError
+
+TUNED = 10**-1.5
+"""The devices' rate in the best cells of Reddi et al. (2021) for 62 characters; FedGS searched its own grid."""
+
+
+@dataclass(frozen=True)
+class ApproachEntry:
+    """What the table knows of an approach."""
+
+    summary: str
+    make: type[Approach] = Approach
+    rule: str = "fedavg"
+    """The server's side, a name in ``RULES``."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Options that the name already decides."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults that are others than those of the class."""
+
+    @property
+    def own_options(self) -> dict[str, Any]:
+        """Names and default values of the options of the devices' side."""
+        own = {f.name: f.default for f in fields(self.make) if f.name != "rule" and f.default is not MISSING}
+        return {name: value for name, value in {**own, **self.defaults}.items() if name not in self.fixed}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Names and default values of all options."""
+        return self.own_options | RULES[self.rule].options
+
+
+APPROACHES: dict[str, ApproachEntry] = {
+    "fedavg": ApproachEntry("local SGD, mean weighted by numbers of samples"),
+    "fedprox": ApproachEntry("… with a pull back to the global model", FedProx),
+    "ida": ApproachEntry("mean weighted by inverse distance to the mean", WithAccuracy, "ida"),
+    "ida+intrac": ApproachEntry("… and by inverse training accuracy", WithAccuracy, "ida+intrac"),
+    "ida+fedavg": ApproachEntry("… and by numbers of samples", WithAccuracy, "ida+fedavg"),
+    "cgau": ApproachEntry("pre-trained network, classifier of one gated layer that knows its device", Cgau),
+    "cgau-2x": ApproachEntry("… of two gated layers", Cgau, fixed={"layers": 2}),
+    "fedmmd": ApproachEntry("local answers held near the global model's", FedMMD),
+    "fedfusion+conv": ApproachEntry(
+        "local and global features fused by a convolution", FedFusion, fixed={"operator": "conv", "ema": 0.0}
+    ),
+    "fedfusion+multi": ApproachEntry(
+        "… by a weight a channel", FedFusion, fixed={"operator": "multi", "conv_init": "xavier"}
+    ),
+    "fedfusion+single": ApproachEntry(
+        "… by one weight", FedFusion, fixed={"operator": "single", "conv_init": "xavier"}
+    ),
+    "fedavgm": ApproachEntry("momentum at the server", rule="fedavgm", defaults={"client_lr": TUNED}),
+    "fedadagrad": ApproachEntry("Adagrad at the server", rule="fedadagrad", defaults={"client_lr": TUNED}),
+    "fedadam": ApproachEntry("Adam at the server", rule="fedadam", defaults={"client_lr": TUNED}),
+    "fedyogi": ApproachEntry("Yogi at the server", rule="fedyogi", defaults={"client_lr": TUNED}),
+    "fednova": ApproachEntry("mean of what devices change in a step, however many they make", rule="fednova"),
+}
+
+
+def make_approach(name: str, /, **options: Any) -> Approach:
+    """Return an approach.
+
+    Args:
+        name: a key of ``APPROACHES``.
+        options: of the approach or its server rule; ``APPROACHES[name].options`` lists them with their defaults.
+    """
+    if name not in APPROACHES:
+        raise AlgorithmError(f"no approach is called {name!r}; {approach_hint(name)}")
+    entry = APPROACHES[name]
+    for option, value in options.items():
+        if option in entry.fixed:
+            raise AlgorithmError(f"{name} decides {option} itself; leave {option}={value!r} out")
+        if option not in entry.options and option not in RULES[entry.rule].fixed:
+            near = get_close_matches(option, entry.options, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(entry.options)}"
+            raise AlgorithmError(f"{name} has no option {option!r}; {hint}")
+    own = {**entry.own_options, **{option: options[option] for option in options if option in entry.own_options}}
+    rule = server_rule(entry.rule, **{option: options[option] for option in options if option not in own})
+    try:
+        return entry.make(rule=rule, **entry.fixed, **own)
+    except AlgorithmError as error:
+        raise AlgorithmError(f"{name}: {error}") from None
+
+
+def approach_hint(name: str) -> str:
+    """Return what to write instead of a name that is not there."""
+    near = get_close_matches(str(name).lower(), ["fedgs", *APPROACHES], n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there are fedgs, {', '.join(APPROACHES)}"

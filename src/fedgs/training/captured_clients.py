@@ -1,0 +1,214 @@
+"""Local training on a GPU without the processor in its way: the step of A devices is a captured graph.
+
+A round is some sixty steps of a few milliseconds, and launching their kernels one by one takes as long as computing
+them. So the step of the first A devices is captured once for A = P, P − 4, P − 8, … and replayed for the whole run.
+Before each replay the step's batches are copied to where the graph reads them. With A rounded up to the next such
+number, up to three devices that are done take part with nothing: no shares, a learning rate of 0.
+
+The steps of large dense layers are put off and made every few steps, to spare the GPU the traffic of their weights
+(:mod:`fedgs.training.deferred`); not so with momentum, whose velocity is as large as the weights.
+
+Without a GPU the same step runs as it stands: that is how it is tested.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedgs.algorithms.baseline import Batch, Sent
+from fedgs.algorithms.state import State
+from fedgs.simulation.participants import FlatPlan
+from fedgs.training.deferred import PutOff
+from fedgs.training.stacked_clients import KEYS_A_STEP, Batches, LocalTraining, Trained, count_hits
+from fedgs.training.store import gpu_precision
+
+RUNG = 4
+"""Devices between two graphs."""
+AT_ONCE = 8
+"""Steps that are put off until they are made: with more, what is kept grows; with fewer, weights are written more."""
+LARGE = 1 << 21
+"""Weights of a dense layer from which on its steps are put off."""
+WARM_UP = 3
+"""Steps before a capture, in which libraries choose their kernels and take their memory."""
+
+
+class CapturedTraining(LocalTraining):
+    """Trains the participants of a round together, replaying graphs."""
+
+    _bench: "_Bench | None" = None
+    large = LARGE
+
+    def train(self, sent: Sent, plan: FlatPlan, rate: float, tick: Callable[[float], None] | None = None) -> Trained:
+        """Train all participants from what was sent; the weights returned live until the next round is trained."""
+        steps, count = plan.sizes.shape
+        on_gpu = self.store.device.type == "cuda"
+        with gpu_precision(self.precision) if on_gpu else nullcontext():
+            if self._bench is None or self._bench.size != (count, plan.samples.shape[2]):
+                self._bench = None  # its memory goes back first
+                self._bench = _Bench(self, sent, count, plan.samples.shape[2])
+            bench = self._bench
+            bench.begin(sent, rate)
+            batches = Batches(self.store, plan, self.owners)
+            losses = torch.full((steps, count), float("nan"), device=self.store.device)
+            hits = torch.zeros(steps, count, device=self.store.device)
+            for step in range(steps):
+                active = plan.active(step)
+                if active == 0:
+                    break
+                bench.load(batches, step)
+                bench.step(active)
+                losses[step, :active] = bench.losses[:active]
+                hits[step, :active] = bench.hits[:active]
+            bench.settle()
+            final = torch.zeros(count, device=self.store.device)
+            if self.approach.train_acc == "final":
+                self._final_hits(bench.sent, plan, batches, bench.weights, final)
+            trained = Trained(bench.weights, losses.double().cpu().numpy(), self._accuracies(plan, hits, final))
+        if tick is not None:
+            tick(1.0)
+        return trained
+
+    def close(self) -> None:
+        """Give the graphs and their memory back."""
+        self._bench = None
+
+
+class _Bench:
+    """Where the graphs of one shape read and write: weights, what was sent, the batches of a step."""
+
+    def __init__(self, training: CapturedTraining, sent: Sent, count: int, batch: int) -> None:
+        self.size = (count, batch)
+        device = training.store.device
+        self._training = training
+        self.weights = training.layout.stacked(count, device)
+        self._velocity = training.layout.stacked(count, device) if training.momentum else None
+        self.sent = Sent({name: torch.empty_like(weight) for name, weight in sent.weights.items()}, _copy(sent.memory))
+        self._put_off = self._large_layers(batch)
+        self._kept, self._first = 0, 0
+        """Uses of these layers since they were written, and by how many devices at first."""
+        self.losses, self.hits = torch.zeros(count, device=device), torch.zeros(count, device=device)
+        self._rate = torch.zeros(1, device=device)
+        self._places = torch.zeros(count, batch, dtype=torch.int64, device=device)
+        self._shares = torch.zeros(count, batch, device=device)
+        self._owners = torch.zeros(count, 1, dtype=torch.int64, device=device)
+        self._keys = torch.zeros(count, dtype=torch.int64, device=device)
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        stream: Any = torch.cuda.Stream
+        # One stream and one pool for all captures, or each would keep memory of its own.
+        self._side = stream(device) if device.type == "cuda" else None
+        self._pool: Any = None
+
+    def _large_layers(self, batch: int) -> dict[str, PutOff]:
+        training = self._training
+        if training.momentum or training.approach.reads_weights:
+            return {}
+        return {
+            name: PutOff(weight, AT_ONCE, batch, training.network.dtype, training.approach.pull)
+            for name, weight in self.weights.items()
+            if name.endswith(".weight") and weight.ndim == 3 and weight[0].numel() >= training.large
+        }
+
+    def begin(self, sent: Sent, rate: float) -> None:
+        """Start all devices from what was sent."""
+        for name, weight in sent.weights.items():
+            self.sent.weights[name].copy_(weight)
+            self.weights[name].copy_(weight.expand_as(self.weights[name]))
+        _copy_into(sent.memory, self.sent.memory)
+        self._rate.fill_(rate)
+        for velocity in (self._velocity or {}).values():
+            velocity.zero_()
+        for name, layer in self._put_off.items():
+            layer.begin(sent.weights[name][0])
+        self._kept = 0
+
+    def load(self, batches: Batches, step: int) -> None:
+        """Put the batches of a step where the graphs read them."""
+        self._places.copy_(batches.places[step])
+        self._shares.copy_(batches.shares[step])
+        self._owners.copy_(batches.owners[:, None])
+        torch.add(batches.keys, KEYS_A_STEP * step, out=self._keys)
+
+    def step(self, active: int) -> None:
+        """Make one step of the first ``active`` devices."""
+        rung = self.size[0] - (self.size[0] - active) // RUNG * RUNG
+        uses = max((layer.uses for layer in self._put_off.values()), default=0)
+        if self._kept + uses > AT_ONCE:
+            self.settle()
+        if self._kept == 0:
+            self._first = rung  # later there are never more: who is done makes no step
+        for layer in self._put_off.values():
+            layer.at(self._kept)
+        self._replay(rung)
+        self._kept += max((layer.uses for layer in self._put_off.values()), default=0)
+
+    def settle(self) -> None:
+        """Make the steps that were put off."""
+        if self._kept:
+            for layer in self._put_off.values():
+                layer.settle(self._first)
+        self._kept = 0
+
+    def _replay(self, rung: int) -> None:
+        if self._training.store.device.type != "cuda":
+            self._step(rung)
+            return
+        if rung not in self._graphs:
+            self._capture(rung)
+        self._graphs[rung].replay()
+
+    def _capture(self, active: int) -> None:
+        """Capture the step of some devices; what the steps before the capture do is undone."""
+        kept = {name: weight.clone() for name, weight in self._changing().items()}
+        device, side = self._training.store.device, self._side
+        assert side is not None
+        side.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                self._step(active)
+        torch.cuda.current_stream(device).wait_stream(side)
+        torch.cuda.synchronize(device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=side):
+            self._step(active)
+        self._pool = graph.pool()  # type: ignore[no-untyped-call,unused-ignore]
+        self._graphs[active] = graph
+        for name, weight in self._changing().items():
+            weight.copy_(kept[name])
+
+    def _changing(self) -> dict[str, Tensor]:
+        velocity = {f"velocity/{name}": tensor for name, tensor in (self._velocity or {}).items()}
+        kept = {f"{part}/{name}": getattr(layer, part) for name, layer in self._put_off.items()
+                for part in ("came", "went", "left")}  # fmt: skip
+        return {**self.weights, **velocity, **kept}
+
+    def _step(self, active: int) -> None:
+        training, places = self._training, self._places[:active]
+        images, labels = training.store.pixels(places)
+        shares = self._shares[:active]
+        owners = self._owners[:active].expand(places.shape)
+        batch = Batch(images, labels, shares, owners, self._keys[:active])
+        rates = self._rate * (shares.sum(1) > 0)
+        losses, logits = training.descend(self.weights, self._velocity, self.sent, batch, rates, active, self._put_off)
+        self.losses[:active] = losses
+        if training.approach.train_acc == "running":
+            self.hits[:active] = count_hits(logits, batch)
+
+
+def _copy(memory: State) -> State:
+    return {
+        entry: {name: tensor.clone() for name, tensor in value.items()} if isinstance(value, dict) else value
+        for entry, value in memory.items()
+    }
+
+
+def _copy_into(memory: State, into: State) -> None:
+    for entry, value in memory.items():
+        there = into.get(entry)
+        if isinstance(value, dict) and isinstance(there, dict):
+            for name, tensor in value.items():
+                there[name].copy_(tensor)
+        else:
+            into[entry] = value
