@@ -28,7 +28,7 @@ from fedgs.training.captured_clients import LARGE, CapturedTraining
 LIMITS = {"fedmmd": 1.5, "fedfusion+conv": 1.5, "fedfusion+multi": 1.5, "fedfusion+single": 1.5}
 OTHERS = 1.15
 SMALL = ["data.name=glyphs", "federation.devices=40", "federation.factories=4", "selection.pick=5",
-         "data.samples_per_device=100", "training.model=compact", "algorithm.local_epochs=2"]  # fmt: skip
+         "data.samples_per_device=100", "task.model=compact", "algorithm.local_epochs=2"]  # fmt: skip
 
 
 def main() -> None:

@@ -279,7 +279,7 @@ def main() -> None:
     parser.add_argument("--model", default="compact")
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
-    overrides = [f"training.model={given.model}", f"training.learning_rate={given.rate}", "training.engine=fused"]
+    overrides = [f"task.model={given.model}", f"training.learning_rate={given.rate}", "training.engine=fused"]
     device = pick_device(given.device)
     overrides += ["training.precision=bfloat16"] if device.type == "cuda" else []
     overrides += [] if given.clip is None else [f"training.clip={given.clip}"]

@@ -160,7 +160,7 @@ def wire(rounds: int) -> None:
     print(f"wire    2 stations × 4 devices, {rounds} rounds; tested on {len(federation.test.flat)} pictures")
     # The linear model is convex: what differs there is rounding. The compact one's early rounds are a lottery.
     for model, rate in (("linear", 0.05), ("compact", 0.2)):
-        chosen = apply_overrides(settings, [f"training.model={model}", f"training.learning_rate={rate}"])
+        chosen = apply_overrides(settings, [f"task.model={model}", f"training.learning_rate={rate}"])
         for kind in ("float32", "bfloat16", "float16"):
             _one_wire(LocalPark, running, chosen, federation, kind)
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -20,7 +20,9 @@ from pydantic_core import ErrorDetails
 from fedgs.errors import ConfigError
 from fedgs.settings import ImpossibleError, Settings
 
-PRESETS = ("quick", "paper", "coverage")
+PRESETS = ("quick", "paper", "coverage", "bearings")
+RENAMED = {"training.model": "task.model"}
+"""Keys of older versions, and what they are called now."""
 
 
 def load_settings(
@@ -41,7 +43,7 @@ def load_settings(
         source, values = f"preset {preset}", _read_preset(preset)
     if path is not None:
         source = str(path)
-        values = _merged(values, _read_file(Path(path)))
+        values = merged(values, _read_file(Path(path)))
     for override in overrides:
         key, value = _parse_override(override)
         _assign(values, key, value, override)
@@ -58,8 +60,21 @@ def load_settings(
 
 
 def settings_from(values: Mapping[str, Any], source: str = "settings") -> Settings:
-    """Return the settings of plain values, such as those a run keeps."""
-    return _validated(dict(values), source, {})
+    """Return the settings of plain values, such as those a run keeps; keys of older versions are understood."""
+    return _validated(_renamed(values), source, {})
+
+
+def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored settings with the keys of today."""
+    found = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+    for old, new in RENAMED.items():
+        section, _, key = old.partition(".")
+        if isinstance(found.get(section), dict) and key in found[section]:
+            value = found[section].pop(key)
+            place, _, name = new.partition(".")
+            if isinstance(found.setdefault(place, {}), dict):
+                found[place].setdefault(name, value)
+    return found
 
 
 def apply_overrides(settings: Settings, overrides: Iterable[str]) -> Settings:
@@ -84,12 +99,12 @@ def _read_preset(name: str) -> dict[str, Any]:
     return tomllib.loads(files("fedgs.presets").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Return both, section by section; where they differ, ``above`` is right."""
     result = dict(below)
     for key, value in above.items():
         under = result.get(key)
-        result[key] = _merged(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
+        result[key] = merged(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
     return result
 
 
@@ -141,7 +156,8 @@ def _assign(values: dict[str, Any], key: str, value: Any, override: str) -> None
 
 
 def _one_line(error: ErrorDetails, values: Mapping[str, Any], source: str, origin: Mapping[str, str]) -> str:
-    path = [str(part) for part in error["loc"]]
+    # A section or a text: pydantic names the kind it tried, which is no key.
+    path = [str(part) for part in error["loc"] if part not in ("TaskSettings", "str")]
     cause = error.get("ctx", {}).get("error")
     if isinstance(cause, ImpossibleError):
         path += cause.key.split(".")
@@ -158,11 +174,14 @@ def _one_line(error: ErrorDetails, values: Mapping[str, Any], source: str, origi
 
 
 def _unknown_key(path: Sequence[str]) -> str:
+    new = RENAMED.get(".".join(path))
+    if new is not None:
+        return f"is now called {new}"
     section: type[BaseModel] = Settings
     for name in path[:-1]:
         annotation = section.model_fields[name].annotation
-        assert isinstance(annotation, type)
-        section = annotation
+        kinds = [annotation, *get_args(annotation)]
+        section = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
     near = get_close_matches(path[-1], section.model_fields, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known keys here: {', '.join(section.model_fields)}"
     return f"is not a known setting; {hint}"

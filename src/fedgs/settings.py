@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fedgs.errors import AlgorithmError
+from fedgs.errors import AlgorithmError, SolverError
 from fedgs.network.settings import ClockSettings
 
 
@@ -61,7 +61,8 @@ COVERAGE_WEIGHT = 0.3
 class SelectionSettings(Section):
     """Which devices a base station takes in each iteration."""
 
-    solver: str = Field("gbp-cs", description="a name in fedgs.selection.SOLVERS, or 'auto'")
+    solver: str = Field("gbp-cs", description="a name in fedgs.selection.SOLVERS, 'auto', or package.module:name")
+    options: dict[str, Any] = Field(default_factory=dict, description="of the solver, such as starts or budget")
     pick: int = Field(10, ge=1, description="devices selected per factory and iteration (L)")
     coverage: CoverageSettings = CoverageSettings()
     presample: int = Field(
@@ -82,11 +83,19 @@ class SelectionSettings(Section):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         # Imported here, because it loads the compiler, which settings alone do not need.
-        from fedgs.selection.solve import SOLVERS, suggestion
+        from fedgs.selection.solve import SOLVERS, look_up, suggestion
 
-        if self.solver != "auto" and self.solver not in SOLVERS:
+        own = ":" in self.solver  # what is imported is looked at when it is
+        if self.solver != "auto" and not own and self.solver not in SOLVERS:
             raise ImpossibleError("solver", f"is not a solver; {suggestion(self.solver)}")
-        if self.coverage_weight and self.solver != "auto" and not SOLVERS[self.solver].bonus:
+        if self.options and not own:
+            if self.solver == "auto":
+                raise ImpossibleError("options", "are of one solver; name it instead of solver='auto'")
+            try:
+                look_up(self.solver, self.options)
+            except SolverError as error:
+                raise ImpossibleError("options", f"do not fit: {error}") from None
+        if self.coverage_weight and self.solver != "auto" and not own and not SOLVERS[self.solver].bonus:
             raise ImpossibleError(
                 "coverage.weight",
                 f"is for solvers that take a bonus, which solver={self.solver!r} does not; set it to 0",
@@ -123,17 +132,42 @@ class ScheduleSettings(Section):
     floor: float = Field(0.0, ge=0, le=1, description="cosine: the last rate as a share of the first")
 
 
+class TaskSettings(Section):
+    """What is learnt (fedgs.Task); names with a colon, package.module:name, are imported."""
+
+    model: str = Field("paper", description="a built-in network, or package.module:name of a network or what makes one")
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the network")
+    loss: str = Field("cross_entropy", description="cross_entropy, mse, l1, huber, bce, or package.module:name")
+    metrics: list[str] | None = Field(
+        None, description="accuracy, mae, rmse, … or package.module:name; none: the usual"
+    )
+    score: str | None = Field(None, description="the metric that counts, or loss; none: the first")
+    mode: Literal["max", "min"] | None = Field(None, description="whether a higher score is better, or a lower one")
+    balance: str | None = Field(None, description="package.module:name of f(targets) → bins; none: the class")
+    bins: int | None = Field(None, ge=1, description="bins that selection balances; none: as many as occur")
+    prepare: str | None = Field(None, description="package.module:name of f(stored inputs) → network inputs")
+    augment: str | None = Field(None, description="package.module:name of f(inputs, generator) → inputs, in training")
+    features: str | None = Field(None, description="the submodule whose output FedFusion fuses")
+    head: str | None = Field(None, description="the last layer, dense with a bias a class")
+    keep_local: list[str] = Field(default_factory=list, description="patterns of weights that stay on the devices")
+
+
 class TrainingSettings(Section):
     """How the model is trained."""
 
-    model: Literal["paper", "compact", "linear"] = Field("paper", description="a name in fedgs.tasks.cnn.MODELS")
     rounds: int = Field(500, ge=0, description="external synchronisations (R)")
     iterations: int = Field(50, ge=1, description="internal synchronisations in a round (T)")
     batch_size: int = Field(32, ge=1, description="samples of a mini-batch (n)")
     learning_rate: float = Field(0.01, gt=0, description="of one SGD step (η)")
-    momentum: float = Field(0.0, ge=0, lt=1, description="of the stations' SGD; the paper has none")
+    optimizer: Literal["sgd", "momentum", "adam", "adamw"] = Field(
+        "sgd", description="of the stations, or of the clients of a baseline; the paper: sgd"
+    )
+    momentum: float = Field(0.0, ge=0, lt=1, description="of sgd (0: none, the paper) and of momentum (0: 0.9)")
+    betas: list[float] = Field([0.9, 0.999], min_length=2, max_length=2, description="of adam and adamw (β₁, β₂)")
+    epsilon: float = Field(1e-8, gt=0, description="of adam and adamw (ε)")
+    weight_decay: float = Field(0.0, ge=0, description="λ, of any optimiser")
     clip: float | None = Field(
-        None, gt=0, description="greatest length of a mean gradient, of a station or a flat device; none: any"
+        None, gt=0, description="greatest length of a mean gradient, of a station or a client; none: any"
     )
     calibration: float = Field(
         0.0,
@@ -142,8 +176,10 @@ class TrainingSettings(Section):
         description="how far a station's own class mix is taken out of its loss (τ); 0: off, 1: wholly",
     )
     schedule: ScheduleSettings = ScheduleSettings()
-    engine: Literal["auto", "fused", "per-device", "graph", "stacked"] = Field(
-        "auto", description="fused: one step on the union batch; per-device: the slow oracle; graph, stacked: for GPUs"
+    engine: Literal["auto", "fused", "clients", "per-device", "graph", "stacked"] = Field(
+        "auto",
+        description="fused: one step on the union batch; clients: every device's own step, side by side; per-device: the "
+        "slow oracle; graph, stacked: fused, for GPUs",
     )
     precision: Literal["float32", "tf32", "bfloat16"] = Field(
         "tf32", description="of matrix products on a GPU; processors always compute in float32"
@@ -151,10 +187,17 @@ class TrainingSettings(Section):
 
 
 class AlgorithmSettings(Section):
-    """FedGS, or one of the flat approaches it is compared with."""
+    """FedGS, or one of the baselines it is compared with."""
 
-    name: str = Field("fedgs", description="fedgs, or a name in fedgs.algorithms.APPROACHES")
-    options: dict[str, Any] = Field(default_factory=dict, description="of a flat approach")
+    name: str = Field("fedgs", description="fedgs, a baseline (fedgs approaches), or package.module:name of your own")
+    options: dict[str, Any] = Field(default_factory=dict, description="of a baseline, or of the objective")
+    objective: str | None = Field(
+        None,
+        description="fedgs: the local objective of a baseline (fedprox, fedmmd) or package.module:name; none: the loss",
+    )
+    kind: Literal["fedgs", "baseline"] | None = Field(
+        None, description="how an algorithm of your own runs its rounds; none: as it says itself"
+    )
     devices_per_round: int | None = Field(None, ge=1, description="of a flat approach; none: factories × pick (M·L)")
     local_epochs: int = Field(5, ge=1, description="passes over its own data a device makes in a flat round")
     learning_rate: float | None = Field(
@@ -163,32 +206,42 @@ class AlgorithmSettings(Section):
 
     @property
     def flat(self) -> bool:
-        """Whether devices talk to one server directly, without base stations."""
-        return self.name != "fedgs"
+        """Whether clients talk to one server directly, without base stations."""
+        return self.kind == "baseline" if self.kind is not None else self.name != "fedgs"
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if not self.flat:
-            for key in ("options", "devices_per_round"):
-                if getattr(self, key):
+        if self.name == "fedgs":
+            for key, value in (
+                ("options", self.options and not self.objective),
+                ("devices_per_round", self.devices_per_round),
+            ):
+                if value:
                     raise ImpossibleError(key, "has no meaning with algorithm.name='fedgs'; remove it")
-            return self
-        # Imported here, because it loads torch, which settings alone do not need.
-        from fedgs.algorithms.baselines import APPROACHES, approach_hint, make_approach
+        elif self.objective is not None:
+            raise ImpossibleError("objective", "is for algorithm.name='fedgs'; a baseline has an objective of its own")
+        for key, name in (("name", self.name), ("objective", self.objective)):
+            if name is None or name == "fedgs" or ":" in name:  # what is imported is looked at when it is
+                continue
+            # Imported here, because it loads torch, which settings alone do not need.
+            from fedgs.algorithms.baselines import APPROACHES, approach_hint, make_approach
 
-        if self.name not in APPROACHES:
-            raise ImpossibleError("name", f"is not an approach; {approach_hint(self.name)}")
-        try:
-            make_approach(self.name, **self.options)
-        except AlgorithmError as error:
-            raise ImpossibleError("options", f"does not fit: {error}") from None
+            if name not in APPROACHES:
+                raise ImpossibleError(key, f"is not an approach; {approach_hint(name)}")
+            try:
+                make_approach(name, **self.options)
+            except AlgorithmError as error:
+                raise ImpossibleError("options", f"does not fit: {error}") from None
         return self
 
 
 class DataSettings(Section):
-    """The images and how they become devices."""
+    """The samples and how they become devices."""
 
-    name: str = Field("femnist", description="glyphs, femnist, a set of the cache, a file or a folder")
+    name: str = Field("femnist", description="glyphs, bearings, femnist, a set of the cache, a file or a folder")
+    normalise: Literal["none", "per-channel"] = Field(
+        "none", description="per-channel: mean 0 and deviation 1, from sums that devices give"
+    )
     samples_per_device: int = Field(230, ge=1, description="glyphs: mean number of samples")
     min_samples: int = Field(100, ge=0, description="owners with fewer samples are left out (not for glyphs)")
     train_fraction: float = Field(0.9, gt=0, lt=1, description="share of a device's samples to train on")
@@ -219,7 +272,7 @@ class EvaluationSettings(Section):
     """When and how the global model is tested."""
 
     every: int = Field(1, ge=1, description="rounds between two evaluations; round 0 and the last are always tested")
-    target: float = Field(0.82, gt=0, le=1, description="the accuracy whose first round the summary names")
+    target: float | None = Field(0.82, description="the score whose first round the summary names; none: no target")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of the averaged global model that is tested instead")
     weighting: Literal["test_size", "leaf"] = Field(
         "test_size",
@@ -230,7 +283,7 @@ class EvaluationSettings(Section):
 class ServerSettings(Section):
     """The external synchronisation."""
 
-    rule: str = Field("mean", description="mean (the paper), or a server rule of fedgs.algorithms")
+    rule: str = Field("mean", description="mean (the paper), a server rule of fedgs.algorithms, or package.module:name")
     options: dict[str, Any] = Field(default_factory=dict, description="of that rule")
     by_class: bool = Field(
         False, description="mean: the classifier's row of a class is averaged by who saw the class in the round"
@@ -272,6 +325,9 @@ class Settings(Section):
     seed: int = Field(0, ge=0, description="all random streams follow from it")
     federation: FederationSettings = FederationSettings()
     selection: SelectionSettings = SelectionSettings()
+    task: TaskSettings | str = Field(
+        TaskSettings(), description="what is learnt: a section, or package.module:name of a Task or what returns one"
+    )
     algorithm: AlgorithmSettings = AlgorithmSettings()
     training: TrainingSettings = TrainingSettings()
     data: DataSettings = DataSettings()

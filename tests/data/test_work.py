@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from fedgs.data.work import ordered_map, progress_bar
+from fedgs.data.parallel import ordered_map, progress_bar
 from fedgs.errors import DataError, InputFileError
 
 

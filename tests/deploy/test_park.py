@@ -22,7 +22,7 @@ from tests.conftest import Here
 from tests.deploy.processes import wait_for
 from tests.simulation.small import small_config, small_federation, small_settings
 
-QUICK = ["--stations", "2", "--devices", "2", "--set", "training.model=linear", "--set", "training.iterations=4"]
+QUICK = ["--stations", "2", "--devices", "2", "--set", "task.model=linear", "--set", "training.iterations=4"]
 
 
 def options(folder: Path, rounds: int) -> list[str]:

@@ -12,7 +12,7 @@ from tests.deploy.processes import park_in, wait_for
 
 ROUNDS = 60
 OPTIONS = [
-    "training.model=linear", f"training.rounds={ROUNDS}", "training.iterations=8", "training.batch_size=5",
+    "task.model=linear", f"training.rounds={ROUNDS}", "training.iterations=8", "training.batch_size=5",
     "training.learning_rate=0.01", "selection.pick=2", "selection.presample=1", "federation.devices=3",
     "federation.factories=1",
 ]  # fmt: skip

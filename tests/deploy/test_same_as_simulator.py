@@ -20,7 +20,7 @@ from tests.simulation.small import SMALL, small_set, small_settings
 def test_a_park_ends_with_the_simulators_selections_and_weights(tmp_path: Path, more: list[str]) -> None:
     """2 stations × 5 devices, T=5, R=3, over mTLS; the oracle is the simulator's per-device path."""
     options = [
-        "training.model=compact", "federation.devices=10", "federation.factories=2", "training.iterations=5",
+        "task.model=compact", "federation.devices=10", "federation.factories=2", "training.iterations=5",
         "training.rounds=3", "training.engine=per-device", *more,
     ]  # fmt: skip
     settings = small_settings(*options)

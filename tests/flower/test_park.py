@@ -32,7 +32,7 @@ def rounds_in(metrics: Path) -> list[int]:
 def small_park(folder: Path, *overrides: str) -> tuple[Settings, Federation]:
     small_config(folder)
     settings = small_settings(
-        "federation.devices=4", "federation.factories=2", "selection.pick=2", "training.model=linear",
+        "federation.devices=4", "federation.factories=2", "selection.pick=2", "task.model=linear",
         f"data.name='{folder / 'bars.npz'}'", *overrides,
     )  # fmt: skip
     return settings, load_federation(settings)

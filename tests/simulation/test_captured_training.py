@@ -42,7 +42,7 @@ def train(
     """
     settings = small_settings(
         f"algorithm.name={name}", "algorithm.local_epochs=2", "algorithm.devices_per_round=10",
-        f"training.model={model}", "training.precision=float32", *overrides,
+        f"task.model={model}", "training.precision=float32", *overrides,
     )  # fmt: skip
     rounds = FlatRounds(settings, FEDERATION, ImageStore(FEDERATION, torch.device(device)), World())
     made = (

@@ -22,7 +22,7 @@ from tests.simulation.small import small_federation, small_settings
 
 FEDERATION = small_federation()
 CGAU = ("algorithm.options.pretrain_rounds=1", "algorithm.options.units=32")
-PAPER = ("training.model=paper", "training.rounds=1", "algorithm.devices_per_round=3")
+PAPER = ("task.model=paper", "training.rounds=1", "algorithm.devices_per_round=3")
 
 
 def flat_settings(name: str, *overrides: str) -> Settings:

@@ -1,21 +1,42 @@
-"""What a method is: it plays the training of one round. FedGS is one, the flat approaches together another.
+"""What an algorithm is, and what runs its rounds.
 
-The simulator has what all methods share: planning ahead, testing, averaging for tests, the lines of metrics.
+An algorithm is a small frozen object with its options: ``FedGS(objective=FedProx(mu=0.1))``, ``FedProx(mu=0.1)``. Bound to a
+context (settings, task, samples, processes) it gives what runs its rounds, each a function from one state to the next. The
+simulator has what all algorithms share: plans, tests, averaging for tests, the lines of metrics, the clock.
 """
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.algorithms.run_state import RunState
-from fedgs.network.clock import RoundCost, VirtualClock
-from fedgs.simulation.evaluate import Forward
-from fedgs.simulation.prefetch import Plan
-from fedgs.training.engine import Tick
+from fedgs.settings import Settings
+from fedgs.training.engine import Note, Tick
 from fedgs.training.layout import Layout
+from fedgs.training.store import SampleStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fedgs.simulation.process_group import World
+    from fedgs.tasks.bind import BoundTask
+
+    Forward = Callable[[NDArray[np.int64], NDArray[np.int64]], Any]
+    """From samples and the devices they belong to, to outputs (samples, …)."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What an algorithm is given: the settings, the task and its samples, and the processes it shares the work with."""
+
+    settings: Settings
+    task: "BoundTask"
+    store: SampleStore
+    world: "World"
+    note: Note = lambda line: None
 
 
 @dataclass(frozen=True)
@@ -30,20 +51,33 @@ class Outcome:
     """What the round's line of metrics says of the training."""
     rate: float
     """The last learning rate."""
-    momentum: Tensor | None = None
-    """Velocities of this process's stations, where there are any."""
+    stations: dict[str, Tensor] = field(default_factory=dict)
+    """What the optimisers of this process's stations remember."""
+    local: Tensor | None = None
+    """What devices keep to themselves."""
 
 
-class Method(Protocol):
-    """Plays rounds."""
+class Algorithm(Protocol):
+    """Something that can be run: FedGS, a baseline, or your own."""
+
+    @property
+    def kind(self) -> Literal["fedgs", "baseline"]:
+        """``fedgs``: plans are teams of stations; ``baseline``: plans are participants of a round."""
+        ...
+
+    def bind(self, context: Context) -> "Rounds":
+        """Return what runs its rounds."""
+        ...
+
+
+class Rounds(Protocol):
+    """Runs rounds."""
 
     layout: Layout
-    server_words: str
+    server_label: str
     """How an error names the server's side and the setting to change."""
-
-    def plan(self) -> Plan[Any]:
-        """Return the plan of a new run."""
-        ...
+    smallest_batch: int
+    """Samples that a training step needs at least."""
 
     def check(self, begun: bool) -> None:
         """Find what would stop a run that is still to come; ``begun``: it goes on from a checkpoint."""
@@ -57,20 +91,20 @@ class Method(Protocol):
         """Return what the server remembers before the first round."""
         ...
 
-    def play(self, state: RunState, plan: Any, tick: Tick | None) -> Outcome:
+    def run_round(self, state: RunState, plan: Any, tick: Tick | None) -> Outcome:
         """Train one round."""
         ...
 
-    def measure_step(self) -> float:
-        """Return the seconds of one local step, measured here and now."""
+    def forwards(self, state: RunState) -> "dict[str, Forward]":
+        """Return the ways to test a state's model: that which counts has the name "", others are logged beside it."""
         ...
 
-    def cost(self, clock: VirtualClock, plan: Any) -> RoundCost:
-        """Return what a round of this plan would take and send in a real park."""
+    def traffic(self) -> tuple[int, int]:
+        """Return the bytes a device receives and sends when it takes part once."""
         ...
 
-    def forwards(self, weights: Tensor, server: dict[str, Any]) -> dict[str, Forward]:
-        """Return the ways to test a model: that which counts has the name "", others are logged beside it."""
+    def step(self) -> "Callable[[], object]":
+        """Return one local step of a device on one core: the time model asks how long it takes."""
         ...
 
     def close(self) -> None:

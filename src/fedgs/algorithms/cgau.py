@@ -24,7 +24,7 @@ from fedgs.algorithms.options import check_choice, check_decay, check_flag, chec
 from fedgs.algorithms.state import State
 from fedgs.algorithms.upload import Upload, Weights
 from fedgs.errors import AlgorithmError
-from fedgs.training.stacked_networks import Network
+from fedgs.training.network import Network
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,11 @@ class Cgau(Approach):
         check_choice("cond_init", self.cond_init, ("xavier", "zero"))
         check_choice("cond_aggregation", self.cond_aggregation, ("average", "owner"))
 
-    def network(self, base: Network, devices: int) -> CgauNetwork:
+    def network(self, base: Network, clients: int) -> CgauNetwork:
         """Give the network the gated classifier."""
         return CgauNetwork(
-            base.num_classes, base.image_shape, base.dtype, base.tf32, base=base, devices=devices,
-            layers=self.layers, units=self.units, dropout=self.dropout, cond_bias=self.cond_bias,
-            cond_init=self.cond_init, freeze_backbone=self.freeze_backbone,
+            base, clients, base.dtype, self.layers, self.units, self.dropout, self.cond_bias, self.cond_init,
+            self.freeze_backbone,
         )  # fmt: skip
 
     def traffic(self, weights: Weights) -> tuple[int, int]:

@@ -1,25 +1,29 @@
-"""Conditional gated activation units: a classifier that knows which device it works for (Rieger et al., 2020).
+"""Conditional gated activation units: a classifier that knows which client it works for (Rieger et al., 2020).
 
-With h the one-hot id of the device, for each of one or two layers, and then for the output:
+With h the one-hot id of the client, for each of one or two layers, and then for the output:
 
     u ← tanh(W_f u + b_f + V_f h) ⊙ σ(W_g u + b_g + V_g h) ,        logits = W_o u + b_o + V_o h
 
-V h is one column of V: a bias that belongs to the device. Here the columns are rows, (devices, units), picked by the
-samples' owners. An owner below 0 is a device nobody knows: h = 0. The authors' code gives the V their own biases c too,
+V h is one column of V: a bias that belongs to the client. Here the columns are rows, (clients, units), picked by the
+samples' clients. A client below 0 is one nobody knows: h = 0. The authors' code gives the V their own biases c too,
 which adds nothing a bias b could not do; ``cond_bias`` has them. W_f and W_g lie in one matrix, W_f first, and so do
 the b and the V: one product instead of two.
 """
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from fedgs.rng import stream
 from fedgs.tasks.cnn import xavier
+from fedgs.training.layout import Layout
+from fedgs.training.network import Forward, Network
+from fedgs.training.objective import Batch, Weights
 from fedgs.training.stacked_layers import dense, dropout
-from fedgs.training.stacked_networks import Network, Weights
 
 CONDITION = "condition"
 """How the names of the V end."""
@@ -29,10 +33,12 @@ CLASSIFIER = ("cgau", "output.")
 
 @dataclass(frozen=True)
 class CgauNetwork(Network):
-    """A network whose classifier is made of gated units."""
+    """A network whose last layer is replaced by gated units."""
 
-    base: Network = field(kw_only=True)
-    devices: int = field(kw_only=True)
+    base: Network
+    clients: int
+    """How many there are in all."""
+    dtype: torch.dtype = torch.float32
     layers: int = 1
     units: int = 256
     dropout: float = 0.0
@@ -41,26 +47,63 @@ class CgauNetwork(Network):
     freeze_backbone: bool = False
 
     @property
-    def name(self) -> str:
-        """The name of the plain network."""
-        return self.base.name
+    def num_classes(self) -> int:
+        """Classes of the plain network."""
+        return self.base.num_classes
 
-    def maps(self, weights: Weights, images: Tensor) -> Tensor:
-        """Return the plain network's maps."""
-        return self.base.maps(weights, images)
+    @property
+    def head(self) -> str:
+        """The name of the layer that goes."""
+        return self.base.head
 
-    def hidden(self, weights: Weights, maps: Tensor) -> Tensor:
-        """Return the plain network's features; a frozen backbone gets no gradient."""
-        hidden = self.base.hidden(weights, maps).float()
-        return hidden.detach() if self.freeze_backbone else hidden
+    @property
+    def feature_channels(self) -> int:
+        """Channels of the plain network's features."""
+        return self.base.feature_channels
 
-    def logits(self, weights: Weights, hidden: Tensor, owners: Tensor, keys: Tensor | None = None) -> Tensor:
-        """Return the logits of the gated classifier."""
+    @cached_property
+    def layout(self) -> Layout:  # type: ignore[override]
+        """The backbone's weights without the last layer's, and those of the new classifier."""
+        new = {name: weight for name, weight in self.first_weights(0).items() if name.startswith(CLASSIFIER)}
+        return self.base.layout.changed(f"{self.head}.", new)
+
+    def forward(
+        self,
+        weights: Weights,
+        inputs: Any,
+        clients: Tensor,
+        keys: Tensor | None = None,
+        *,
+        fuse: Callable[[Tensor], Tensor] | None = None,
+        classify: Callable[[Tensor], Tensor] | None = None,
+        hidden: bool = False,
+    ) -> Forward:
+        """Return the logits of the gated classifier; a frozen backbone gets no gradient."""
+
+        def gated(seen: Tensor) -> Tensor:
+            seen = seen.float()
+            return self._gated(weights, seen.detach() if self.freeze_backbone else seen, clients, keys)
+
+        return self.base.forward(weights, inputs, clients, keys, fuse=fuse, classify=classify or gated)
+
+    def features(self, weights: Weights, inputs: Any) -> Tensor:
+        """Return the plain network's features."""
+        return self.base.features(weights, inputs)
+
+    def loss(self, outputs: Any, batch: Batch) -> Tensor:
+        """Return the plain network's loss."""
+        return self.base.loss(outputs, batch)
+
+    def hits(self, outputs: Any, batch: Batch) -> Tensor:
+        """Return how many samples were right."""
+        return self.base.hits(outputs, batch)
+
+    def _gated(self, weights: Weights, hidden: Tensor, clients: Tensor, keys: Tensor | None) -> Tensor:
         # V h as a product with the one-hot ids: much faster back than adding up rows by their numbers.
-        one_hot = (owners[..., None] == torch.arange(self.devices, device=owners.device)).float()
+        one_hot = (clients[..., None] == torch.arange(self.clients, device=clients.device)).float()
         for layer in range(1, self.layers + 1):
             if keys is not None and self.dropout:
-                hidden = dropout(hidden, keys + layer, self.dropout)
+                hidden = dropout(hidden, keys.to(hidden.device) + layer, self.dropout)
             filtered, gate = self._conditioned(weights, f"cgau{layer}", hidden, one_hot).chunk(2, dim=-1)
             hidden = torch.tanh(filtered) * torch.sigmoid(gate)
         return self._conditioned(weights, "output", hidden, one_hot)
@@ -78,15 +121,15 @@ class CgauNetwork(Network):
 
     def on_backbone(self, plain: Weights, seed: int) -> dict[str, Tensor]:
         """Return the weights of a new classifier on the backbone of a trained plain network."""
-        weights = {name: weight for name, weight in plain.items() if not name.startswith("dense2.")}
-        features = plain["dense1.bias"].numel()
+        weights = {name: weight for name, weight in plain.items() if not name.startswith(f"{self.head}.")}
+        features = plain[f"{self.head}.weight"].shape[1]
         draws = stream(seed, "model", "cgau")
         parts = [(f"cgau{layer}", 2, self.units) for layer in range(1, self.layers + 1)]
         for name, halves, outputs in [*parts, ("output", 1, self.num_classes)]:
             inputs = features if name == "cgau1" else self.units
             weights[f"{name}.weight"] = torch.cat([xavier(draws, (outputs, inputs)) for _ in range(halves)])
             weights[f"{name}.bias"] = torch.zeros(halves * outputs)
-            columns = torch.cat([xavier(draws, (self.devices, outputs)) for _ in range(halves)], dim=1)
+            columns = torch.cat([xavier(draws, (self.clients, outputs)) for _ in range(halves)], dim=1)
             weights[f"{name}.{CONDITION}"] = columns if self.cond_init == "xavier" else torch.zeros_like(columns)
             if self.cond_bias:
                 weights[f"{name}.condition_bias"] = torch.zeros(halves * outputs)

@@ -11,6 +11,7 @@ paper. ``server.by_class`` switches it on, in the simulator and in a deployed pa
 """
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import torch
@@ -36,29 +37,36 @@ def row_weights(seen: NDArray[np.int64], trained: NDArray[np.bool_]) -> NDArray[
 class ClassRows:
     """The part of the flat weights that is the classifier: its last layer, a row and a bias a class."""
 
-    def __init__(self, shapes: Sequence[Sequence[int]]) -> None:
-        """``shapes``: of the model's weights, in the order of the flat vector."""
-        last = [tuple(shape) for shape in shapes[-2:]]
-        if len(last) != 2 or len(last[0]) != 2 or last[1] != last[0][:1]:
-            raise ConfigError("server.by_class needs a model whose last layer is dense with a bias; set it to false")
-        self.classes, self._features = last[0]
-        self.size = self.classes * (self._features + 1)
-        """How many weights that is, the last ones."""
+    def __init__(self, names: Sequence[str], shapes: Sequence[Sequence[int]], head: str | None, classes: int) -> None:
+        """``names`` and ``shapes``: of the model's weights, in the order of the flat vector; ``head``: the last layer."""
+        places, first = {}, 0
+        for name, shape in zip(names, shapes, strict=True):
+            places[name] = slice(first, first + prod(shape)), tuple(shape)
+            first += prod(shape)
+        weight, bias = (places.get(f"{head}.{part}", (slice(0, 0), ())) for part in ("weight", "bias"))
+        if len(weight[1]) != 2 or weight[1][0] != classes or bias[1] != (classes,):
+            raise ConfigError(
+                "server.by_class needs a last layer that is dense with a bias a class; name it with task.head, or set "
+                "server.by_class=false"
+            )
+        self.weight, self.bias = weight[0], bias[0]
+        self.classes, self._features = weight[1]
 
-    def total(self, stations: Tensor, weights: NDArray[np.float64]) -> Tensor:
-        """Return Σ_m π_mc (W_c^m, b_c^m) of these stations, (size,) in float64.
+    def average(self, stations: Tensor, weights: NDArray[np.float64]) -> Tensor:
+        """Return Σ_m π_mc (W_c^m, b_c^m) of these stations, rows first, then biases; in float64.
 
-        ``stations`` (stations, weights of a model, or the last of them), ``weights`` their π.
+        ``stations`` (stations, size of a model), ``weights`` their π.
         """
-        total = torch.zeros(self.size, dtype=torch.float64, device=stations.device)
+        total = torch.zeros(self.classes * (self._features + 1), dtype=torch.float64, device=stations.device)
         for station, say in zip(stations, weights, strict=True):
             own = torch.from_numpy(say).to(stations.device)
-            each = torch.cat([own.repeat_interleave(self._features), own])  # rows first, then biases, as they lie
+            each = torch.cat([own.repeat_interleave(self._features), own])
+            mine = torch.cat([station[self.weight], station[self.bias]])
             # Not 0 · NaN: who did not train may hold anything.
-            total += torch.where(each > 0, each * station[-self.size :], 0.0)
+            total += torch.where(each > 0, each * mine, 0.0)
         return total
 
-    def split(self, total: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the rows (classes, features) and the biases (classes,) of a total, as float32 of their own."""
-        rows, biases = torch.split(total.float(), [self.classes * self._features, self.classes])
-        return rows.view(self.classes, self._features).clone(), biases.clone()
+    def put(self, total: Tensor, into: Tensor) -> None:
+        """Write an average into the flat weights of a model."""
+        rows, biases = torch.split(total, [self.classes * self._features, self.classes])
+        into[self.weight], into[self.bias] = rows.to(into), biases.to(into)

@@ -1,82 +1,77 @@
-"""Rounds of the flat approaches: participants train for some epochs, one server makes the next model of it."""
+"""Rounds of the baselines: participants train for some epochs, one server makes the next model of it."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgs.algorithms import APPROACHES, Approach, Sent, Upload, make_approach
-from fedgs.algorithms.algorithm import Outcome, mean
+from fedgs.algorithms.algorithm import Context, Outcome, mean
+from fedgs.algorithms.baseline import Approach
+from fedgs.algorithms.mean import sample_shares
 from fedgs.algorithms.run_state import RunState
-from fedgs.data import Federation
-from fedgs.errors import AlgorithmError, ConfigError, TrainingError
-from fedgs.network.clock import RoundCost, VirtualClock
+from fedgs.algorithms.upload import Upload
+from fedgs.data.arrays import map_tree
+from fedgs.errors import AlgorithmError, CheckpointError, ConfigError, DataError, TrainingError
 from fedgs.settings import Settings
-from fedgs.simulation.evaluate import Forward
-from fedgs.simulation.participants import FlatPlan, ParticipantPlan, participants
-from fedgs.simulation.pretraining import pretrained_model
-from fedgs.simulation.process_group import World
-from fedgs.simulation.step_time import step_seconds
-from fedgs.training.captured_clients import CapturedTraining
+from fedgs.tasks.bind import sample_inputs
+from fedgs.training.client_plan import ClientPlan
+from fedgs.training.clients import ClientSetup, Trained, make_client_training, takes_modules
+from fedgs.training.diagnose import explain_loss
 from fedgs.training.engine import Tick
-from fedgs.training.layout import Layout
+from fedgs.training.local_step import local_step, plain_network
+from fedgs.training.network import ModuleNetwork, Network
+from fedgs.training.objective import Sent
+from fedgs.training.probe import SAMPLES, Traits, probe
 from fedgs.training.schedule import learning_rates
-from fedgs.training.sequential import OneByOne
-from fedgs.training.stacked_clients import LocalTraining, Trained
-from fedgs.training.stacked_networks import Network, build_network
-from fedgs.training.store import ImageStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fedgs.algorithms.algorithm import Forward
 
 FEWEST_TICKS = 0.02
 """Progress is told in pieces of at least this share of a round."""
 
 
-class FlatRounds:
-    """Plays a flat approach; the ranks of ``world`` share the participants out among themselves."""
+class ClientServer:
+    """Runs a baseline; the processes of a run share the participants out among themselves."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        federation: Federation,
-        store: ImageStore,
-        world: World,
-        purpose: str = "",
-    ) -> None:
-        self.settings, self.federation, self.store, self.world = settings, federation, store, world
-        busy = participants(settings, len(federation))
-        if world.size > busy:
-            raise ConfigError(f"{world.size} processes for {busy} devices a round; start at most one a device")
-        self.approach = approach_of(settings, len(federation.classes))
-        self._purpose = purpose
-        self._base = build_network(
-            settings.training.model, len(federation.classes), store.shape, settings.training.precision
-        )
-        self._base_layout = Layout.of_weights(self._base.first_weights(settings.seed))
-        self.network: Network = self.approach.network(self._base, len(federation))
-        first = self.network.first_weights(settings.seed)
-        self.layout = Layout.of_weights(first)
-        self._bytes_down, self._bytes_up = self.approach.traffic(first)
+    def __init__(self, context: Context, baseline: Approach) -> None:
+        self.settings, self.task, self.store, self.world = context.settings, context.task, context.store, context.world
+        self.federation, self.baseline = context.task.federation, baseline
+        busy = participants(self.settings, len(self.federation))
+        if self.world.size > busy:
+            raise ConfigError(f"{self.world.size} processes for {busy} devices a round; start at most one a device")
+        training = self.settings.training
+        self._base = plain_network(self.task, self.store.device, training.precision)
+        self.network: Network = baseline.network(self._base, len(self.federation))
+        self.layout = self.network.layout
+        if self.layout.local and self.world.size > 1:
+            raise ConfigError("task.keep_local needs a run in one process; leave torchrun or task.keep_local out")
+        self._head = self.task.head
+        traits = Traits()
+        if takes_modules(self.network):
+            traits = probe(self.task, *sample_inputs(self.task, SAMPLES))
+            assert isinstance(self._base, ModuleNetwork)
+            self._base.draws_elsewhere = traits.draws_elsewhere
+            if baseline.train_acc is not None:
+                _ = self._base.num_classes  # refuses a task that has no accuracy
+        self.smallest_batch = traits.smallest_batch
         # A device is known to the network by the place of its name in the sorted list of all names.
-        self.owners = np.argsort(np.argsort(np.array(federation.device_names), kind="stable"), kind="stable")
-        fast = CapturedTraining if store.device.type == "cuda" else LocalTraining
-        trainer = OneByOne if settings.training.engine == "per-device" else fast
-        self.trainer: LocalTraining = trainer(
-            self.network, self.approach, self.layout, store, self.owners,
-            settings.training.momentum, settings.training.precision, clip=settings.training.clip,
-        )  # fmt: skip
-        self.server_words = f"algorithm.name={settings.algorithm.name!r}"
+        self.numbers = np.argsort(np.argsort(np.array(self.federation.device_names), kind="stable"), kind="stable")
+        self.trainer = make_client_training(
+            ClientSetup(self.network, baseline, self.store, self.numbers, training, traits, note=context.note)
+        )
+        self.server_label = f"algorithm.name={self.settings.algorithm.name!r}"
         self._rate_setting = (
             "algorithm.options.client_lr"
-            if self.approach.client_lr is not None
+            if baseline.client_lr is not None
             else "algorithm.learning_rate"
-            if settings.algorithm.learning_rate is not None
+            if self.settings.algorithm.learning_rate is not None
             else "training.learning_rate"
         )
-
-    def plan(self) -> ParticipantPlan:
-        """Return the participants of a new run."""
-        return ParticipantPlan(self.federation, self.settings, self._purpose)
 
     def check(self, begun: bool) -> None:
         """Read the model to start from once."""
@@ -90,68 +85,94 @@ class FlatRounds:
         if pretrained is None:
             pretrained = self.given_model()
         if pretrained is not None:
-            weights = self.network.on_backbone(self._base_layout.views(pretrained.cpu()), seed)
+            weights = self.network.on_backbone(self._base.layout.views(pretrained.cpu()), seed)
         return self.layout.flatten(weights).to(self.store.device)
 
     def given_model(self) -> Tensor | None:
         """Return the plain network that the settings name to start from, flat."""
-        path = self.approach.pretrain_model
-        return None if path is None else pretrained_model(path, self._base_layout)
+        from fedgs.training.files import load_model, model_file
+
+        path = self.baseline.pretrain_model
+        if path is None:
+            return None
+        setting = f"algorithm.options.pretrain_model={path!r}"
+        file = model_file(path)
+        if not file.is_file():
+            raise ConfigError(f"{setting}: there is no file {file}; give the model.safetensors of a finished run")
+        try:
+            return load_model(file, self._base.layout)
+        except (CheckpointError, DataError) as error:
+            raise ConfigError(
+                f"{setting}: {error}; give the model of a run with the same network and classes"
+            ) from None
 
     def begin(self, weights: Tensor) -> dict[str, Any]:
-        """Return what the approach remembers before the first round."""
-        return dict(self.approach.init(self.layout.views(weights)))
+        """Return what the baseline remembers before the first round."""
+        return dict(self.baseline.init(self.layout.trained_views(weights)))
 
-    def play(self, state: RunState, plan: FlatPlan, tick: Tick | None) -> Outcome:
+    def run_round(self, state: RunState, plan: ClientPlan, tick: Tick | None) -> Outcome:
         """Train the participants and let the server take what they send."""
         rate = self._rate(plan.round)
         mine = plan.only(self.world.shard(len(plan.devices)))
         views = self.layout.views(state.weights)
         sent = Sent({name: weight[None] for name, weight in views.items()}, _on(state.server, self.store.device))
-        trained = self.trainer.train(sent, mine, rate, self._told(tick))
+        local = None if state.local is None else state.local.to(self.store.device).clone()
+        trained = self.trainer.train(sent, mine, rate, self._told(tick), local)
         losses = self._gather(torch.from_numpy(trained.losses.T.copy()), plan).T
         self._check(plan, losses, rate)
-        uploads = self._uploads(plan, trained)
+        uploads, buffers = self._uploads(plan, trained)
         try:
-            weights, memory = self.approach.update(sent.memory, views, uploads)
+            weights, memory = self.baseline.update(dict(sent.memory), self.layout.trained_views(state.weights), uploads)
         except AlgorithmError as error:
-            raise TrainingError(f"round {plan.round}: {self.server_words} cannot go on: {error}") from None
-        flat = self.layout.flatten(weights, out=torch.empty_like(state.weights))
-        return Outcome(flat, dict(memory), self._line(plan, losses, rate), rate)
+            raise TrainingError(f"round {plan.round}: {self.server_label} cannot go on: {error}") from None
+        kept = {name: views[name] for name in self.layout.local}
+        flat = self.layout.flatten({**weights, **buffers, **kept}, out=torch.empty_like(state.weights))
+        return Outcome(flat, dict(memory), self._line(plan, losses, rate), rate, local=local)
 
-    def measure_step(self) -> float:
-        """Return the seconds of one local step of this approach on a device."""
-        return step_seconds(
-            self.settings.training.model, len(self.federation.classes), self.store.shape,
-            self.settings.training.batch_size, self.approach, len(self.federation),
-        )  # fmt: skip
+    def forwards(self, state: RunState) -> "dict[str, Forward]":
+        """Return the baseline's way to test a model, and those it has logged beside it."""
+        device = self.store.device
+        flat = state.tested.to(device)
+        stacked = {name: weight[None] for name, weight in self.layout.views(flat).items()}
+        memory, local = _on(state.server, device), state.local
+        places = torch.from_numpy(self.layout.local_places).to(device)
+        prepared = takes_modules(self.network)
 
-    def cost(self, clock: VirtualClock, plan: FlatPlan) -> RoundCost:
-        """Return what the round would take: every participant's own steps, then all of them and the top server."""
-        return clock.flat_round(plan.devices, plan.steps, bytes_down=self._bytes_down, bytes_up=self._bytes_up)
-
-    def forwards(self, weights: Tensor, server: dict[str, Any]) -> dict[str, Forward]:
-        """Return the approach's way to test a model, and those it has logged beside it."""
-        stacked = {name: weight[None] for name, weight in self.layout.views(weights).items()}
-        memory = _on(server, self.store.device)
-
-        def forward_of(approach: Approach) -> Forward:
-            def forward(samples: NDArray[np.int64], devices: NDArray[np.int64]) -> Tensor:
-                places = torch.from_numpy(self.store.places(samples)).to(self.store.device)[None]
-                owners = torch.from_numpy(self.owners[devices]).to(self.store.device)[None]
-                images, _ = self.store.pixels(places)
-                return approach.logits(self.network, stacked, memory, images, owners)[0]
+        def forward_of(baseline: Approach) -> "Forward":
+            def forward(samples: NDArray[np.int64], devices: NDArray[np.int64]) -> Any:
+                clients = torch.from_numpy(self.numbers[devices]).to(device)[None]
+                own = stacked
+                if local is not None:  # all samples of a call belong to one device then
+                    mine = flat.clone()
+                    mine[places] = local[int(devices[0])].to(device)
+                    own = {name: weight[None] for name, weight in self.layout.views(mine).items()}
+                if prepared:
+                    inputs, _ = self.store.batch(samples)
+                    inputs = map_tree(lambda value: value[None], inputs)
+                else:
+                    inputs, _ = self.store.pixels(torch.from_numpy(self.store.places(samples)).to(device)[None])
+                found = baseline.outputs(self.network, own, memory, inputs, clients)
+                return map_tree(lambda value: value[0], found)
 
             return forward
 
-        return {name: forward_of(approach) for name, approach in {"": self.approach, **self.approach.tests()}.items()}
+        return {name: forward_of(one) for name, one in {"": self.baseline, **self.baseline.tests()}.items()}
+
+    def traffic(self) -> tuple[int, int]:
+        """Return the bytes a participant receives and sends in a round."""
+        views = self.layout.views(torch.zeros(self.layout.size))
+        return self.baseline.traffic({name: view for name, view in views.items() if name not in self.layout.local})
+
+    def step(self) -> "Callable[[], object]":
+        """Return one local step of a device on one core."""
+        return local_step(self.task, self.baseline, self.settings.training.batch_size)
 
     def close(self) -> None:
         """Give the training's memory back."""
         self.trainer.close()
 
     def _rate(self, round_number: int) -> float:
-        rate = rate_of(self.settings, self.approach)
+        rate = rate_of(self.settings, self.baseline)
         # Constant within a round.
         once = self.settings.training.model_copy(update={"iterations": 1, "learning_rate": rate})
         return float(learning_rates(once, round_number)[0])
@@ -170,38 +191,53 @@ class FlatRounds:
 
         return told
 
-    def _gather(self, mine: Tensor, plan: FlatPlan) -> NDArray[np.float64]:
+    def _gather(self, mine: Tensor, plan: ClientPlan) -> NDArray[np.float64]:
         rows = self.world.gather_rows(mine.to(self.store.device), len(plan.devices))
         found: NDArray[np.float64] = rows.double().cpu().numpy()
         return found
 
-    def _uploads(self, plan: FlatPlan, trained: Trained) -> list[Upload]:
-        """Return what all participants send, in the order of the devices: the same however they were trained."""
-        participants = len(plan.devices)
-        weights = {name: self.world.gather_rows(weight, participants) for name, weight in trained.weights.items()}
+    def _uploads(self, plan: ClientPlan, trained: Trained) -> tuple[list[Upload], dict[str, Tensor]]:
+        """Return what all participants send, in the order of the devices, and the mean of their buffers.
+
+        Buffers are averaged by numbers of samples, whatever the server rule does with weights; of whole numbers the
+        greatest counts.
+        """
+        names, count = self.layout.names, len(plan.devices)
+        weights = {name: self.world.gather_rows(trained.weights[name], count) for name in names}
         accuracies = None
         if trained.accuracies is not None:
             accuracies = self._gather(torch.from_numpy(trained.accuracies), plan)
         uploads = []
-        for place in np.argsort(plan.devices).tolist():
-            metrics = {"device": float(self.owners[plan.devices[place]]), "steps": float(plan.steps[place])}
+        order = np.argsort(plan.devices).tolist()
+        for place in order:
+            metrics = {"device": float(self.numbers[plan.devices[place]]), "steps": float(plan.steps[place])}
             if accuracies is not None:
                 metrics["train_acc"] = float(accuracies[place])
-            own = {name: weight[place] for name, weight in weights.items()}
+            own = {name: weights[name][place] for name in names[: self.layout.trained]}
             uploads.append(Upload(own, int(plan.num_samples[place]), metrics))
-        return uploads
+        shares = sample_shares(uploads, "samples")
+        buffers = {}
+        for name in names[self.layout.trained :]:
+            rows = weights[name][order].double()
+            if name in self.layout.integers:
+                buffers[name] = rows.amax(0).float()
+            else:
+                say = torch.tensor(shares, dtype=torch.float64, device=rows.device).view(-1, *[1] * (rows.ndim - 1))
+                buffers[name] = (rows * say).sum(0).float()
+        return uploads, buffers
 
-    def _check(self, plan: FlatPlan, losses: NDArray[np.float64], rate: float) -> None:
+    def _check(self, plan: ClientPlan, losses: NDArray[np.float64], rate: float) -> None:
         wrong = ~np.isfinite(losses) & (plan.sizes > 0)
         if wrong.any():
             step, place = (int(number) for number in np.argwhere(wrong)[0])
             name = self.federation.device_names[plan.devices[place]]
+            reason = explain_loss(self.federation, plan.samples[step, place, : plan.sizes[step, place]])
             raise TrainingError(
                 f"round {plan.round}: the loss of device {name!r} is no finite number at its step {step + 1} "
-                f"(learning rate {rate:g}); lower {self._rate_setting}"
+                f"(learning rate {rate:g}); {reason or f'lower {self._rate_setting}'}"
             )
 
-    def _line(self, plan: FlatPlan, losses: NDArray[np.float64], rate: float) -> dict[str, Any]:
+    def _line(self, plan: ClientPlan, losses: NDArray[np.float64], rate: float) -> dict[str, Any]:
         return {
             "train_loss": mean(losses[plan.sizes > 0]),
             "divergence": plan.divergence,
@@ -213,17 +249,15 @@ class FlatRounds:
         }
 
 
-def approach_of(settings: Settings, classes: int) -> Approach:
-    """Return the approach of the settings, for so many classes."""
-    name, options = settings.algorithm.name, dict(settings.algorithm.options)
-    if "classes" in APPROACHES[name].options:
-        options.setdefault("classes", classes)
-    return make_approach(name, **options)
+def rate_of(settings: Settings, baseline: Approach) -> float:
+    """Return the learning rate of the clients, before the schedule."""
+    return baseline.client_lr or settings.algorithm.learning_rate or settings.training.learning_rate
 
 
-def rate_of(settings: Settings, approach: Approach) -> float:
-    """Return the learning rate of the devices, before the schedule."""
-    return approach.client_lr or settings.algorithm.learning_rate or settings.training.learning_rate
+def participants(settings: Settings, devices: int) -> int:
+    """Return how many devices take part in a round of a baseline: M·L, unless the settings name a number."""
+    wanted = settings.algorithm.devices_per_round
+    return min(wanted or settings.federation.factories * settings.selection.pick, devices)
 
 
 def _on(memory: dict[str, Any], device: torch.device) -> dict[str, Any]:

@@ -14,20 +14,20 @@ multi and single the plain network. Both are logged.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
-from fedgs.algorithms.baseline import Approach, Batch, Sent, cross_entropy
+from fedgs.algorithms.baseline import Approach, Batch, Sent
 from fedgs.algorithms.fusion_network import LAMBDA, OPERATORS, FusionNetwork
 from fedgs.algorithms.options import check_choice, check_decay
 from fedgs.algorithms.state import State
 from fedgs.algorithms.upload import Upload, Weights
-from fedgs.training.stacked_networks import Network
+from fedgs.data.arrays import map_tree
+from fedgs.training.network import Network
 
-EXTRACTOR = "conv"
-"""How the names of an extractor's weights begin."""
+OPERATOR = "fusion."
+"""How the names of the operator's weights begin."""
 
 
 @dataclass(frozen=True)
@@ -50,25 +50,23 @@ class FedFusion(Approach):
         check_choice("conv_init", self.conv_init, ("xavier", "torch_default"))
         check_decay("ema", self.ema)
 
-    def network(self, base: Network, devices: int) -> FusionNetwork:
+    def network(self, base: Network, clients: int) -> FusionNetwork:
         """Put the operator into the network."""
-        return FusionNetwork(
-            base.num_classes, base.image_shape, base.dtype, base.tf32,
-            base=base, operator=self.operator, init=self.conv_init,
-        )  # fmt: skip
+        return FusionNetwork(base, base.dtype, self.operator, self.conv_init)
 
     def init(self, weights: Weights) -> State:
         """Remember the first extractor."""
         return {**self.rule.init(weights), "reference": _extractor(weights)}
 
-    def objective(self, network: Network, weights: Weights, sent: Sent, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the cross-entropy of the fused maps; no gradient goes into the global extractor."""
+    def objective(self, network: Network, weights: Weights, sent: Sent, batch: Batch) -> tuple[Tensor, Any]:
+        """Return the loss of the fused maps; no gradient goes into the global extractor."""
         assert isinstance(network, FusionNetwork)
-        local = network.maps(weights, batch.images)
-        with torch.no_grad():  # the same extractor for all devices: one big batch
-            reference = network.maps(sent.weights, batch.images.flatten(0, 1)[None]).view(local.shape)
-        logits = network.fused_logits(weights, local, reference, batch.owners, batch.keys)
-        return cross_entropy(logits, batch), logits
+        # The same extractor for all clients: one big batch.
+        together = map_tree(lambda value: value.flatten(0, 1)[None], batch.inputs)
+        reference = network.features(sent.weights, together)[0]
+        reference = reference.view(*batch.shares.shape, *reference.shape[1:])
+        outputs = network.fused(weights, batch.inputs, reference, batch.clients, batch.keys)
+        return network.loss(outputs, batch), outputs
 
     def update(self, state: State, weights: Weights, uploads: Sequence[Upload]) -> tuple[dict[str, Tensor], State]:
         """Average, smooth λ, and remember the extractor the uploads started from."""
@@ -78,16 +76,16 @@ class FedFusion(Approach):
             new[LAMBDA] = (1 - self.ema) * new[LAMBDA] + self.ema * weights[LAMBDA]
         return new, {**memory, "reference": _extractor(weights)}
 
-    def logits(self, network: Network, weights: Weights, state: State, images: Tensor, owners: Tensor) -> Tensor:
+    def outputs(
+        self, network: Network, weights: Weights, memory: Mapping[str, Any], inputs: Any, clients: Tensor
+    ) -> Any:
         """Test with both extractors."""
         assert isinstance(network, FusionNetwork)
-        local = network.maps(weights, images)
         if self.eval_reference == "current":
-            return network.fused_logits(weights, local, local, owners)
-        previous = state["reference"]
-        assert isinstance(previous, dict)
-        reference = {name: weight.to(images.device)[None] for name, weight in previous.items()}
-        return network.fused_logits(weights, local, network.maps(reference, images), owners)
+            return network.fused(weights, inputs, None, clients)
+        # Running statistics are those of now: they are not part of what is remembered.
+        previous = {name: weight.to(clients.device)[None] for name, weight in memory["reference"].items()}
+        return network.fused(weights, inputs, network.features({**weights, **previous}, inputs), clients)
 
     def tests(self) -> Mapping[str, Approach]:
         """Log the other reference too."""
@@ -96,4 +94,4 @@ class FedFusion(Approach):
 
 
 def _extractor(weights: Weights) -> dict[str, Tensor]:
-    return {name: weight.detach().clone() for name, weight in weights.items() if name.startswith(EXTRACTOR)}
+    return {name: weight.detach().clone() for name, weight in weights.items() if not name.startswith(OPERATOR)}

@@ -1,75 +1,127 @@
-"""FedGS's rounds (Algorithm 1): T iterations in every factory, then the external synchronisation."""
+"""FedGS (Algorithm 1): T iterations in every factory, then the external synchronisation.
 
-import copy
-from typing import Any
+Li, He, Yu, Kang, Li, Xu, Niyato: "Data Heterogeneity-Robust Federated Learning via Group Client Selection in Industrial
+IoT", IEEE Internet of Things Journal, 2022. In each iteration a station selects L devices whose next mini-batches together
+look like P_real, lets each make one SGD step, and averages them (eq. internal-aggr); after T iterations the top server
+averages the stations (eq. external-aggr).
+
+The local objective is a choice, as for the baselines: ``FedGS(objective=FedProx(mu=0.1))``. A device makes one step from
+its station's model, so FedProx's pull and FedMMD's second stream are towards the global model the round began with.
+Objectives that change the network (FedFusion, CGAU) need rounds of their own and are refused.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgs.algorithms.algorithm import Outcome, mean
+from fedgs.algorithms.algorithm import Context, Outcome, mean
+from fedgs.algorithms.rule import ServerRule
 from fedgs.algorithms.run_state import RunState
 from fedgs.algorithms.synchronise import Synchroniser
-from fedgs.data import Federation
+from fedgs.data.arrays import map_tree
 from fedgs.errors import AlgorithmError, ConfigError, TrainingError
-from fedgs.network.clock import RoundCost, VirtualClock
-from fedgs.settings import Settings
-from fedgs.simulation.evaluate import Forward
-from fedgs.simulation.process_group import World
-from fedgs.simulation.selection_plan import SelectionPlan
-from fedgs.simulation.step_time import step_seconds
-from fedgs.tasks.cnn import build_model
-from fedgs.training.engine import Engine, RoundResult, Tick, make_engine
-from fedgs.training.layout import WEIGHT_BYTES, Layout
+from fedgs.tasks.bind import sample_inputs
+from fedgs.tasks.losses import predicted_classes
+from fedgs.training.diagnose import explain_loss
+from fedgs.training.engine import Engine, RoundResult, Setup, Tick, make_engine
+from fedgs.training.layout import WEIGHT_BYTES
+from fedgs.training.local_step import local_step
+from fedgs.training.network import ModuleNetwork
+from fedgs.training.objective import Objective
+from fedgs.training.probe import SAMPLES, probe
 from fedgs.training.round_plan import RoundPlan
 from fedgs.training.schedule import learning_rates
-from fedgs.training.store import ImageStore, mixed_precision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fedgs.algorithms.algorithm import Forward
 
 
-class GroupedRounds:
-    """Plays FedGS; the ranks of ``world`` share the factories out among themselves."""
+@dataclass(frozen=True)
+class FedGS:
+    """FedGS with a local objective and, where it is not the mean, a server rule of your own.
 
-    def __init__(self, settings: Settings, federation: Federation, store: ImageStore, world: World) -> None:
-        self.settings, self.federation, self.store, self.world = settings, federation, store, world
-        if world.size > federation.factories:
+    Example:
+        >>> import fedgs
+        >>> fedgs.FedGS().kind
+        'fedgs'
+    """
+
+    objective: Objective = field(default_factory=Objective)
+    """What a selected device minimises; by default the task's loss."""
+    rule: ServerRule | None = None
+    """The external synchronisation; None: as ``server.rule`` says, the paper's mean by default."""
+
+    kind: ClassVar[Literal["fedgs", "baseline"]] = "fedgs"
+
+    def __post_init__(self) -> None:
+        if type(self.objective).network is not Objective.network:
             raise ConfigError(
-                f"{world.size} processes for {federation.factories} factories; start at most one a factory"
+                f"{type(self.objective).__name__} changes the network and its rounds, so FedGS cannot take it as an "
+                "objective; fedprox and fedmmd can be taken"
             )
-        self._factories = world.shard(federation.factories)
-        model = build_model(
-            settings.training.model, len(federation.classes), federation.images.shape[1:], settings.seed
-        )
-        self.layout = Layout.of(model)
-        self._start = self.layout.flatten(dict(model.named_parameters()))
-        self.engine: Engine = make_engine(model, store, settings.training)
-        self._synchroniser = Synchroniser(settings.server, self.layout, world)
-        self._flat = torch.zeros(self.layout.size, device=store.device)
-        self._model = copy.deepcopy(model).to(store.device).requires_grad_(False)
-        self.layout.bind(self._model, self._flat)
-        self.server_words = f"server.rule={settings.server.rule!r}"
 
-    def plan(self) -> SelectionPlan:
-        """Return the selection of a new run."""
-        return SelectionPlan(self.federation, self.settings)
+    def bind(self, context: Context) -> "StationRounds":
+        """Return what runs its rounds."""
+        return StationRounds(context, self.objective, self.rule)
+
+
+class StationRounds:
+    """Runs FedGS; the processes of a run share the factories out among themselves."""
+
+    def __init__(self, context: Context, objective: Objective, rule: ServerRule | None = None) -> None:
+        self.settings, self.task, self.store, self.world = context.settings, context.task, context.store, context.world
+        self.federation = context.task.federation
+        if self.world.size > self.federation.factories:
+            raise ConfigError(
+                f"{self.world.size} processes for {self.federation.factories} factories; start at most one a factory"
+            )
+        self._factories = self.world.shard(self.federation.factories)
+        training = self.settings.training
+        self.network = ModuleNetwork(self.task, self.store.device, training.precision)
+        self.layout = self.network.layout
+        if self.layout.local and self.world.size > 1:
+            raise ConfigError("task.keep_local needs a run in one process; leave torchrun or task.keep_local out")
+        traits = probe(self.task, *sample_inputs(self.task, SAMPLES))
+        self.network.draws_elsewhere = traits.draws_elsewhere
+        self.smallest_batch = traits.smallest_batch
+        if training.calibration and not self.task.classifies:
+            raise ConfigError(
+                "training.calibration needs a task whose outputs are its classes: cross-entropy, balanced by class; set "
+                "it to 0"
+            )
+        self.objective = objective
+        self.engine: Engine = make_engine(
+            Setup(self.network, self.store, training, objective, traits, self.settings.seed, note=context.note)
+        )
+        self._synchroniser = Synchroniser(
+            self.settings.server, self.layout, self.world, self.task.head, len(self.task.classes), rule
+        )
+        name = self.settings.server.rule if rule is None else type(rule).__name__
+        self.server_label = f"server.rule={name!r}"
 
     def check(self, begun: bool) -> None:
-        """Make the plan once: it reads the trace of events."""
-        self.plan()
+        """Nothing more than was checked when this was made."""
 
     def first_weights(self, pretrained: Tensor | None) -> Tensor:
-        """Return freshly drawn weights; FedGS is not pre-trained."""
-        return self._start.to(self.store.device)
+        """Return the first weights of the network; FedGS is not pre-trained."""
+        return self.layout.of_module(self.task.module).to(self.store.device)
 
     def begin(self, weights: Tensor) -> dict[str, Any]:
         """Return what the server rule remembers before the first round."""
         return self._synchroniser.begin(weights)
 
-    def play(self, state: RunState, plan: RoundPlan, tick: Tick | None) -> Outcome:
+    def run_round(self, state: RunState, plan: RoundPlan, tick: Tick | None) -> Outcome:
         """Train T iterations in every factory and synchronise."""
         rates = learning_rates(self.settings.training, plan.round)
-        momentum = self._own_momentum(state.momentum)
-        result = self.engine.train_round(state.weights, plan.only(self._factories), rates, momentum, tick)
+        result = self.engine.train_round(
+            state.weights, plan.only(self._factories), rates, self._own(state.stations), state.local, tick
+        )
         losses = self._all_losses(result)
         self._check(plan, losses, rates, result)
         try:
@@ -82,38 +134,47 @@ class GroupedRounds:
                 plan.seen,
             )
         except AlgorithmError as error:
-            raise TrainingError(f"round {plan.round}: {self.server_words} cannot go on: {error}") from None
-        return Outcome(weights, memory, self._line(plan, losses, rates), float(rates[-1]), result.momentum)
+            raise TrainingError(f"round {plan.round}: {self.server_label} cannot go on: {error}") from None
+        line = self._line(plan, losses, rates)
+        return Outcome(weights, memory, line, float(rates[-1]), result.memory, result.local)
 
-    def measure_step(self) -> float:
-        """Return the seconds of one local step on a device."""
-        return step_seconds(
-            self.settings.training.model, len(self.federation.classes), self.store.shape,
-            self.settings.training.batch_size,
-        )  # fmt: skip
-
-    def cost(self, clock: VirtualClock, plan: RoundPlan) -> RoundCost:
-        """Return what the round would take: T iterations in the factories, side by side, and the top server."""
-        return clock.fedgs_round(plan.devices, WEIGHT_BYTES * self.layout.size, plan.seconds, returned=plan.sizes > 0)
-
-    def forwards(self, weights: Tensor, server: dict[str, Any]) -> dict[str, Forward]:
+    def forwards(self, state: RunState) -> "dict[str, Forward]":
         """Return the way to test a model."""
-        self._flat.copy_(weights)
+        return {"": self._forward(state.tested, state.local)}
 
-        def forward(samples: NDArray[np.int64], devices: NDArray[np.int64]) -> Tensor:
-            images, _ = self.store.batch(samples)
-            with mixed_precision(self.store.device, self.settings.training.precision):
-                logits: Tensor = self._model(images)
-            return logits
+    def _forward(self, weights: Tensor, local: Tensor | None) -> "Forward":
+        flat = weights.to(self.store.device)
+        views = {name: view[None] for name, view in self.layout.views(flat).items()}
+        places = torch.from_numpy(self.layout.local_places).to(flat.device)
 
-        return {"": forward}
+        def forward(samples: NDArray[np.int64], devices: NDArray[np.int64]) -> Any:
+            inputs, _ = self.store.batch(samples)
+            own = views
+            if local is not None:  # all samples of a call belong to one device then
+                mine = flat.clone()
+                mine[places] = local[int(devices[0])].to(flat.device)
+                own = {name: view[None] for name, view in self.layout.views(mine).items()}
+            clients = torch.zeros((1, len(samples)), dtype=torch.int64, device=flat.device)
+            found = self.network(own, map_tree(lambda value: value[None], inputs), clients)
+            return map_tree(lambda value: value[0], found)
+
+        return forward
+
+    def traffic(self) -> tuple[int, int]:
+        """Return the bytes of the model, down and up."""
+        model = WEIGHT_BYTES * self.layout.shared_size
+        return model, model
+
+    def step(self) -> "Callable[[], object]":
+        """Return one local step of a device on one core."""
+        return local_step(self.task, self.objective, self.settings.training.batch_size)
 
     def close(self) -> None:
-        """Give the engine's threads and memory back."""
+        """Give back threads and memory."""
         self.engine.close()
 
     def _reports(self, plan: RoundPlan, stations: Tensor) -> list[dict[str, float]]:
-        """Return what each factory's station tells the server beside its model."""
+        """Return what the stations report to the server rule."""
         steps = (plan.totals > 0).sum(axis=0)
         reports = [{"steps": float(number)} for number in steps]
         if self._synchroniser.needs_accuracy:
@@ -121,17 +182,20 @@ class GroupedRounds:
             for row, factory in enumerate(self._factories.tolist()):
                 if steps[factory]:
                     samples = plan.union(int(np.flatnonzero(plan.totals[:, factory])[-1]), factory)
-                    logits = self.forwards(stations[row], {})[""](samples, samples)
-                    mine[row] = (logits.argmax(1) == self.store.labels_of(samples)).float().mean().cpu()
+                    outputs = self._forward(stations[row], None)(samples, samples)
+                    right = predicted_classes(outputs) == self.store.targets_of(samples)
+                    mine[row] = right.float().mean().cpu()
             accuracies = self.world.gather_rows(mine.to(self.store.device), len(steps))[:, 0].tolist()
             reports = [{**report, "train_acc": own} for report, own in zip(reports, accuracies, strict=True)]
         return reports
 
-    def _own_momentum(self, momentum: Tensor | None) -> Tensor | None:
-        """Return this process's part of the velocities of a checkpoint, which has all of them."""
-        if momentum is not None and self.world.size > 1 and len(momentum) == self.federation.factories:
-            momentum = momentum[torch.from_numpy(self._factories)]
-        return momentum
+    def _own(self, memory: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return this process's part of what the stations of a checkpoint remember, which has all of them."""
+        everyone = self.federation.factories
+        if self.world.size == 1:
+            return memory
+        mine = torch.from_numpy(self._factories)
+        return {entry: value[mine] if len(value) == everyone else value for entry, value in memory.items()}
 
     def _all_losses(self, result: RoundResult) -> NDArray[np.float64]:
         """Return the losses (iterations, factories) of all processes."""
@@ -149,9 +213,10 @@ class GroupedRounds:
             return
         row, factory = (int(number) for number in np.argwhere(wrong)[0])
         iteration = (plan.round - 1) * self.settings.training.iterations + row + 1
+        reason = explain_loss(self.federation, plan.union(row, factory))
         raise TrainingError(
             f"round {plan.round}: the loss of factory {self.federation.factory_names[factory]!r} is no finite number "
-            f"at iteration {iteration} (learning rate {rates[row]:g}); lower training.learning_rate"
+            f"at iteration {iteration} (learning rate {rates[row]:g}); {reason or 'lower training.learning_rate'}"
         )
 
     def _line(self, plan: RoundPlan, losses: NDArray[np.float64], rates: NDArray[np.float64]) -> dict[str, Any]:

@@ -20,10 +20,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedgs.algorithms.baseline import Approach, Batch, Sent, cross_entropy
+from fedgs.algorithms.baseline import Approach, Batch, Sent
 from fedgs.algorithms.options import check_choice, check_not_negative
 from fedgs.algorithms.upload import Weights
-from fedgs.training.stacked_networks import Network
+from fedgs.data.arrays import map_tree
+from fedgs.training.network import Network
 
 WIDTHS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1, 5, 10, 15, 20, 25, 30, 35, 100, 1e3, 1e4, 1e5, 1e6)
 
@@ -41,6 +42,8 @@ class FedMMD(Approach):
     floor: float = 1e-4
     """Below it the discrepancy is a constant without gradient."""
 
+    per_sample = False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_not_negative("gamma", self.gamma)
@@ -49,18 +52,23 @@ class FedMMD(Approach):
         check_choice("kernel", self.kernel, ("fixed19", "adaptive5"))
 
     def objective(self, network: Network, weights: Weights, sent: Sent, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return cross-entropy plus γ · MMD²."""
-        hidden = network.hidden(weights, network.maps(weights, batch.images))
-        logits = network.logits(weights, hidden, batch.owners, batch.keys)
-        local = logits if self.layer == "logits" else hidden.float()
-        with torch.no_grad():  # the global stream is the same network for all devices: one big batch
-            together = batch.images.flatten(0, 1)[None]
-            frozen = network.hidden(sent.weights, network.maps(sent.weights, together))
-            if self.layer == "logits":
-                frozen = network.logits(sent.weights, frozen, batch.owners.flatten()[None])
-            frozen = frozen.float().view(local.shape)
-        discrepancy = squared_mmd(frozen, local, batch.shares, self.kernel).clamp(min=self.floor)
-        return cross_entropy(logits, batch) + self.gamma * discrepancy, logits
+        """Return the loss plus γ · MMD²."""
+        by_hidden = self.layer == "hidden"
+        found = network.forward(weights, batch.inputs, batch.clients, batch.keys, hidden=by_hidden)
+        outputs = found.outputs if batch.shift is None else found.outputs + batch.shift
+        local = _as_rows(found.hidden if by_hidden else found.outputs)
+        with torch.no_grad():  # the global stream is the same network for all clients: one big batch
+            together = map_tree(lambda value: value.flatten(0, 1)[None], batch.inputs)
+            frozen = network.forward(sent.weights, together, batch.clients.flatten()[None], hidden=by_hidden)
+            reference = _as_rows(frozen.hidden if by_hidden else frozen.outputs).view(local.shape)
+        discrepancy = squared_mmd(reference, local, batch.shares, self.kernel).clamp(min=self.floor)
+        return network.loss(outputs, batch) + self.gamma * discrepancy, outputs
+
+
+def _as_rows(values: Tensor | None) -> Tensor:
+    """Return (D, B, numbers) of what a network gives."""
+    assert values is not None
+    return values.float().flatten(2) if values.ndim > 2 else values.float()[..., None]
 
 
 def squared_mmd(first: Tensor, second: Tensor, shares: Tensor, kernel: str = "fixed19") -> Tensor:

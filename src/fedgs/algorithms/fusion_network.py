@@ -1,22 +1,27 @@
 """The fusion operators of FedFusion: local feature maps and global ones become one (Yao et al., 2019).
 
-    conv     z = Conv1×1([a; b])            128 → 64 channels with bias, the local maps a first
+    conv     z = Conv1×1([a; b])            twice the channels → the channels, with bias, the local maps a first
     multi    z = λ ⊙ b + (1 − λ) ⊙ a        one λ a channel
     single   z = λ b + (1 − λ) a            one λ
 
-λ weighs the global maps b, is not bounded, and starts at 0: the plain network.
+λ weighs the global maps b, is not bounded, and starts at 0: the plain network. Maps are (D, B, channels, …): images,
+signals or plain features.
 """
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from fedgs.rng import stream
 from fedgs.tasks.cnn import xavier
+from fedgs.training.layout import Layout
+from fedgs.training.network import Forward, Network
+from fedgs.training.objective import Batch, Weights
 from fedgs.training.stacked_layers import dense
-from fedgs.training.stacked_networks import Network, Weights
 
 LAMBDA, KERNEL, BIAS = "fusion.lambda", "fusion.weight", "fusion.bias"
 OPERATORS = ("conv", "multi", "single")
@@ -24,47 +29,85 @@ OPERATORS = ("conv", "multi", "single")
 
 @dataclass(frozen=True)
 class FusionNetwork(Network):
-    """A network with a fusion operator between its convolutions and the rest."""
+    """A network with a fusion operator behind its features."""
 
-    base: Network = field(kw_only=True)
+    base: Network
+    dtype: torch.dtype = torch.float32
     operator: Literal["conv", "multi", "single"] = "conv"
     init: Literal["xavier", "torch_default"] = "xavier"
     """How the 1×1 kernels are drawn; torch_default is the authors' code."""
 
     @property
-    def name(self) -> str:
-        """The name of the plain network."""
-        return self.base.name
+    def num_classes(self) -> int:
+        """Classes of the plain network."""
+        return self.base.num_classes
 
-    def maps(self, weights: Weights, images: Tensor) -> Tensor:
+    @property
+    def head(self) -> str:
+        """The name of the last layer."""
+        return self.base.head
+
+    @cached_property
+    def feature_channels(self) -> int:  # type: ignore[override]
+        """Channels of the maps."""
+        return self.base.feature_channels
+
+    @cached_property
+    def layout(self) -> Layout:  # type: ignore[override]
+        """The plain network's weights and those of the operator."""
+        new = {name: weight for name, weight in self.first_weights(0).items() if name.startswith("fusion.")}
+        return self.base.layout.changed("", new)
+
+    def forward(
+        self,
+        weights: Weights,
+        inputs: Any,
+        clients: Tensor,
+        keys: Tensor | None = None,
+        *,
+        fuse: Callable[[Tensor], Tensor] | None = None,
+        classify: Callable[[Tensor], Tensor] | None = None,
+        hidden: bool = False,
+    ) -> Forward:
+        """Return the outputs of the plain network behind ``fuse``."""
+        return self.base.forward(weights, inputs, clients, keys, fuse=fuse, classify=classify, hidden=hidden)
+
+    def features(self, weights: Weights, inputs: Any) -> Tensor:
         """Return the maps of one extractor."""
-        return self.base.maps(weights, images)
+        return self.base.features(weights, inputs)
 
-    def hidden(self, weights: Weights, maps: Tensor) -> Tensor:
-        """Return the hidden layer of fused maps."""
-        return self.base.hidden(weights, maps)
+    def loss(self, outputs: Any, batch: Batch) -> Tensor:
+        """Return the plain network's loss."""
+        return self.base.loss(outputs, batch)
+
+    def hits(self, outputs: Any, batch: Batch) -> Tensor:
+        """Return how many samples were right."""
+        return self.base.hits(outputs, batch)
+
+    def fused(
+        self, weights: Weights, inputs: Any, reference: Tensor | None, clients: Tensor, keys: Tensor | None = None
+    ) -> Any:
+        """Return the outputs of inputs whose global maps are known; None: they are the local ones."""
+
+        def fuse(local: Tensor) -> Tensor:
+            return self.fuse(weights, local, local if reference is None else reference)
+
+        return self.base.forward(weights, inputs, clients, keys, fuse=fuse).outputs
 
     def fuse(self, weights: Weights, local: Tensor, reference: Tensor) -> Tensor:
-        """Return the fused maps of local maps a and global maps b, (D, B, channels, height, width)."""
+        """Return the fused maps of local maps a and global maps b, (D, B, channels, …)."""
         if self.operator != "conv":
             share = weights[LAMBDA]
-            share = share.view(len(share), 1, -1, 1, 1)
+            share = share.view(len(share), 1, -1, *[1] * (local.ndim - 3))
             return share * reference + (1 - share) * local
-        both = torch.cat([local, reference], dim=2).permute(0, 1, 3, 4, 2)
+        both = torch.cat([local, reference], dim=2).movedim(2, -1)
         kernels = weights[KERNEL][..., 0, 0]
-        fused = dense(both.flatten(1, 3), kernels, weights[BIAS], self.dtype)
-        return fused.view(*both.shape[:4], -1).permute(0, 1, 4, 2, 3)
-
-    def fused_logits(
-        self, weights: Weights, local: Tensor, reference: Tensor, owners: Tensor, keys: Tensor | None = None
-    ) -> Tensor:
-        """Return the logits of images whose local and global maps are known."""
-        return self.logits(weights, self.hidden(weights, self.fuse(weights, local, reference)), owners, keys)
+        fused = dense(both.flatten(1, -2), kernels, weights[BIAS], self.dtype)
+        return fused.view(*both.shape[:-1], -1).movedim(-1, 2)
 
     def first_weights(self, seed: int) -> dict[str, Tensor]:
         """Return the plain network's weights and those of the operator."""
-        weights = self.base.first_weights(seed)
-        channels = len(weights["conv2.bias"])
+        weights, channels = self.base.first_weights(seed), self.feature_channels
         if self.operator != "conv":
             return weights | {LAMBDA: torch.zeros(channels if self.operator == "multi" else 1)}
         draws = stream(seed, "model", "fusion")

@@ -13,13 +13,15 @@ class RunState:
     round: int
     """Rounds done."""
     weights: Tensor
-    """The global model, flat."""
+    """The global model, flat: what is trained, then its buffers."""
     plan: dict[str, Any]
     """Where the selection plan and the device streams have got to; plain data."""
     server: dict[str, Any] = field(default_factory=dict)
     """What the server rule remembers: whole numbers, and dicts of tensors."""
-    momentum: Tensor | None = None
-    """(factories, weights) velocities of this process's stations; None without momentum."""
+    stations: dict[str, Tensor] = field(default_factory=dict)
+    """What the optimisers of this process's stations remember: (factories, …) each."""
+    local: Tensor | None = None
+    """(devices, …) what devices keep to themselves (``Task.keep_local``); None where all travels."""
     average: Tensor | None = None
     """The averaged global model that is tested; None without an average."""
     metrics: tuple[dict[str, Any], ...] = ()

@@ -16,7 +16,9 @@ from fedgs.algorithms.fednova import FedNova
 from fedgs.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from fedgs.algorithms.ida import Ida
 from fedgs.algorithms.rule import ServerRule
-from fedgs.errors import AlgorithmError
+from fedgs.errors import AlgorithmError, ConfigError
+from fedgs.imports import is_import_path, load_object
+from fedgs.settings import ServerSettings
 
 
 @dataclass(frozen=True)
@@ -71,3 +73,32 @@ def server_rule(name: str, /, **options: Any) -> ServerRule:
         return entry.make(**entry.fixed, **options)
     except AlgorithmError as error:
         raise AlgorithmError(f"{name}: {error}") from None
+
+
+def rule_of(settings: ServerSettings) -> ServerRule | None:
+    """Return the server rule of the settings, of the table or the user's own; None: the paper's mean."""
+    if settings.rule == "mean":
+        if settings.options:
+            raise ConfigError(f"server.options={settings.options} has no meaning with server.rule='mean'; remove it")
+        return None
+    try:
+        if is_import_path(settings.rule):
+            return own_rule(load_object(settings.rule, "server.rule"), settings.options, settings.rule)
+        return server_rule(settings.rule, **settings.options)
+    except AlgorithmError as error:
+        raise ConfigError(f"server.rule={settings.rule!r}: {error}") from None
+
+
+def own_rule(found: Any, options: Mapping[str, Any], name: str) -> ServerRule:
+    """Return a rule of the user's own: an object with ``init`` and ``update``, or what makes one."""
+    if isinstance(found, type) or not hasattr(found, "update"):
+        try:
+            found = found(**options)
+        except TypeError as error:
+            raise AlgorithmError(f"{name} does not take these options ({error})") from None
+    elif options:
+        raise AlgorithmError(f"{name} is made already and takes no options")
+    if not callable(getattr(found, "init", None)) or not callable(getattr(found, "update", None)):
+        raise AlgorithmError(f"{name} gives a {type(found).__name__}, which has no init and update")
+    rule: ServerRule = found
+    return rule

@@ -1,48 +1,44 @@
 """The external synchronisation: the stations' models become the next global model.
 
 The paper (eq. external-aggr) takes the plain mean of all M stations, ω ← (1/M) Σ_m ω^m: summed in float64, factory by
-factory. A factory that made no step in the round sits it out: the mean is over the others. With several processes
-each adds up its own stations, and one all-reduce gives the sum. With ``server.by_class`` the classifier is averaged
-class by class (:mod:`fedgs.algorithms.class_wise`).
+factory; of whole-number buffers the greatest. A factory that made no step in the round sits it out: the mean is over the
+others. With several processes each adds up its own stations, and one all-reduce gives the sum. With ``server.by_class``
+the classifier is averaged class by class (:mod:`fedgs.algorithms.class_wise`).
 
-Any server rule of ``fedgs.algorithms`` can take the mean's place; every station counts as one sample. A station
-reports the steps it made (FedNova) and, for INTRAC, the accuracy of its model on the samples of its last iteration.
+Any server rule of ``fedgs.algorithms`` can take the mean's place; every station counts as one sample. A rule sees the
+trained weights alone: buffers are averaged whatever it does. A station reports the steps it made (FedNova) and, for INTRAC,
+the accuracy of its model on the samples of its last iteration.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgs.algorithms import ServerRule, Upload, server_rule
 from fedgs.algorithms.class_wise import ClassRows, row_weights
-from fedgs.algorithms.rule import asked_for
-from fedgs.errors import AlgorithmError, ConfigError
+from fedgs.algorithms.rule import ServerRule, asked_for
+from fedgs.algorithms.server import rule_of
+from fedgs.algorithms.upload import Upload
 from fedgs.settings import ServerSettings
-from fedgs.simulation.process_group import World
 from fedgs.training.layout import Layout
+
+if TYPE_CHECKING:
+    from fedgs.simulation.process_group import World
 
 
 class Synchroniser:
-    """Applies the server rule of the settings."""
+    """Applies the server rule of the settings, or one that is given."""
 
-    def __init__(self, settings: ServerSettings, layout: Layout, world: World | None = None) -> None:
-        self.layout, self.world = layout, world or World()
-        self._rows = ClassRows(layout.shapes) if settings.by_class else None
-        self._rule: ServerRule | None = None
-        if settings.rule == "mean":
-            if settings.options:
-                raise ConfigError(
-                    f"server.options={settings.options} has no meaning with server.rule='mean'; remove it"
-                )
-            return
-        try:
-            self._rule = server_rule(settings.rule, **settings.options)
-        except AlgorithmError as error:
-            raise ConfigError(f"server.rule={settings.rule!r}: {error}") from None
+    def __init__(
+        self, settings: ServerSettings, layout: Layout, world: "World", head: str | None = None, classes: int = 0,
+        rule: ServerRule | None = None,
+    ) -> None:  # fmt: skip
+        self.layout, self.world = layout, world
+        self._rows = ClassRows(layout.names, layout.shapes, head, classes) if settings.by_class else None
+        self._rule = rule if rule is not None else rule_of(settings)
 
     @property
     def needs_accuracy(self) -> bool:
@@ -53,7 +49,7 @@ class Synchroniser:
         """Return what the rule remembers before the first round."""
         if self._rule is None:
             return {}
-        return dict(self._rule.init(self.layout.views(weights)))
+        return dict(self._rule.init(self.layout.trained_views(weights)))
 
     def update(
         self,
@@ -72,29 +68,34 @@ class Synchroniser:
         """
         if not trained.any():
             return weights, memory
+        mean = self._mean(stations, trained)
         if self._rule is None:
-            mean = self._mean(stations, trained)
-            if self._rows is None or seen is None:
-                return mean, memory
-            return self._with_rows(self._rows, mean, stations, row_weights(seen, trained)), memory
+            if self._rows is not None and seen is not None:
+                shares = row_weights(seen, trained)[self.world.shard(len(trained))]
+                total = self._rows.average(stations, shares)
+                self.world.add_up(total)
+                self._rows.put(total, mean)
+            return mean, memory
         everyone = self.world.gather_rows(stations, len(trained))
         uploads = [
-            Upload(self.layout.views(everyone[factory]), 1, reports[factory] if reports else {})
+            Upload(self.layout.trained_views(everyone[factory]), 1, reports[factory] if reports else {})
             for factory in np.flatnonzero(trained).tolist()
         ]
-        new, memory = self._rule.update(memory, self.layout.views(weights), uploads)
-        return self.layout.flatten(new, out=torch.empty_like(weights)), memory
+        new, memory = self._rule.update(memory, self.layout.trained_views(weights), uploads)
+        for name, view in self.layout.trained_views(mean).items():
+            view.copy_(new[name])
+        return mean, memory
 
     def _mean(self, stations: Tensor, trained: NDArray[np.bool_]) -> Tensor:
         total = torch.zeros(stations.shape[1], dtype=torch.float64, device=stations.device)
+        highest = torch.full_like(total[self.layout.float_size :], -torch.inf)
         for row, factory in enumerate(self.world.shard(len(trained)).tolist()):
             if trained[factory]:
                 total += stations[row]
+                highest = torch.maximum(highest, stations[row, self.layout.float_size :])
         self.world.add_up(total)
-        return (total / int(trained.sum())).float()
-
-    def _with_rows(self, rows: ClassRows, mean: Tensor, stations: Tensor, weights: NDArray[np.float64]) -> Tensor:
-        total = rows.total(stations, weights[self.world.shard(len(weights))])
-        self.world.add_up(total)
-        mean[-rows.size :] = total.to(mean)
+        mean = (total / int(trained.sum())).float()
+        if self.layout.integers:
+            self.world.greatest(highest)
+            mean[self.layout.float_size :] = highest.float()
         return mean

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
 WIDE, NUMBERS, SHORTEST_NAME = 100, 52, 10
 """Columns of a wide terminal, those the table's numbers take, and the least that is left for the names of runs."""
-OF_ROUNDS = "of all samples of a round; with fedgs: of those of a factory"
-"""What the divergence is where not all runs have super nodes."""
 
 
 def compare(
@@ -30,18 +28,23 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     from rich.table import Table
 
     from fedgs.cli.compare_clock import print_clocks
+    from fedgs.cli.run_display import shown_score
     from fedgs.errors import OutputError
     from fedgs.files import make_folder
-    from fedgs.report.run_figures import draw_comparison
-    from fedgs.simulation.pretraining import pretraining_of
-    from fedgs.simulation.runs import read_clock, read_settings
+    from fedgs.report.run_figures import OF_ROUNDS
+    from fedgs.simulation.compare import compare as compare_histories
+    from fedgs.simulation.load import load_history
 
-    settings = [read_settings(folder) for folder in folders]
-    metrics = [read_lines(folder) for folder in folders]
+    histories = [load_history(folder) for folder in folders]
+    for folder, history in zip(folders, histories, strict=True):
+        read_lines(folder, history.score)  # each line holds what tables and pictures are made of
     names = _names(folders)
-    targets = {wanted.eval.target for wanted in settings}
+    comparison = compare_histories(*histories, names=names)
+    score, rows = comparison.score, comparison.rows
+    settings = [history.settings for history in histories]
+    targets = {row["target"] for row in rows}
     target_of_all = targets.pop() if len(targets) == 1 else None
-    to_target = "to target" if target_of_all is None else f"to {target_of_all:.0%}"
+    to_target = "to target" if target_of_all is None else f"to {shown_score(score, target_of_all, 0)}"
     any_flat = any(wanted.algorithm.flat for wanted in settings)
     methods = [_method(wanted, any_flat) for wanted in settings]
     console = Console()
@@ -54,40 +57,35 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     for column in ("run", method_title, "rounds", "final", "best", "last 10", "loss", to_target, "diverg."):
         text = column in ("run", method_title)
         table.add_column(column, justify="left" if text else "right", no_wrap=column != "run", overflow="fold")
-    for name, method, wanted, lines in zip(names, methods, settings, metrics, strict=True):
-        tested = [line for line in lines if "accuracy" in line]
-        if not tested:
-            table.add_row(tail(name, longest), method, "0")
+    for row, method in zip(rows, methods, strict=True):
+        if row["final"] is None:
+            table.add_row(tail(row["run"], longest), method, "0")
             continue
-        target = wanted.eval.target
-        reached = next((str(line["round"]) for line in tested if line["accuracy"] >= target), "×")
-        before = pretraining_of(wanted)
-        if before is not None:
-            reached += f"+{before.training.rounds}"
-            notes[f"+{before.training.rounds}: rounds of pre-training"] = None
-        divergences = [line[divergence] for line in lines if line.get(divergence) is not None]
-        last = [line["accuracy"] for line in tested[-10:]]
+        reached = "×" if row["target_round"] is None else str(row["target_round"])
+        if row["target"] is None:
+            reached = "–"
+        if row["pretraining_rounds"]:
+            reached += f"+{row['pretraining_rounds']}"
+            notes[f"+{row['pretraining_rounds']}: rounds of pre-training"] = None
         table.add_row(
-            tail(name, longest),
+            tail(row["run"], longest),
             method,
-            f"{lines[-1]['round']}"
-            + ("" if lines[-1]["round"] == wanted.training.rounds else " of " + str(wanted.training.rounds)),
-            f"{tested[-1]['accuracy']:.2%}",
-            f"{max(line['accuracy'] for line in tested):.2%}",
-            f"{sum(last) / len(last):.2%}",
-            f"{tested[-1]['loss']:.4f}",
-            f"{reached} ({target:.0%})" if target_of_all is None else reached,
-            f"{sum(divergences) / len(divergences):.4f}" if divergences else "–",
+            f"{row['rounds']}" + ("" if row["rounds"] == row["of_rounds"] else f" of {row['of_rounds']}"),
+            *(shown_score(score, row[key], 2) for key in ("final", "best", "last_10")),
+            f"{row['loss']:.4f}",
+            f"{reached} ({shown_score(score, row['target'], 0)})"
+            if target_of_all is None and row["target"] is not None
+            else reached,
+            f"{row[divergence]:.4f}" if row[divergence] is not None else "–",
         )
     console.print(table)
     for note in notes:
         console.print(note, highlight=False, style="dim")
-    clocks = [read_clock(folder) for folder in folders]
-    print_clocks(console, names, settings, clocks, [_reached(*run) for run in zip(settings, metrics, strict=True)])
+    clocks = [[dict(line) for line in history.clock] or None for history in histories]
+    print_clocks(console, names, settings, clocks, [row["target_round"] for row in rows])
     make_folder(picture.parent)
     try:
-        runs, times = dict(zip(names, metrics, strict=True)), dict(zip(names, clocks, strict=True))
-        draw_comparison(picture, runs, target_of_all, divergence, OF_ROUNDS * any_flat, times)
+        comparison.plot(picture)
     except OutputError as error:
         raise OutputError(f"{error}; choose another with --out") from None
     except ValueError as error:
@@ -95,32 +93,27 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     typer.echo(f"picture: {picture}")
 
 
-def read_lines(folder: Path) -> list[dict[str, Any]]:
+def read_lines(folder: Path, score: str = "accuracy") -> list[dict[str, Any]]:
     """Return a run's metrics, each line of which holds what tables and pictures are made of."""
     from fedgs.errors import InputFileError
-    from fedgs.simulation.runs import METRICS, read_metrics
+    from fedgs.simulation.folder import METRICS, read_metrics
 
     lines = read_metrics(folder)
     for number, line in enumerate(lines, start=1):
-        if not _is_round(line):
+        if not _is_round(line, score):
             raise InputFileError(
                 f"{folder / METRICS}: line {number} is not that of a round; repeat the run, or take the line out"
             )
     return lines
 
 
-def _is_round(line: Any) -> bool:
+def _is_round(line: Any, score: str) -> bool:
     if not isinstance(line, dict) or not isinstance(line.get("round"), int):
         return False
-    needed = [line["accuracy"], line.get("loss")] if "accuracy" in line else []
+    needed = [line[score], line.get("loss")] if line.get(score) is not None else []
     wanted = ("divergence", "divergence_of_round", "train_loss")
     maybe = [line[key] for key in wanted if line.get(key) is not None]
     return all(isinstance(value, int | float) for value in (*needed, *maybe))
-
-
-def _reached(settings: "Settings", lines: Sequence[dict[str, Any]]) -> int | None:
-    """Return the first tested round at the target."""
-    return next((line["round"] for line in lines if line.get("accuracy", 0.0) >= settings.eval.target), None)
 
 
 def _method(settings: "Settings", any_flat: bool) -> str:

@@ -34,7 +34,9 @@ def print_clocks(
         return
     longest = max(console.width - NUMBERS, SHORTEST_NAME)
     targets = {wanted.eval.target for wanted in settings}
-    target = f"to {targets.pop():.0%}" if len(targets) == 1 else "target"
+    target = "target"
+    if len(targets) == 1 and (only := targets.pop()) is not None:
+        target = f"to {only:.0%}" if 0 < only <= 1 else f"to {only:g}"
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("simulated\nrun", no_wrap=True)
     for title in ("time\na round", "\nall", "", "device–\nstation", "", "station–\ntop", ""):

@@ -15,7 +15,7 @@ app = typer.Typer(help="A park of real processes on this machine.", no_args_is_h
 
 DEFAULTS = [
     "data.name=glyphs",
-    "training.model=compact",
+    "task.model=compact",
     "training.rounds=40",
     "training.iterations=25",
     "training.batch_size=32",

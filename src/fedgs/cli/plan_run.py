@@ -6,6 +6,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fedgs.settings import Settings
     from fedgs.simulation.gradients import Measured
     from fedgs.simulation.run_clock import Lines
@@ -27,7 +29,8 @@ class RunFacts:
     select_seconds: float
     measured: "Measured"
     classes: int
-    image_shape: tuple[int, ...]
+    step: "Callable[[], object]"
+    """one local step of a device"""
 
     def as_dict(self) -> dict[str, Any]:
         """Return what was measured, for JSON."""
@@ -60,12 +63,17 @@ def read_run(folder: Path) -> RunFacts:
     """Read a run's newest checkpoint and measure there; whatever is missing is said in a line."""
     from fedgs.errors import CheckpointError, ConfigError
     from fedgs.simulation.checkpoint import list_checkpoints, load_checkpoint
+    from fedgs.simulation.components import resolve
+    from fedgs.simulation.folder import CHECKPOINTS, read_settings, run_identity
     from fedgs.simulation.gradients import Gradients, measure
-    from fedgs.simulation.runs import CHECKPOINTS, read_settings, run_identity
+    from fedgs.simulation.run import network_digest
     from fedgs.simulation.selection_plan import SelectionPlan
     from fedgs.simulation.simulator import pick_device
     from fedgs.simulation.source import load_federation
+    from fedgs.tasks.bind import bind
     from fedgs.training.layout import WEIGHT_BYTES
+    from fedgs.training.local_step import local_step
+    from fedgs.training.objective import Objective
 
     settings = read_settings(folder)
     if settings.algorithm.flat:
@@ -76,10 +84,13 @@ def read_run(folder: Path) -> RunFacts:
     there = list_checkpoints(folder / CHECKPOINTS)
     if not there:
         raise CheckpointError(f"--run {folder}: has no checkpoint yet; wait for one, or give another run")
-    federation = load_federation(settings)
+    settings, components = resolve(settings)
+    task = bind(components.task, load_federation(settings), settings.seed, settings.data.normalise)
+    federation = task.federation
     device = pick_device("auto")
-    gradients = Gradients(settings, federation, device)
-    state = load_checkpoint(there[-1], gradients.layout, run_identity(settings, federation))
+    gradients = Gradients(task, device)
+    identity = run_identity(settings, federation, network=network_digest(task))
+    state = load_checkpoint(there[-1], gradients.layout, identity)
     plan = SelectionPlan(federation, settings)
     plan.load_state(state.plan)
     coming = plan.next_round()
@@ -93,10 +104,10 @@ def read_run(folder: Path) -> RunFacts:
         settings,
         state.round,
         8.0 * WEIGHT_BYTES * weights,
-        f"{training.model}, {weights:,} weights",
+        f"{components.task.named()}, {weights:,} weights",
         state.clock[0]["step_seconds"],
         one_selection(state.clock, training.iterations),
         found,
         len(federation.classes),
-        federation.images.shape[1:],
+        local_step(task, getattr(components.algorithm, "objective", Objective()), training.batch_size),
     )

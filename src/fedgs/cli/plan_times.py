@@ -28,7 +28,7 @@ class Size(NamedTuple):
 def step_time(text: str | None, measure: bool, known: "RunFacts | None", size: Size) -> Time:
     """Return the time of one local step; that of a run is measured with its own batches, classes and images."""
     from fedgs.errors import ConfigError
-    from fedgs.simulation.step_time import step_seconds
+    from fedgs.simulation.step_time import fastest, step_seconds
 
     if text is not None:
         from fedgs.cli.quantities import seconds
@@ -37,8 +37,7 @@ def step_time(text: str | None, measure: bool, known: "RunFacts | None", size: S
     if known is not None:
         if not measure:
             return Time(known.step_seconds, OF_THE_RUN)
-        training = known.settings.training
-        return Time(step_seconds(training.model, known.classes, known.image_shape, training.batch_size), MEASURED)
+        return Time(fastest(known.step), MEASURED)
     if not measure:
         return Time()
     if size.model is None:

@@ -6,7 +6,7 @@ What matters most stands first, and in 80 columns nothing of it is cut; wider te
 """
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -20,19 +20,20 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from fedgs.simulation.callbacks import Watcher
+from fedgs.simulation.callbacks import Callback, Run
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fedgs.algorithms.run_state import RunState
     from fedgs.settings import Settings
-    from fedgs.simulation.simulator import Timing
 
 WIDE = 100
 """Columns from which there is room for a bar and the speed."""
 LONGEST_NAME, BAR, TIMES = 16, 24, len("100% 0:00:00 left 0:00:00 ")
 
 
-class RunDisplay(Watcher):
+class RunDisplay(Callback):
     """A line on stderr while it is a terminal."""
 
     def __init__(self, name: str, settings: "Settings", console: Console | None = None) -> None:
@@ -54,14 +55,15 @@ class RunDisplay(Watcher):
         self._progress = Progress(
             *columns, console=self._console, transient=True, disable=not self._console.is_terminal
         )
-        self._accuracy = "–"
+        self._score, self._shown = "accuracy", "–"
 
-    def pretraining(self, settings: "Settings") -> "RunDisplay":
+    def on_pretraining(self, settings: "Settings", folder: "Path | None") -> "RunDisplay":
         """Show a line of its own."""
         return RunDisplay("pre-training", settings, self._console)
 
-    def begin(self, state: "RunState") -> None:
+    def on_begin(self, run: Run) -> None:
         """Show the line."""
+        state, self._score = run.state, run.score
         total = self._rounds * self._iterations
         done = state.round * self._iterations
         facts = self._fitting("the first round (compiles once) …")
@@ -69,17 +71,20 @@ class RunDisplay(Watcher):
         self._progress.start()
         self._began, self._done = time.perf_counter(), 0
 
-    def tick(self, iterations: float) -> None:
+    def on_tick(self, iterations: float) -> None:
         """Move on."""
         self._progress.advance(self._task, iterations)
 
-    def round(self, state: "RunState", timing: "Timing") -> None:
+    def on_round(self, state: "RunState", metrics: dict[str, Any]) -> None:
         """Show what the round came to."""
-        line = state.metrics[-1]
+        line = metrics
         self._done += self._iterations
-        if "accuracy" in line:
-            self._accuracy = f"{line['accuracy']:.1%}"
-        facts = [f"{state.round}/{self._rounds}", f"acc {self._accuracy}"]
+        if line.get(self._score) is not None:
+            self._shown = shown_score(self._score, line[self._score])
+        facts = [
+            f"{state.round}/{self._rounds}",
+            f"{'acc' if self._score == 'accuracy' else self._score} {self._shown}",
+        ]
         if line.get("divergence") is not None:
             facts.append(f"div {line['divergence']:.3f}")
         if self._wide:
@@ -93,13 +98,18 @@ class RunDisplay(Watcher):
         taken = TIMES + len(self._name) + 1 + (BAR + 1 if self._wide else 0)
         return _cut(facts, self._console.width - taken)
 
-    def note(self, line: str) -> None:
+    def on_note(self, line: str) -> None:
         """Print a line above."""
         self._console.print(f"fedgs: note: {line}", markup=False, highlight=False, soft_wrap=True)
 
-    def end(self) -> None:
+    def on_stop(self, error: BaseException | None) -> None:
         """Take the line away."""
         self._progress.stop()
+
+
+def shown_score(score: str, value: float, digits: int = 1) -> str:
+    """Return a score as people read it: an accuracy in per cent, other numbers as they are."""
+    return f"{value:.{digits}%}" if score == "accuracy" else f"{value:.4g}"
 
 
 def _cut(text: str, width: int) -> str:

@@ -10,13 +10,13 @@ from fedgs.data.federation import Federation, build_federation
 from fedgs.data.femnist import load_femnist
 from fedgs.data.glyphs import load_glyphs
 from fedgs.data.npz import load_npz, save_npz
-from fedgs.data.own import from_arrays, from_folder, from_npz
 from fedgs.data.owners import Owners, owners_of, regroup
 from fedgs.data.recipes import leaf_recipe, paper_federation
 from fedgs.data.sources import load_dataset
 from fedgs.data.statistics import Heterogeneity, Quantiles, divergences, heterogeneity
 from fedgs.data.streams import DeviceStreams
 from fedgs.data.synthesis import classes_per_device, dirichlet, dirichlet_factories
+from fedgs.data.user_data import from_arrays, from_folder, from_npz
 
 __all__ = [
     "DataSet",

@@ -86,8 +86,8 @@ def store(dataset: DataSet, key: str, source: Mapping[str, Any]) -> Path:
 
 def _arrays(dataset: DataSet) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {
-        "images.npy": dataset.images,
-        "labels.npy": dataset.labels,
+        "images.npy": dataset.inputs,
+        "labels.npy": dataset.targets,
         "owners.npy": dataset.owners,
     }
     if dataset.test is not None:

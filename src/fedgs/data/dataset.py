@@ -1,58 +1,57 @@
-"""The one in-memory form of every data set: images in one array, each sample with a label and an owner."""
+"""The one form of every data set: inputs and targets, a row a sample, and the owner of each sample."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.data.arrays import Arrays, leaves, rows_of
 from fedgs.errors import DataError
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """Labelled images that belong to owners (writers, cameras), before they become a federation.
+    """Samples that belong to owners (writers, cameras, machines), before they become a federation.
 
     Samples of one owner are contiguous and owners come in the order of their names, whatever order the
-    files had. ``images`` may be a read-only memory map; nothing in the package copies or changes it.
+    files had. Arrays may be read-only memory maps; nothing in the package copies or changes them.
     """
 
     name: str
-    images: NDArray[np.uint8]
-    """(samples, height, width) or (samples, height, width, channels); FEMNIST: paper 255, ink 0."""
-    labels: NDArray[np.uint8]
-    """(samples,) index into ``classes``."""
+    inputs: Arrays
+    """(samples, …) of any shape and type, or a tuple or dict of such arrays. FEMNIST: uint8, paper 255, ink 0."""
+    targets: Arrays
+    """(samples, …) what is to be predicted; with ``classes``, (samples,) indices into them."""
     owners: NDArray[np.int32]
     """(samples,) index into ``owner_names``, non-decreasing."""
     owner_names: tuple[str, ...]
     classes: tuple[str, ...]
+    """Names of the classes; empty where the targets are none."""
     attributes: Mapping[str, NDArray[np.int32]] = field(default_factory=dict)
     """One number an owner, by name: ``{"hsf": …}`` is the form partition of FEMNIST's writers."""
     test: NDArray[np.bool_] | None = None
     """(samples,) True where the source itself fixed a sample as test data; None: not split yet."""
 
     def __post_init__(self) -> None:
-        for key, values in (("labels", self.labels), ("owners", self.owners)):
-            if values.ndim != 1 or values.dtype.kind not in "iu":
-                raise DataError(f"{self.name}: {key} are {values.dtype} {values.shape}; whole numbers, one a sample")
-        if self.images.dtype != np.uint8 or self.images.ndim not in (3, 4):
-            raise DataError(f"{self.name}: images must be uint8 of shape (samples, height, width[, channels])")
+        samples = rows_of(self.targets)
+        if self.classes:
+            check_classes(self.name, self.targets, self.classes)
+        if self.owners.ndim != 1 or self.owners.dtype.kind not in "iu":
+            raise DataError(
+                f"{self.name}: owners are {self.owners.dtype} {self.owners.shape}; whole numbers, one a sample"
+            )
         for key, names in (("owner name", self.owner_names), ("class", self.classes)):
             if len(set(names)) != len(names):
                 twice = next(name for name in names if names.count(name) > 1)
                 raise DataError(f"{self.name}: the {key} {twice!r} is there twice")
-        samples = len(self.labels)
-        if len(self.images) != samples or len(self.owners) != samples:
-            raise DataError(
-                f"{self.name}: {len(self.images)} images, {samples} labels and {len(self.owners)} owners; "
-                "there must be one of each per sample"
-            )
-        if samples and int(self.labels.min()) < 0:
-            raise DataError(f"{self.name}: label {int(self.labels.min())} is negative; classes are numbered from 0")
-        if samples and int(self.labels.max()) >= len(self.classes):
-            raise DataError(
-                f"{self.name}: label {int(self.labels.max())} has no class; there are {len(self.classes)} classes"
-            )
+        for name, array in (*leaves(self.inputs), *leaves(self.targets), ("owners", self.owners)):
+            if len(array) != samples:
+                raise DataError(
+                    f"{self.name}: {len(array)} rows of {name or 'inputs'} for {samples} samples; "
+                    "inputs, targets and owners must have one row a sample"
+                )
         if samples and (int(self.owners[0]) < 0 or int(self.owners[-1]) >= len(self.owner_names)):
             raise DataError(f"{self.name}: an owner index lies outside the {len(self.owner_names)} owner names")
         if np.any(np.diff(self.owners) < 0):
@@ -70,4 +69,23 @@ class DataSet:
             )
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.owners)
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """(samples,) the class of each sample."""
+        if not self.classes:
+            raise DataError(f"{self.name}: its targets are no classes")
+        labels: NDArray[Any] = self.targets
+        return labels
+
+
+def check_classes(name: str, targets: Any, classes: tuple[str, ...]) -> None:
+    """Refuse targets that are not one class number a sample."""
+    if not isinstance(targets, np.ndarray) or targets.ndim != 1 or targets.dtype.kind not in "iu":
+        shape = f"{targets.dtype} {targets.shape}" if isinstance(targets, np.ndarray) else "several arrays"
+        raise DataError(f"{name}: labels are {shape}; whole numbers, one a sample")
+    if len(targets) and int(targets.min()) < 0:
+        raise DataError(f"{name}: label {int(targets.min())} is negative; classes are numbered from 0")
+    if len(targets) and int(targets.max()) >= len(classes):
+        raise DataError(f"{name}: label {int(targets.max())} has no class; there are {len(classes)} classes")

@@ -1,4 +1,4 @@
-"""A federation: factories ▸ devices ▸ train and test samples, as index views into one image array.
+"""A federation: factories ▸ devices ▸ train and test samples, as index views into shared arrays.
 
 The paper (Sec. III, Table I): M factories, factory m with K^m devices, device k with N^{m,k} samples of class
 distribution P^{m,k}. The pooled distribution that FedGS steers every group of devices towards is (Sec. IV)
@@ -14,14 +14,15 @@ it depends on the seed, the name and the device's own samples, and on nothing el
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.data.arrays import Arrays
 from fedgs.data.dataset import DataSet
 from fedgs.data.indexing import IndexLists
 from fedgs.data.owners import Owners, owners_of
@@ -29,16 +30,29 @@ from fedgs.data.partition import assign_factories
 from fedgs.errors import DataError
 from fedgs.rng import stream
 
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+ONE_BIN = ("all",)
+"""The bins of a federation whose targets are no classes, until a task says what to balance."""
+
 
 @dataclass(frozen=True)
 class Federation:
-    """Factories and devices over one shared image array, which nothing here writes to."""
+    """Factories and devices over shared arrays, which nothing here writes to.
+
+    Make one with :meth:`from_arrays`, :meth:`from_datasets` or :meth:`load`.
+    """
 
     name: str
-    images: NDArray[np.uint8]
-    """(samples, height, width[, channels]), the data set's own array or memory map, never copied."""
-    labels: NDArray[np.uint8]
+    inputs: Arrays
+    """(samples, …), the data set's own array or memory map, never copied; or a tuple or dict of such arrays."""
+    targets: Arrays
+    """(samples, …) what is to be predicted."""
+    labels: NDArray[np.int32]
+    """(samples,) the bin of each sample, which selection balances: its class, or what a task's ``balance`` says."""
     classes: tuple[str, ...]
+    """The names of the bins."""
     device_names: tuple[str, ...]
     factory_names: tuple[str, ...]
     factory_of: NDArray[np.int32]
@@ -66,6 +80,51 @@ class Federation:
     def __len__(self) -> int:
         return len(self.device_names)
 
+    @staticmethod
+    def from_arrays(
+        inputs: Arrays,
+        targets: Arrays,
+        *,
+        devices: "Sequence[Any] | NDArray[Any]",
+        factories: "int | Sequence[Any] | NDArray[Any] | Mapping[Any, Any] | None" = None,
+        test: Any = 0.1,
+        classes: Sequence[str] | None = None,
+        name: str = "arrays",
+        seed: int = 0,
+    ) -> "Federation":
+        """Make a federation of arrays; see :func:`fedgs.data.build.federation_from_arrays`."""
+        from fedgs.data.build import federation_from_arrays
+
+        return federation_from_arrays(
+            inputs, targets, devices=devices, factories=factories, test=test, classes=classes, name=name, seed=seed
+        )
+
+    @staticmethod
+    def from_datasets(
+        datasets: "Mapping[str, Dataset[Any]]",
+        *,
+        factories: "int | Mapping[str, Any] | None" = None,
+        test: "float | Mapping[str, Dataset[Any]]" = 0.1,
+        classes: Sequence[str] | None = None,
+        name: str = "datasets",
+        seed: int = 0,
+    ) -> "Federation":
+        """Make a federation of one torch ``Dataset`` a device; see :func:`fedgs.data.build.federation_from_datasets`."""
+        from fedgs.data.build import federation_from_datasets
+
+        return federation_from_datasets(datasets, factories=factories, test=test, classes=classes, name=name, seed=seed)
+
+    @staticmethod
+    def load(what: Any, factories: int | None = None, **options: Any) -> "Federation":
+        """Load a data set by name or path and deal it out; see :func:`fedgs.data.build.load_federation`."""
+        from fedgs.data.build import load_federation
+
+        return load_federation(what, factories, **options)
+
+    def balanced(self, labels: NDArray[np.integer], classes: Sequence[str]) -> "Federation":
+        """Return the same federation with other bins: what selection balances."""
+        return replace(self, labels=np.asarray(labels, np.int32), classes=tuple(classes))
+
     @property
     def factories(self) -> int:
         """The number of factories, M."""
@@ -77,6 +136,14 @@ class Federation:
             raise IndexError(f"factory {factory} of {self.factories}")
         first, last = np.searchsorted(self.factory_of, [factory, factory + 1])
         return np.arange(first, last)
+
+    def owner_of(self, row: int) -> str:
+        """Return the name of the device that has a sample."""
+        for lists in (self.train, self.test):
+            places = np.flatnonzero(lists.flat == row)
+            if len(places):
+                return self.device_names[int(lists.rows[places[0]])]
+        return "nobody"
 
     @cached_property
     def factory_sizes(self) -> NDArray[np.int64]:
@@ -91,11 +158,11 @@ class Federation:
         """Return the test samples of a device, a view."""
         return self.test[device]
 
-    def train_labels(self, device: int) -> NDArray[np.uint8]:
+    def train_labels(self, device: int) -> NDArray[np.int32]:
         """Return the labels of a device's train samples."""
         return self.labels[self.train[device]]
 
-    def test_labels(self, device: int) -> NDArray[np.uint8]:
+    def test_labels(self, device: int) -> NDArray[np.int32]:
         """Return the labels of a device's test samples."""
         return self.labels[self.test[device]]
 
@@ -114,12 +181,13 @@ class Federation:
         return pooled_distribution(self.train_counts + self.test_counts if include_test else self.train_counts)
 
     def fingerprint(self) -> str:
-        """Return 32 hexadecimal digits that stand for names, factories, samples and labels (not pixels)."""
+        """Return 32 hexadecimal digits that stand for names, factories, samples and labels (not inputs)."""
         digest = blake2b(digest_size=16)
         digest.update("\x1f".join((*self.device_names, "", *self.factory_names, "", *self.classes)).encode())
         for lists in (self.train, self.test):
             digest.update(lists.offsets.astype("<i8").tobytes() + lists.flat.astype("<i8").tobytes())
-        digest.update(self.factory_of.astype("<i4").tobytes() + self.labels.tobytes())
+        labels = self.labels.astype("u1" if len(self.classes) <= 256 else "<i4")
+        digest.update(self.factory_of.astype("<i4").tobytes() + labels.tobytes())
         return digest.hexdigest()
 
 
@@ -194,9 +262,10 @@ def assemble_federation(
     order = np.array(sorted(range(len(names)), key=lambda row: (factory_of[row], names[row])), dtype=np.int64)
     return Federation(
         name=dataset.name,
-        images=dataset.images,
-        labels=dataset.labels,
-        classes=dataset.classes,
+        inputs=dataset.inputs,
+        targets=dataset.targets,
+        labels=dataset.labels.astype(np.int32) if dataset.classes else np.zeros(len(dataset), np.int32),
+        classes=dataset.classes or ONE_BIN,
         device_names=tuple(names[row] for row in order),
         factory_names=factory_names,
         factory_of=factory_of[order],

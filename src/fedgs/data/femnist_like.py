@@ -42,8 +42,8 @@ def femnist_like_labels(devices: int = 350, seed: int = 0) -> DataSet:
     every = np.concatenate(labels).astype(np.uint8)
     return DataSet(
         name="femnist-like labels",
-        images=np.zeros((len(every), 0, 0), np.uint8),
-        labels=every,
+        inputs=np.zeros((len(every), 0, 0), np.uint8),
+        targets=every,
         owners=np.concatenate(owners).astype(np.int32),
         owner_names=tuple(f"writer{device:05d}" for device in range(devices)),
         classes=tuple(CHARACTERS),

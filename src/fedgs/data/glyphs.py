@@ -115,8 +115,8 @@ def _build(devices: int, mean: int, seed: int, workers: int | None) -> DataSet:
         made = list(pool.map(lambda device: _device(device, mean, seed), range(devices)))
     return DataSet(
         name="glyphs",
-        images=np.concatenate([images for images, _ in made]),
-        labels=np.concatenate([labels for _, labels in made]),
+        inputs=np.concatenate([images for images, _ in made]),
+        targets=np.concatenate([labels for _, labels in made]),
         owners=np.repeat(np.arange(devices, dtype=np.int32), [len(labels) for _, labels in made]),
         owner_names=tuple(f"camera-{device:05d}" for device in range(devices)),
         classes=tuple(CHARACTERS),

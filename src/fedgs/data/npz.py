@@ -1,7 +1,9 @@
 """A data set as one .npz file: to carry to another machine, or to hand to somebody who has only numpy.
 
-Keys: ``images``, ``labels``, ``owners``, ``owner_names``, ``classes``, ``name``; ``attribute_<name>`` for each
-attribute; ``test`` where the source was split; ``fedgs_format`` marks the file and numbers the form.
+Keys: ``inputs``, ``targets``, ``owners``, ``owner_names``, ``classes``, ``name``; ``inputs_<name>`` where there are several
+(a dict; ``inputs_0``, ``inputs_1``, … a tuple), ``targets_<name>`` likewise; ``attribute_<name>`` for each attribute;
+``test`` where the source was split; ``fedgs_format`` marks the file and numbers the form. Form 1 said ``images`` and
+``labels``.
 """
 
 import os
@@ -14,14 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from fedgs.data.arrays import leaves
 from fedgs.data.dataset import DataSet
 from fedgs.errors import DataError, InputFileError, OutputError
 
-FORMAT = 1
+FORMAT = 2
 _MARK = "fedgs_format"
 ATTRIBUTE = "attribute_"
 """What the name of an attribute's array begins with, in every kind of file."""
-_KEYS = ("name", "images", "labels", "owners", "owner_names", "classes")
+_KEYS = ("name", "owners", "owner_names", "classes")
 
 
 def save_npz(dataset: DataSet, path: str | os.PathLike[str]) -> Path:
@@ -30,8 +33,8 @@ def save_npz(dataset: DataSet, path: str | os.PathLike[str]) -> Path:
     arrays: dict[str, Any] = {
         _MARK: np.int64(FORMAT),
         "name": np.array(dataset.name),
-        "images": dataset.images,
-        "labels": dataset.labels,
+        **_named("inputs", dataset.inputs),
+        **_named("targets", dataset.targets),
         "owners": dataset.owners,
         "owner_names": np.array(dataset.owner_names),
         "classes": np.array(dataset.classes),
@@ -70,6 +73,23 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
         raise InputFileError(f"{path}: not a readable .npz file ({reason})") from None
 
 
+def tree_in(arrays: Mapping[str, Any], name: str, old: str) -> Any:
+    """Return the array called ``name`` (in older files ``old``), or the tuple or dict of arrays; None: there is none."""
+    for key in (name, old):
+        if key in arrays:
+            return arrays[key]
+    parts = {key.removeprefix(f"{name}_"): arrays[key] for key in arrays if key.startswith(f"{name}_")}
+    if not parts:
+        return None
+    if all(key.isdecimal() for key in parts):
+        return tuple(parts[key] for key in sorted(parts, key=int))
+    return parts
+
+
+def _named(name: str, tree: Any) -> dict[str, Any]:
+    return {f"{name}_{key}" if key else name: np.asarray(array) for key, array in leaves(tree)}
+
+
 def texts(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]], key: str) -> tuple[str, ...]:
     """Return a list of names that a .npz holds."""
     if arrays[key].ndim != 1:
@@ -106,16 +126,18 @@ def from_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]
     """Make the data set of the arrays in ``path``."""
     if not is_own(arrays):
         raise InputFileError(f"{path}: not written by fedgs (no {_MARK!r}); it holds {', '.join(sorted(arrays))}")
-    if arrays[_MARK].tolist() != FORMAT:
-        raise InputFileError(f"{path}: {_MARK} {arrays[_MARK]} is unknown to this version, which reads {FORMAT}")
+    if arrays[_MARK].tolist() not in (1, FORMAT):
+        raise InputFileError(f"{path}: {_MARK} {arrays[_MARK]} is unknown to this version, which reads 1 and {FORMAT}")
+    inputs, targets = tree_in(arrays, "inputs", "images"), tree_in(arrays, "targets", "labels")
     missing = [key for key in _KEYS if key not in arrays]
+    missing += [key for key, found in (("inputs", inputs), ("targets", targets)) if found is None]
     if missing:
         raise InputFileError(f"{path}: no {missing[0]!r} in it; save it again with save_npz")
     try:
         return DataSet(
             str(arrays["name"]),
-            arrays["images"],
-            arrays["labels"],
+            inputs,
+            targets,
             arrays["owners"],
             texts(path, arrays, "owner_names"),
             texts(path, arrays, "classes"),

@@ -1,8 +1,8 @@
-"""Who owns which samples: the part of a data set that decides the devices, apart from the images.
+"""Who owns which samples: the part of a data set that decides the devices, apart from the samples themselves.
 
 A data set brings its own owners (FEMNIST's writers). The synthesisers of :mod:`fedgs.data.synthesis` make
 others for the same samples, and because ownership is only a table of indices, dealing a set out anew never
-copies an image. :func:`regroup` makes the one copy for those who want the result as a data set of its own.
+copies a sample. :func:`regroup` makes the one copy for those who want the result as a data set of its own.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.data.arrays import take
 from fedgs.data.dataset import DataSet
 from fedgs.data.indexing import IndexLists
 from fedgs.errors import DataError
@@ -66,7 +67,7 @@ def owners_of(dataset: DataSet) -> Owners:
 
 
 def regroup(dataset: DataSet, owners: Owners, name: str | None = None) -> DataSet:
-    """Return a data set that belongs to ``owners``, its images copied once into their order.
+    """Return a data set that belongs to ``owners``, its arrays copied once into their order.
 
     For saving or showing; ``build_federation(dataset, owners=owners)`` needs no copy.
     """
@@ -74,8 +75,8 @@ def regroup(dataset: DataSet, owners: Owners, name: str | None = None) -> DataSe
     order = owners.samples.flat
     return DataSet(
         name=name or dataset.name,
-        images=dataset.images[order],
-        labels=dataset.labels[order],
+        inputs=take(dataset.inputs, order),
+        targets=take(dataset.targets, order),
         owners=owners.samples.rows.astype(np.int32),
         owner_names=owners.names,
         classes=dataset.classes,

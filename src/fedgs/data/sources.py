@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fedgs.data import cache
 from fedgs.data.dataset import DataSet
 from fedgs.data.npz import is_own_file, load_npz
-from fedgs.data.own import from_folder, from_npz, image_files
+from fedgs.data.user_data import from_folder, from_npz, image_files
 from fedgs.errors import DataError, InputFileError
 
 if TYPE_CHECKING:

@@ -57,7 +57,7 @@ class StreamArrays(NamedTuple):
     next: NDArray[np.int64]
     counts: NDArray[np.int64]
     sizes: NDArray[np.int64]
-    labels: NDArray[np.uint8]
+    labels: NDArray[np.int32]
 
 
 class DeviceStreams:

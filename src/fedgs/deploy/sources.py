@@ -125,7 +125,7 @@ class FolderWatcher:
 
     def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
         """Yield a batch whenever enough new images have come."""
-        from fedgs.data.own import read_image
+        from fedgs.data.user_data import read_image
         from fedgs.deploy.logs import log
 
         numbers = self._classes(classes)
@@ -162,7 +162,7 @@ class FolderWatcher:
         return {name: number for number, name in enumerate(names)}
 
     def _new(self, seen: set[Path]) -> list[Path]:
-        from fedgs.data.own import image_files
+        from fedgs.data.user_data import image_files
 
         settled = time.time() - self.PATIENCE
         found = []

@@ -34,7 +34,7 @@ from fedgs.experiments.training import train
 from fedgs.experiments.workers import side_by_side
 from fedgs.files import finite, make_folder, write_text
 from fedgs.settings import Settings
-from fedgs.simulation.runs import run_identity
+from fedgs.simulation.folder import run_identity
 
 FORMAT = 1
 FOLDER = "parts"

@@ -23,7 +23,7 @@ from fedgs.experiments.label_settings import label_settings, section
 from fedgs.settings import Settings
 
 SMALL = ("data.name=glyphs", "data.samples_per_device=80", "federation.devices=60", "federation.factories=4",
-         "selection.pick=5", "training.model=compact", "training.batch_size=8", "training.iterations=20",
+         "selection.pick=5", "task.model=compact", "training.batch_size=8", "training.iterations=20",
          "algorithm.learning_rate=0.05")  # fmt: skip
 PAPER = "paper"
 """The key of the paper's federation."""
@@ -147,7 +147,7 @@ class Reproduction:
         """Return 32 hexadecimal digits that stand for the data set: images, labels and owners."""
         digest = blake2b("\x1f".join((*self.dataset.owner_names, *self.dataset.classes)).encode(), digest_size=16)
         digest.update(self.dataset.labels.tobytes() + self.dataset.owners.astype("<i4").tobytes())
-        digest.update(np.ascontiguousarray(self.dataset.images).data)
+        digest.update(np.ascontiguousarray(self.dataset.inputs).data)
         return digest.hexdigest()
 
     def federation(self, key: str, seed: int) -> Federation:

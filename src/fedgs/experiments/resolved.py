@@ -10,9 +10,10 @@ from dataclasses import fields
 from typing import Any
 
 from fedgs.algorithms import server_rule
-from fedgs.algorithms.client_server import approach_of, rate_of
+from fedgs.algorithms.client_server import rate_of
 from fedgs.config import settings_from
 from fedgs.settings import Settings
+from fedgs.simulation.components import baseline_of
 
 CLASSES = 62
 """Of FEMNIST and of the glyphs."""
@@ -32,7 +33,7 @@ def resolved_of(settings: Settings | Mapping[str, Any], classes: int = CLASSES) 
         server = settings.server
         rule = None if server.rule == "mean" else server_rule(server.rule, **server.options)
         return {"learning_rate": settings.training.learning_rate, "options": _fields(rule)}
-    approach = approach_of(settings, classes)
+    approach = baseline_of(settings, classes)
     return {
         "learning_rate": rate_of(settings, approach),
         "options": _fields(approach, "rule", "client_lr") | _fields(approach.rule),

@@ -54,7 +54,7 @@ def train(
     if failed is not None:
         return came_out | {"failed": failed, "curve": _curve(state), "summary": None}
     assert state is not None
-    summary = summarise(settings, federation, state)
+    summary = summarise(settings, simulator.task, state, components=simulator.components)
     del summary["machine"]
     return came_out | {"curve": _curve(state), "summary": summary}
 

@@ -75,7 +75,7 @@ def inspect(source: DataSet | Federation, out_dir: str | Path | None = None, dev
     folder = Path(out_dir)
     make_folder(folder)
     pictures = {"class_histogram": class_histogram(statistics)}
-    if source.images.size:  # a set of labels alone has nothing to show
+    if source.inputs.size:  # a set of labels alone has nothing to show
         pictures["contact_sheet"] = contact_sheet(source, devices_shown)
     if len(statistics.device_names) > 1:  # one owner alone has no spread to show
         pictures["samples_per_device"] = samples_per_device(statistics)
@@ -179,8 +179,8 @@ def _mosaic(
     source: DataSet | Federation, samples: IndexLists, rows: NDArray[np.int64], columns: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint8], int, int]:
     """Return the picture (height, width, 3) and the height and width of one cell."""
-    step = -(-max(source.images.shape[1:3]) // TILE)
-    height, width = (len(range(0, side, step)) + 2 for side in source.images.shape[1:3])
+    step = -(-max(source.inputs.shape[1:3]) // TILE)
+    height, width = (len(range(0, side, step)) + 2 for side in source.inputs.shape[1:3])
     mosaic = np.full((len(rows) * height, len(columns) * width, 3), 255, np.uint8)
     for row, device in enumerate(rows):
         mine = samples[int(device)]
@@ -189,7 +189,7 @@ def _mosaic(
             cell = mosaic[row * height : (row + 1) * height - 2, column * width : (column + 1) * width - 2]
             found = np.flatnonzero(labels == number)
             if len(found):
-                tile = source.images[mine[found[0]]][::step, ::step]
+                tile = source.inputs[mine[found[0]]][::step, ::step]
                 grey = tile.ndim == 2 or tile.shape[2] < 3  # of two channels, the first
                 cell[:] = np.atleast_3d(tile)[:, :, :1] if grey else tile[:, :, :3]
             else:
@@ -209,7 +209,7 @@ def _overview(source: DataSet | Federation, statistics: Heterogeneity) -> Table:
     rows += [
         ("classes", len(source.classes)),
         ("classes without a sample", int((statistics.class_counts == 0).sum())),
-        ("image shape", " × ".join(map(str, source.images.shape[1:]))),
+        ("image shape", " × ".join(map(str, source.inputs.shape[1:]))),
     ]
     for name, values in source.attributes.items():
         known, numbers = np.unique(values, return_counts=True)

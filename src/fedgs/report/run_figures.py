@@ -15,8 +15,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from fedgs.simulation.history import History
+
 Lines = Sequence[Mapping[str, Any]]
 COLOURS = ("#1f6f8b", "#d1495b", "#e3a857", "#3d9970", "#5b5ea6", "#9aa0a6", "#b07aa1", "#59504d")
+
+UNIT_SCORES = ("accuracy", "auroc")
+"""Scores from 0 to 1, drawn on an axis of that range."""
+OF_ROUNDS = "of all samples of a round; with fedgs: of those of a factory"
+"""What the divergence is where not all runs have super nodes."""
 
 RUN_PICTURES = ("learning.png", "divergence.png", "selection.png")
 
@@ -27,32 +34,36 @@ def draw_run(
     metrics: Lines,
     rates: NDArray[np.float64],
     factory_of: NDArray[Any],
-    target: float,
+    target: float | None,
     flat: bool = False,
+    score: str = "accuracy",
 ) -> list[Path]:
-    """Draw accuracy and loss, divergence, and selection rates of a run as PNG files into its folder.
+    """Draw score and loss, divergence, and selection rates of a run as PNG files into its folder.
 
     ``flat``: of a flat approach, which has participants of a round where FedGS has super nodes of an iteration.
     """
     learning, divergence, selection = (folder / picture for picture in RUN_PICTURES)
     return [
-        _draw_learning(learning, name, metrics, target),
+        _draw_learning(learning, name, metrics, target, score),
         _draw_divergence(divergence, name, metrics, flat),
         _draw_rates(selection, name, rates, factory_of, flat),
     ]
 
 
-def _draw_learning(path: Path, name: str, metrics: Lines, target: float) -> Path:
+def _draw_learning(path: Path, name: str, metrics: Lines, target: float | None, score: str) -> Path:
     figure, (left, right) = _figure(2)
-    tested = [line for line in metrics if "accuracy" in line]
+    tested = [line for line in metrics if line.get(score) is not None]
     rounds = [line["round"] for line in tested]
-    low, middle, high = ([line["percentiles"][key] for line in tested] for key in ("10", "50", "90"))
+    low, middle, high = ([_or_nan(line["percentiles"][key]) for line in tested] for key in ("10", "50", "90"))
     left.fill_between(rounds, low, high, color=COLOURS[0], alpha=0.15, linewidth=0, label="10th to 90th percentile")
     left.plot(rounds, middle, color=COLOURS[0], linewidth=1, linestyle=":", label="median device")
-    left.plot(rounds, [line["accuracy"] for line in tested], color=COLOURS[0], linewidth=2, label="all test samples")
-    left.axhline(target, color="#777777", linewidth=0.8, linestyle="--", label=f"target {target:g}")
-    left.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
-    left.legend(frameon=False, fontsize=8, loc="lower right")
+    left.plot(rounds, [line[score] for line in tested], color=COLOURS[0], linewidth=2, label="all test samples")
+    if target is not None:
+        left.axhline(target, color="#777777", linewidth=0.8, linestyle="--", label=f"target {target:g}")
+    left.set(xlabel="round", ylabel=f"test {score}")
+    if score in UNIT_SCORES:
+        left.set_ylim(0, 1)
+    left.legend(frameon=False, fontsize=8, loc="best")
     right.plot(rounds, [line["loss"] for line in tested], color=COLOURS[0], linewidth=2, label="test")
     trained = [line for line in metrics if line.get("train_loss") is not None]
     right.plot(
@@ -62,10 +73,14 @@ def _draw_learning(path: Path, name: str, metrics: Lines, target: float) -> Path
         linewidth=1.2,
         label="training, mean of the round",
     )
-    right.set(xlabel="round", ylabel="cross-entropy")
+    right.set(xlabel="round", ylabel="loss")
     right.set_ylim(bottom=0)
     right.legend(frameon=False, fontsize=8)
-    return _finish(figure, (left, right), f"{name}: accuracy and loss", path)
+    return _finish(figure, (left, right), f"{name}: {score} and loss", path)
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
 def _draw_divergence(path: Path, name: str, metrics: Lines, flat: bool) -> Path:
@@ -107,35 +122,64 @@ def draw_comparison(
     measure: str = "divergence",
     note: str = "",
     clocks: Mapping[str, Lines | None] | None = None,
+    score: str = "accuracy",
 ) -> Path:
-    """Draw accuracy, loss and divergence of several runs in one picture, accuracy over simulated time too.
+    """Draw score, loss and divergence of several runs in one picture, the score over simulated time too."""
+    return save_figure(comparison_figure(runs, target, measure, note, clocks, score), path)
+
+
+def figure_of_histories(histories: "Mapping[str, History]") -> "Figure":
+    """Return the picture of some runs: score, loss and divergence, the score over simulated time too."""
+    first = next(iter(histories.values()))
+    targets = {one.settings.eval.target for one in histories.values()}
+    any_flat = any(one.settings.algorithm.flat for one in histories.values())
+    mixed = any_flat and len(histories) > 1
+    return comparison_figure(
+        {name: one.metrics for name, one in histories.items()},
+        targets.pop() if len(targets) == 1 else None,
+        "divergence_of_round" if mixed else "divergence",
+        OF_ROUNDS if mixed else "",
+        {name: one.clock for name, one in histories.items()},
+        first.score,
+    )
+
+
+def comparison_figure(
+    runs: Mapping[str, Lines],
+    target: float | None = None,
+    measure: str = "divergence",
+    note: str = "",
+    clocks: Mapping[str, Lines | None] | None = None,
+    score: str = "accuracy",
+) -> "Figure":
+    """Return the picture.
 
     ``measure`` is the number of a round that is drawn as divergence, ``note`` what is to be said of it; ``clocks`` are
     the lines of the runs' clocks, where they have one.
     """
     from matplotlib.ticker import MaxNLocator
 
-    times = {name: simulated(runs[name], clock) for name, clock in (clocks or {}).items() if clock}
+    times = {name: simulated(runs[name], clock, score) for name, clock in (clocks or {}).items() if clock}
     unit, scale = time_unit(max((seconds[-1] for seconds, _ in times.values() if seconds), default=0.0))
     figure, panels = _figure(4 if times else 3)
-    accuracy, loss, divergence = panels[0], *panels[-2:]
+    scores, loss, divergence = panels[0], *panels[-2:]
     for number, (name, metrics) in enumerate(runs.items()):
         style: dict[str, Any] = {
             "color": COLOURS[number % len(COLOURS)],
             "linestyle": ("-", "--", ":")[number // len(COLOURS) % 3],
             "linewidth": 1.6,
         }
-        tested = [line for line in metrics if "accuracy" in line]
+        tested = [line for line in metrics if line.get(score) is not None]
         rounds = [line["round"] for line in tested]
-        accuracy.plot(rounds, [line["accuracy"] for line in tested], label=name, **style)
+        scores.plot(rounds, [line[score] for line in tested], label=name, **style)
         loss.plot(rounds, [line["loss"] for line in tested], **style)
         trained = [line for line in metrics if line.get(measure) is not None]
         divergence.plot(
             [line["round"] for line in trained], [line[measure] for line in trained], **(style | {"linewidth": 1})
         )
         if name in times:
-            seconds, accuracies = times[name]
-            panels[1].plot([second / scale for second in seconds], accuracies, **style)
+            seconds, found = times[name]
+            panels[1].plot([second / scale for second in seconds], found, **style)
     for panel in panels[:-2]:
         if target is None:
             break
@@ -143,24 +187,27 @@ def draw_comparison(
         panel.annotate(f"target {target:g}", (0, target), xytext=(2, 3), textcoords="offset points", fontsize=7.5,
                        color="#555555")  # fmt: skip
     if times:
-        panels[1].set(xlabel=f"simulated time ({unit})", ylabel="test accuracy", ylim=(0, 1))
-    accuracy.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
-    loss.set(xlabel="round", ylabel="test cross-entropy")
+        panels[1].set(xlabel=f"simulated time ({unit})", ylabel=f"test {score}")
+    scores.set(xlabel="round", ylabel=f"test {score}")
+    for panel in panels[:-2]:
+        if score in UNIT_SCORES:
+            panel.set_ylim(0, 1)
+    loss.set(xlabel="round", ylabel="test loss")
     divergence.set(xlabel="round", ylabel="divergence  ‖P − P_real‖₂")
     loss.set_ylim(bottom=0)
     divergence.set_ylim(bottom=0)
     divergence.set_title(note.replace("; ", "\n"), fontsize=8, color="#555555")
-    for panel in (accuracy, loss, divergence):
+    for panel in (scores, loss, divergence):
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))  # there is no round 0.5
-    accuracy.legend(frameon=False, fontsize=8, loc="best")
-    return _finish(figure, panels, "", path)
+    scores.legend(frameon=False, fontsize=8, loc="best")
+    return _dressed(figure, panels, "")
 
 
-def simulated(metrics: Lines, clock: Lines) -> tuple[list[float], list[float]]:
-    """Return simulated seconds and test accuracies of the rounds that were tested."""
+def simulated(metrics: Lines, clock: Lines, score: str = "accuracy") -> tuple[list[float], list[float]]:
+    """Return simulated seconds and test scores of the rounds that were tested."""
     elapsed = {line["round"]: float(line["elapsed"]) for line in clock}
-    tested = [line for line in metrics if "accuracy" in line and line["round"] in elapsed]
-    return [elapsed[line["round"]] for line in tested], [line["accuracy"] for line in tested]
+    tested = [line for line in metrics if line.get(score) is not None and line["round"] in elapsed]
+    return [elapsed[line["round"]] for line in tested], [line[score] for line in tested]
 
 
 def _figure(panels: int) -> "tuple[Figure, Sequence[Axes]]":
@@ -175,11 +222,20 @@ def _figure(panels: int) -> "tuple[Figure, Sequence[Axes]]":
 
 
 def _finish(figure: "Figure", axes: "Sequence[Axes]", title: str, path: Path) -> Path:
+    return save_figure(_dressed(figure, axes, title), path)
+
+
+def _dressed(figure: "Figure", axes: "Sequence[Axes]", title: str) -> "Figure":
     for one in axes:
         one.spines[["top", "right"]].set_visible(False)
         one.grid(axis="y", alpha=0.25)
     if title:
         figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def save_figure(figure: "Figure", path: Path) -> Path:
+    """Write a picture in one step; its kind follows from the file's ending."""
     content = BytesIO()
     figure.savefig(content, dpi=130, format=path.suffix.removeprefix(".") or "png")
     return write_bytes(path, content.getvalue())

@@ -23,7 +23,7 @@ from fedgs.selection.exact import prove
 from fedgs.selection.gbp_cs import largest_entries, least_squares, permute
 from fedgs.selection.problem import NO_LIMIT, Flags, Floats, Indices, SelectionProblem, SelectionResult, measure
 from fedgs.selection.quadratic import gram_form
-from fedgs.selection.solve import auto, look_up, solve, solver_key
+from fedgs.selection.solve import Solver, auto, look_up, resolve_solver, solve, solver_key
 from fedgs.selection.swap import best_descent, descend
 
 IN_THE_LOOP = ("gbp-cs", "swap", "multistart", "exact")
@@ -64,7 +64,7 @@ class Answers(NamedTuple):
 
 def solve_batch(
     problems: Iterable[SelectionProblem],
-    solver: str = "exact",
+    solver: str | Solver = "exact",
     seed: int | Sequence[int] = 0,
     *,
     threads: int | None = None,
@@ -88,12 +88,18 @@ def solve_batch(
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise SolverError(f"threads={threads!r} is not possible; give a whole number of 1 or more")
     seeds = _seeds(seed, len(problems))
-    look_up(solver if solver != "auto" else "exact", {} if solver == "auto" else options)
+    solver = resolve_solver(solver)
+    look_up("exact" if solver == "auto" else solver, {} if solver == "auto" else options)
     results: list[SelectionResult | None] = [None] * len(problems)
     together: dict[tuple[str, int], list[int]] = {}
     for index, problem in enumerate(problems):
         name = auto(problem) if solver == "auto" else solver
-        if name in IN_THE_LOOP and 0 < problem.pick < len(problem.counts) and options.get("start", "mpinv") == "mpinv":
+        if (
+            isinstance(name, str)
+            and name in IN_THE_LOOP
+            and 0 < problem.pick < len(problem.counts)
+            and options.get("start", "mpinv") == "mpinv"
+        ):
             together.setdefault((name, problem.counts.shape[1]), []).append(index)
         else:
             results[index] = solve(problem, name, seeds[index], **options)

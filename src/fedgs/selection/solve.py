@@ -16,6 +16,7 @@ import numpy as np
 
 from fedgs import rng
 from fedgs.errors import SolverError
+from fedgs.imports import load_object
 from fedgs.selection.bayesian import solve_bayesian
 from fedgs.selection.brute import solve_brute
 from fedgs.selection.exact import solve_exact
@@ -25,6 +26,9 @@ from fedgs.selection.large import solve_large
 from fedgs.selection.problem import NO_LIMIT, Indices, SelectionProblem, SelectionResult
 from fedgs.selection.sampling import solve_monte_carlo, solve_random, solve_random_by_data
 from fedgs.selection.swap import solve_multistart, solve_swap
+
+OwnSolver = Callable[..., Any]
+"""f(problem, generator, **options) → the numbers of the chosen devices."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class Solver:
     """Whether it minimises the divergence itself when batch sizes differ (else the paper's y with their mean)."""
     allowed: Mapping[str, tuple[float, float] | tuple[str, ...]] = field(default_factory=dict)
     """What its options may be: from least to most, or one of some words."""
+    name: str = ""
+    """Of one that is not in the table."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -101,20 +107,62 @@ def auto(problem: SelectionProblem) -> str:
     return "multistart" if devices <= MULTISTART_UP_TO else "large"
 
 
+def resolve_solver(solver: "str | Solver | OwnSolver") -> "str | Solver":
+    """Return a solver's name, or the solver that ``package.module:name`` or a function of the user's own stands for."""
+    if isinstance(solver, Solver):
+        return solver
+    if isinstance(solver, str) and ":" not in solver:
+        return solver
+    name = solver if isinstance(solver, str) else getattr(solver, "__name__", type(solver).__name__)
+    function: Any = load_object(solver, "selection.solver") if isinstance(solver, str) else solver
+    if isinstance(function, Solver):
+        return function
+    if not callable(function):
+        raise SolverError(f"solver {name!r} is no function of a problem and a random generator")
+
+    def run(problem: SelectionProblem, key: np.uint64, record: Any, **options: Any) -> tuple[Indices, bool]:
+        found = np.asarray(function(problem, np.random.Generator(np.random.Philox(key=int(key))), **options))
+        devices = len(problem.counts)
+        fits = found.shape == (problem.pick,) and found.dtype.kind in "iu" and len(np.unique(found)) == problem.pick
+        if not fits or (problem.pick and not 0 <= found.min() <= found.max() < devices):
+            raise SolverError(
+                f"solver {name!r} gave {found.tolist() if found.size < 30 else found.shape}; it must give {problem.pick} "
+                f"different numbers from 0 to {devices - 1}"
+            )
+        return found.astype(np.int64), False
+
+    return Solver(run, "of your own", name=str(name))
+
+
+def solver_options(selection: Any) -> dict[str, Any]:
+    """Return the options of the solver of some settings."""
+    options = dict(selection.options)
+    if selection.solver == "gbp-cs" and selection.start != "mpinv":
+        options.setdefault("start", selection.start)
+    return options
+
+
 def solve(
-    problem: SelectionProblem, solver: str = "exact", seed: int = 0, *, trace: bool = False, **options: Any
+    problem: SelectionProblem,
+    solver: "str | Solver | OwnSolver" = "exact",
+    seed: int = 0,
+    *,
+    trace: bool = False,
+    **options: Any,
 ) -> SelectionResult:
     """Pick ``problem.pick`` devices.
 
     Args:
         problem: what to pick from and what to match.
-        solver: a name in ``SOLVERS``, or ``"auto"`` to choose by size.
+        solver: a name in ``SOLVERS``, ``"auto"`` to choose by size, or a function of your own from a problem and a
+            ``numpy.random.Generator`` to the numbers of the devices.
         seed: the same seed gives the same answer.
         trace: note (seconds, divergence) at each step of the solver.
         options: of the solver; ``SOLVERS[name].options`` lists them.
     """
-    name = auto(problem) if solver == "auto" else solver
-    chosen_solver = look_up(name, options)
+    wanted = auto(problem) if isinstance(solver, str) and solver == "auto" else resolve_solver(solver)
+    chosen_solver = look_up(wanted, options)
+    name = wanted if isinstance(wanted, str) else wanted.name
     tracer = _Tracer(problem) if trace else None
     key = solver_key(seed, name)
     began = time.perf_counter()
@@ -132,8 +180,10 @@ def solve(
     return SelectionResult(chosen, divergence, distance, bool(proven), steps, name, seconds)
 
 
-def look_up(name: str, options: dict[str, Any]) -> Solver:
+def look_up(name: str | Solver, options: dict[str, Any]) -> Solver:
     """Return a solver of the table, after checking that it exists and takes these options."""
+    if isinstance(name, Solver):
+        return name
     if not isinstance(name, str) or name not in SOLVERS:
         raise SolverError(f"no solver is called {name!r}; {suggestion(name)}")
     found = SOLVERS[name]

@@ -1,7 +1,7 @@
 """Checkpoints: the state after a round as a folder of two files, complete or not there at all.
 
     checkpoints/round-000120/state.json          numbers, text, and digests of both files
-    checkpoints/round-000120/state.safetensors   global model, momentum, server rule, averaged model
+    checkpoints/round-000120/state.safetensors   global model, optimisers of stations, server rule, averaged model
 
 A folder is written under another name and renamed when both files are on the disk, so a process killed at any moment
 leaves either a whole checkpoint or one that is never looked at. The last two are kept. One that is torn all the
@@ -22,7 +22,7 @@ from fedgs.algorithms.run_state import RunState
 from fedgs.errors import CheckpointError, OutputError
 from fedgs.training.layout import Layout
 
-FORMAT = 1
+FORMAT = 2
 KEEP = 2
 NUMBERS, TENSORS = "state.json", "state.safetensors"
 
@@ -104,7 +104,10 @@ def load_checkpoint(path: Path, layout: Layout, identity: str) -> RunState:
         facts = json.loads((path / NUMBERS).read_text(encoding="utf-8"))
         payload = (path / TENSORS).read_bytes()
         if facts["format"] != FORMAT:
-            raise CheckpointError(f"{path}: written in format {facts['format']}, this version reads {FORMAT}")
+            raise CheckpointError(
+                f"{path}: written by another version of fedgs (format {facts['format']}, this one reads {FORMAT}); begin "
+                "the run anew, or go on with the version that wrote it"
+            )
         if _digest(payload) != facts["digest"]:
             raise CheckpointError(f"{path}: torn, the tensors are not those that were written; it is passed over")
         check = facts.pop("check")
@@ -125,8 +128,9 @@ def _take_apart(state: RunState, layout: Layout) -> tuple[dict[str, Tensor], dic
     tensors = {f"weights/{name}": tensor for name, tensor in layout.named(state.weights).items()}
     if state.average is not None:
         tensors |= {f"average/{name}": tensor for name, tensor in layout.named(state.average).items()}
-    if state.momentum is not None:
-        tensors["momentum"] = state.momentum.detach().cpu().contiguous()
+    tensors |= {f"stations/{entry}": value.detach().cpu().contiguous() for entry, value in state.stations.items()}
+    if state.local is not None:
+        tensors["local"] = state.local.detach().cpu().contiguous()
     numbers: dict[str, int] = {}
     for entry, value in state.server.items():
         if isinstance(value, dict):
@@ -150,7 +154,8 @@ def _put_together(facts: dict[str, Any], tensors: dict[str, Tensor], layout: Lay
         weights=flat("weights"),
         plan=facts["plan"],
         server=server,
-        momentum=tensors.get("momentum"),
+        stations={name.partition("/")[2]: value for name, value in tensors.items() if name.startswith("stations/")},
+        local=tensors.get("local"),
         average=flat("average") if any(name.startswith("average/") for name in tensors) else None,
         metrics=tuple(facts["metrics"]),
         clock=tuple(facts["clock"]),
@@ -174,27 +179,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def save_model(path: Path, weights: Tensor, layout: Layout) -> None:
-    """Write the named weights of a model as one safetensors file, in one step."""
-    from safetensors.torch import save
-
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        _write(temporary, save(layout.named(weights)))
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
-
-
-def load_model(path: Path, layout: Layout) -> Tensor:
-    """Read the flat weights of a file that :func:`save_model` wrote."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return layout.flatten(load_file(path))
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path}: cannot be read as a model ({error})") from None

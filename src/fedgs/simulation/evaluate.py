@@ -1,116 +1,162 @@
-"""Accuracy and loss of a model on every device's own test data (specification §1.3).
+"""Loss and metrics of a model on every device's own test data (specification §1.3).
 
-The primary numbers pool all test samples. Beside them stand the accuracy of each factory and, since a good mean can
-hide a device that is served badly, the 10th, 50th and 90th percentile over devices.
+The primary numbers pool all test samples. Beside them stand the score of each factory and, since a good mean can hide a
+device that is served badly, the 10th, 50th and 90th percentile of the score over devices.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from fedgs.data import Federation
+from fedgs.data.arrays import leaves, take
 from fedgs.simulation.process_group import World
-from fedgs.training.store import ImageStore, gpu_precision, one_thread_each
+from fedgs.tasks.bind import BoundTask
+from fedgs.tasks.metrics import Metric
+from fedgs.training.precision import gpu_precision, one_thread_each
+from fedgs.training.store import SampleStore
 
-Forward = Callable[[NDArray[np.int64], NDArray[np.int64]], Tensor]
-"""From samples and the devices they belong to, to logits (samples, classes)."""
+if TYPE_CHECKING:
+    from fedgs.algorithms.algorithm import Forward
+
 PERCENTILES = (10, 50, 90)
 CPU_BATCH, GPU_BATCH = 256, 4096
+GPU_NUMBERS = 1 << 27
+"""Numbers of inputs that a GPU tests at a time at most."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """How good a model is."""
 
-    accuracy: float
-    """Share of all test samples that are right."""
     loss: float
-    """Mean cross-entropy over all test samples."""
+    """Mean loss over all test samples."""
+    metrics: Mapping[str, float]
+    """The task's metrics over all test samples, by name."""
+    score: float
+    """The one that counts."""
     factories: tuple[float, ...]
-    """Accuracy of each factory (of the devices it began with)."""
+    """The score of each factory (of the devices it began with); NaN where it has no test sample."""
     percentiles: tuple[float, ...]
-    """10th, 50th and 90th percentile of the accuracy over devices."""
+    """10th, 50th and 90th percentile of the score over devices."""
     devices: NDArray[np.float64]
-    """(devices,) accuracy of each device."""
+    """(devices,) the score of each device; NaN where it has no test sample."""
+
+    @property
+    def accuracy(self) -> float:
+        """Share of all test samples that are right, where the task has classes."""
+        return self.metrics["accuracy"]
 
 
 class Evaluator:
-    """Tests models on all devices; the ranks of ``world`` share the samples out among themselves."""
+    """Tests models on all devices; the processes of a run share the samples out among themselves."""
 
     def __init__(
         self,
-        federation: Federation,
-        store: ImageStore,
+        task: BoundTask,
+        store: SampleStore,
         world: World | None = None,
         precision: str = "tf32",
         threads: int | None = None,
         weighting: str = "test_size",
+        by_device: bool = False,
     ) -> None:
-        self.federation, self.store, self.precision = federation, store, precision
+        """``by_device``: every device is tested by itself, for it has weights of its own."""
+        self.task, self.store, self.precision = task, store, precision
+        self.federation = task.federation
         self.world = world or World()
         self._weighting = weighting
         self._threads = threads or os.cpu_count() or 1
-        self._device_of = federation.test.rows
+        self._device_of = self.federation.test.rows
+        self._by_device = by_device
 
-    def evaluate(self, forward: Forward) -> Evaluation:
+    def evaluate(self, forward: "Forward") -> Evaluation:
         """Test a model."""
         on_gpu = self.store.device.type == "cuda"
         samples = self.federation.test.flat
-        size = GPU_BATCH if on_gpu else CPU_BATCH
-        starts = [first for number, first in enumerate(range(0, len(samples), size)) if self.world.mine(number)]
-        # Right or wrong, and the loss, sample by sample: each rank fills in its own, so that summing is exact.
-        results = torch.zeros(2, len(samples))
+        parts = [part for number, part in enumerate(self._parts(on_gpu)) if self.world.mine(number)]
+        # Losses and metrics sample by sample: each process fills in its own, so that summing is exact.
+        results = torch.zeros(1 + len(self.task.metrics), len(samples))
 
-        def test(first: int) -> None:
-            part = slice(first, first + size)
+        def test(part: slice) -> None:
             results[:, part] = self._test(forward, samples[part], self._device_of[part]).cpu()
 
         if on_gpu:
             with gpu_precision(self.precision):
-                for first in starts:
-                    test(first)
+                for part in parts:
+                    test(part)
         else:
             with (
                 one_thread_each(),
                 ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
             ):
-                list(pool.map(test, starts))
+                list(pool.map(test, parts))
         self.world.add_up(results)
-        return self._summary(results[0].double().numpy(), results[1].double().numpy())
+        return self._summary(results.double().numpy())
+
+    def _parts(self, on_gpu: bool) -> list[slice]:
+        """Return which samples are tested together."""
+        if self._by_device:
+            offsets = self.federation.test.offsets.tolist()
+            return [slice(first, last) for first, last in zip(offsets, offsets[1:], strict=False) if last > first]
+        numbers = sum(int(np.prod(array.shape[1:])) for _, array in leaves(self.federation.inputs))
+        size = max(1, min(GPU_BATCH, GPU_NUMBERS // max(1, numbers))) if on_gpu else CPU_BATCH
+        return [slice(first, first + size) for first in range(0, len(self.federation.test.flat), size)]
 
     @torch.inference_mode()
-    def _test(self, forward: Forward, samples: NDArray[np.int64], devices: NDArray[np.int64]) -> Tensor:
-        logits = forward(samples, devices)
-        labels = self.store.labels_of(samples)
-        losses = cross_entropy(logits.float(), labels, reduction="none")
-        return torch.stack([(logits.argmax(dim=1) == labels).float(), losses])
-
-    def _summary(self, right: NDArray[np.float64], losses: NDArray[np.float64]) -> Evaluation:
-        federation = self.federation
-        sizes = federation.test.sizes
-        hits = np.bincount(self._device_of, right, minlength=len(federation))
-        in_factory = np.bincount(federation.factory_of, sizes, minlength=federation.factories)
-        factory_hits = np.bincount(federation.factory_of, hits, minlength=federation.factories)
-        accuracies = hits / sizes
-        accuracy, loss = float(hits.sum() / sizes.sum()), float(losses.mean())
-        if self._weighting == "leaf":  # as LEAF's scripts do: a device counts by all its samples, not by those tested
-            counts = sizes + federation.train.sizes
-            own_losses = np.bincount(self._device_of, losses, minlength=len(federation)) / sizes
-            accuracy, loss = (
-                float(np.average(accuracies, weights=counts)),
-                float(np.average(own_losses, weights=counts)),
-            )
-        return Evaluation(
-            accuracy=accuracy,
-            loss=loss,
-            factories=tuple((factory_hits / in_factory).tolist()),
-            percentiles=tuple(np.percentile(accuracies, PERCENTILES).tolist()),
-            devices=accuracies,
+    def _test(self, forward: "Forward", samples: NDArray[np.int64], devices: NDArray[np.int64]) -> Tensor:
+        outputs = forward(samples, devices)
+        task = self.task
+        wants_inputs = task.loss.takes_inputs or any(metric.wants_inputs for metric in task.metrics.values())
+        inputs, targets = self.store.batch(samples) if wants_inputs else (None, self.store.targets_of(samples))
+        losses = task.loss(outputs, targets, inputs)
+        return torch.stack(
+            [losses, *(metric.values(outputs, targets, inputs).float() for metric in task.metrics.values())]
         )
+
+    def _summary(self, results: NDArray[np.float64]) -> Evaluation:
+        federation, task = self.federation, self.task
+        losses, names = results[0], list(task.metrics)
+        targets = take(federation.targets, federation.test.flat)
+        pooled = {
+            name: metric.pooled(results[1 + row], targets) for row, (name, metric) in enumerate(task.metrics.items())
+        }
+        metric = task.metrics[task.score] if task.score != "loss" else Metric(lambda outputs, targets: outputs)
+        values = losses if task.score == "loss" else results[1 + names.index(task.score)]
+        devices = self._grouped(metric, values, targets, self._device_of, len(federation))
+        factory_of = federation.factory_of[self._device_of]
+        factories = self._grouped(metric, values, targets, factory_of, federation.factories)
+        loss = float(losses.mean())
+        score = loss if task.score == "loss" else pooled[task.score]
+        if self._weighting == "leaf":  # as LEAF's scripts do: a device counts by all its samples, not by those tested
+            sizes = federation.test.sizes
+            counts = np.where(sizes > 0, sizes + federation.train.sizes, 0)
+            per_device = np.bincount(self._device_of, losses, minlength=len(federation)) / np.maximum(sizes, 1)
+            loss, score = (
+                float(np.average(per_device, weights=counts)),
+                float(np.average(np.nan_to_num(devices), weights=counts)),
+            )
+            pooled = {**pooled, task.score: score} if task.score != "loss" else pooled
+        known = devices[np.isfinite(devices)]
+        percentiles = np.percentile(known, PERCENTILES) if len(known) else np.full(len(PERCENTILES), np.nan)
+        return Evaluation(loss, pooled, score, tuple(factories.tolist()), tuple(percentiles.tolist()), devices)
+
+    def _grouped(
+        self, metric: Metric, values: NDArray[np.float64], targets: object, group_of: NDArray[np.integer], groups: int
+    ) -> NDArray[np.float64]:
+        """Return the metric of each group of samples; NaN where it has none."""
+        if metric.pool is None:
+            sizes = np.bincount(group_of, minlength=groups)
+            sums = np.bincount(group_of, values, minlength=groups)
+            return np.where(sizes > 0, sums / np.maximum(sizes, 1), np.nan)
+        found = np.full(groups, np.nan)
+        for group in range(groups):
+            rows = np.flatnonzero(group_of == group)
+            found[group] = metric.pooled(values[rows], take(targets, rows)) if len(rows) else np.nan
+        return found

@@ -21,16 +21,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fedgs.data import Federation
+from fedgs.data.arrays import map_tree
 from fedgs.network.divergence import GradientDivergence, divergence_of_gradients, smoothness_estimate
 from fedgs.rng import stream
-from fedgs.settings import Settings
-from fedgs.training.layout import Layout
+from fedgs.tasks.bind import BoundTask
+from fedgs.training.network import ModuleNetwork
+from fedgs.training.precision import one_thread_each
 from fedgs.training.round_plan import RoundPlan
-from fedgs.training.stacked_networks import build_network
-from fedgs.training.store import ImageStore, one_thread_each
+from fedgs.training.store import SampleStore
 
 BATCH = 256
 """Samples of one pass; a gradient does not depend on it but for rounding."""
@@ -58,26 +58,32 @@ class Measured:
 
 
 class Gradients:
-    """Gradients of a network's mean cross-entropy, flat; threads may take them side by side."""
+    """Gradients of a network's mean loss, flat; threads may take them side by side."""
 
-    def __init__(self, settings: Settings, federation: Federation, device: torch.device) -> None:
-        self.federation = federation
-        self._store = ImageStore(federation, device)
-        model = settings.training.model
-        self._network = build_network(model, len(federation.classes), self._store.shape, "float32")
-        self.layout = Layout.of_weights(self._network.first_weights(settings.seed))
+    def __init__(self, task: BoundTask, device: torch.device) -> None:
+        self.federation = task.federation
+        self._store = SampleStore(task, device)
+        self._network = ModuleNetwork(task, device, "float32")
+        self.layout = self._network.layout
 
     def at(self, weights: Tensor, samples: NDArray[np.int64]) -> Tensor:
-        """Return the gradient (weights,) of the mean loss over samples."""
-        own = {name: weight[None].requires_grad_() for name, weight in self.layout.views(weights.detach()).items()}
-        total = torch.zeros_like(weights, dtype=torch.float64)
+        """Return the gradient (trained weights,) of the mean loss over samples, in eval mode."""
+        task, layout = self._store.task, self.layout
+        views = {name: view[None] for name, view in layout.views(weights.detach()).items()}
+        own = {name: views[name].clone().requires_grad_() for name in layout.names[: layout.trained]}
+        total = torch.zeros(layout.trained_size, dtype=torch.float64, device=weights.device)
         for first in range(0, len(samples), BATCH):
-            places = torch.from_numpy(self._store.places(samples[first : first + BATCH])).to(weights.device)
-            images, labels = self._store.pixels(places)
-            logits = self._network(own, images[None], torch.zeros_like(labels)[None])[0]
-            found = torch.autograd.grad(cross_entropy(logits, labels, reduction="sum"), list(own.values()))
-            named = {name: gradient[0] for name, gradient in zip(own, found, strict=True)}
-            total += self.layout.flatten(named, torch.empty_like(weights))
+            inputs, targets = self._store.batch(samples[first : first + BATCH])
+            clients = torch.zeros((1, len(samples[first : first + BATCH])), dtype=torch.int64, device=weights.device)
+            outputs = self._network({**views, **own}, map_tree(lambda value: value[None], inputs), clients)
+            outputs = map_tree(lambda value: value[0], outputs)
+            losses = task.loss(outputs, targets, inputs)
+            found = torch.autograd.grad(losses.sum(), list(own.values()), allow_unused=True)
+            flat = torch.zeros(layout.trained_size, device=weights.device)
+            for view, gradient in zip(layout.trained_views(flat).values(), found, strict=True):
+                if gradient is not None:
+                    view.copy_(gradient[0])
+            total += flat
         return (total / len(samples)).float()
 
     def of_each(self, weights: Tensor, sets: Sequence[NDArray[np.int64]]) -> Iterator[Tensor]:
@@ -105,7 +111,8 @@ def measure(
     labels, target = federation.labels, federation.p_real()
     by_class = _samples_by_class(federation, seed, per_class)
     kinds, samples = list(by_class), list(by_class.values())
-    rows = torch.empty(len(kinds), len(weights), device=weights.device)
+    size = gradients.layout.trained_size
+    rows = torch.empty(len(kinds), size, device=weights.device)
     for row, gradient in zip(rows, gradients.of_each(weights, samples), strict=True):
         row.copy_(gradient)
 
@@ -125,15 +132,18 @@ def measure(
         shares = np.bincount(labels[union], minlength=len(target)) / len(union)
         own = gradient.double().cpu().numpy()
         found.append(divergence_of_gradients(own[None], mixed(shares)[None], central))
-    further = weights - learning_rate * torch.from_numpy(central).to(weights)
-    there = np.zeros(len(weights))
+    further = weights.clone()
+    further[:size] -= learning_rate * torch.from_numpy(central).to(weights)
+    there = np.zeros(size)
     for kind, gradient in zip(kinds, gradients.of_each(further, samples), strict=True):
         there += target[kind] * gradient.double().cpu().numpy()
     return Measured(
         GradientDivergence(
             np.concatenate([one.actual for one in found]), np.concatenate([one.bounds for one in found])
         ),
-        smoothness_estimate(central, there, weights.double().cpu().numpy(), further.double().cpu().numpy()),
+        smoothness_estimate(
+            central, there, weights[:size].double().cpu().numpy(), further[:size].double().cpu().numpy()
+        ),
         float(np.linalg.norm(central)),
         len(nodes),
         sum(map(len, samples)),

@@ -53,6 +53,15 @@ class World:
         if there is not tensor:
             tensor.copy_(there)
 
+    def greatest(self, tensor: Tensor) -> None:
+        """Replace ``tensor`` on all ranks by the greatest over ranks, number by number."""
+        if self.size == 1 or not tensor.numel():
+            return
+        there = tensor.to(self.device)
+        self._exchange(lambda: dist.all_reduce(there, dist.ReduceOp.MAX))
+        if there is not tensor:
+            tensor.copy_(there)
+
     def gather_rows(self, mine: Tensor, factories: int) -> Tensor:
         """Return the rows of all factories, (factories, …), from each rank's own."""
         if self.size == 1:

@@ -4,7 +4,7 @@
     {"round": 1, "elapsed": 5.1, "seconds": 5.1, "computation": …, "selection": …, "internal": …, "top": …,
      "bytes": {"device_station_up": …, "device_station_down": …, "station_top_up": …, "station_top_down": …}}
 
-The time model is :mod:`fedgs.network.clock`; how many bytes travel and how long a step takes is the method's business.
+The time model is :mod:`fedgs.network.clock`; how many bytes travel and what a step is, the algorithm says.
 Nothing goes back into the training. Bytes follow from the seed; seconds do so where the settings give the times of a
 step and of a selection, and differ from run to run where these are measured. A measured step is measured once, before
 the first round, and stays in the first line: a resumed run, on another machine too, goes on with the same clock. The
@@ -13,14 +13,13 @@ first line also holds what a pre-training took and sent, a run of its own before
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fedgs.algorithms.algorithm import Rounds
 from fedgs.data import Federation
-from fedgs.network.clock import VirtualClock
+from fedgs.network.clock import RoundCost, VirtualClock
 from fedgs.settings import Settings
-
-if TYPE_CHECKING:
-    from fedgs.algorithms.algorithm import Method
+from fedgs.simulation.step_time import fastest
 
 Lines = Sequence[dict[str, Any]]
 PARTS = ("computation", "selection", "internal", "top")
@@ -30,8 +29,8 @@ PARTS = ("computation", "selection", "internal", "top")
 class RunClock:
     """Writes the lines of the clock; the only thing it keeps is the speed of the devices."""
 
-    def __init__(self, settings: Settings, federation: Federation, method: "Method") -> None:
-        self._settings, self._devices, self._method = settings.clock, len(federation), method
+    def __init__(self, settings: Settings, federation: Federation, kind: str, rounds: Rounds) -> None:
+        self._settings, self._devices, self._kind, self._rounds = settings.clock, len(federation), kind, rounds
         self._seed = settings.seed
         self._clock: VirtualClock | None = None
         self._settings.links()  # a profile that cannot be read is found before anything is trained
@@ -45,7 +44,7 @@ class RunClock:
         line: dict[str, Any] = {
             "round": 0,
             "elapsed": 0.0,
-            "step_seconds": self._method.measure_step() if given == "measured" else float(given),
+            "step_seconds": fastest(self._rounds.step()) if given == "measured" else float(given),
         }
         if before:
             line["elapsed"] = before[-1]["elapsed"]
@@ -62,7 +61,7 @@ class RunClock:
         if self._clock is None:
             self.go_on(lines)
         assert self._clock is not None
-        cost = self._method.cost(self._clock, plan)
+        cost = self._cost(self._clock, plan)
         return {
             "round": plan.round,
             "elapsed": lines[-1]["elapsed"] + cost.seconds,
@@ -70,6 +69,13 @@ class RunClock:
             **{part: getattr(cost, part) for part in PARTS},
             "bytes": {link: int(amount) for link, amount in asdict(cost.traffic).items()},
         }
+
+    def _cost(self, clock: VirtualClock, plan: Any) -> RoundCost:
+        """Return what a round would take: T iterations side by side in the factories, or every participant's own steps."""
+        down, up = self._rounds.traffic()
+        if self._kind == "baseline":
+            return clock.flat_round(plan.devices, plan.steps, bytes_down=down, bytes_up=up)
+        return clock.fedgs_round(plan.devices, down, plan.seconds, returned=plan.sizes > 0)
 
 
 def clock_summary(settings: Settings, lines: Lines, target_round: int | None) -> dict[str, Any]:

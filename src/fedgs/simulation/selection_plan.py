@@ -21,7 +21,7 @@ from fedgs.errors import DataError
 from fedgs.selection import SelectionProblem, solve_batch
 from fedgs.selection.presample import random_order, solver_seed
 from fedgs.selection.problem import MOST_DIVERGENCE
-from fedgs.selection.solve import auto
+from fedgs.selection.solve import Solver, auto, resolve_solver, solver_options
 from fedgs.settings import Settings, StreamSettings
 from fedgs.simulation.coverage import Coverage
 from fedgs.simulation.dynamics import Dynamics
@@ -36,8 +36,20 @@ Devices = NDArray[np.int64]
 class SelectionPlan:
     """Makes the plans of the rounds, one after the other."""
 
-    def __init__(self, federation: Federation, settings: Settings, *, compiled: bool = True) -> None:
-        """``compiled``: play whole rounds in compiled loops where that is possible; the plans are the same without."""
+    def __init__(
+        self,
+        federation: Federation,
+        settings: Settings,
+        *,
+        compiled: bool = True,
+        solver: Solver | None = None,
+        smallest_batch: int = 1,
+    ) -> None:
+        """``compiled``: play whole rounds in compiled loops where that is possible; the plans are the same without.
+
+        ``solver``: one of the user's own instead of the settings'. ``smallest_batch``: samples a step needs at least;
+        who gets fewer done in an iteration counts as lost.
+        """
         self.federation, self.settings = federation, settings
         self.target = federation.p_real()
         self.target.flags.writeable = False  # like a problem's
@@ -56,10 +68,12 @@ class SelectionPlan:
         training = settings.training
         self.mix = ClassMix(federation.factories, self.target, training.iterations, training.calibration)
         self._train_sizes = federation.train.sizes.astype(np.float64)
-        self._solver_options = _solver_options(settings)
+        self._solver_options = solver_options(settings.selection)
+        self._solver = solver or resolve_solver(settings.selection.solver)
+        self._smallest = smallest_batch
         self._warm: set[str] = set()
         sizes = federation.train.sizes, federation.factory_sizes
-        self._rules = make_rules(settings, self.target, *sizes) if compiled else None
+        self._rules = make_rules(settings, self.target, *sizes) if compiled and solver is None else None
         if settings.selection.cap or settings.dynamics.active:
             return
         smallest = int(federation.factory_sizes.min())
@@ -104,7 +118,8 @@ class SelectionPlan:
                 last = first + len(mine)
                 devices[row, factory, : len(mine)] = mine
                 samples[row, factory, : len(mine)] = batches[first:last]
-                sizes[row, factory, : len(mine)] = np.floor(shares[first:last] * training.batch_size + 1e-9)
+                done = np.floor(shares[first:last] * training.batch_size + 1e-9)
+                sizes[row, factory, : len(mine)] = np.where(done < self._smallest, 0, done)
                 first = last
             self._count(everyone, iteration + 1)
             self.coverage.end(there, self.streams, everyone)
@@ -164,7 +179,7 @@ class SelectionPlan:
             )
             seeds.append(first_seed + factory)
         self._warm_up(problems)
-        answers = solve_batch(problems, self.settings.selection.solver, seeds, **self._solver_options)
+        answers = solve_batch(problems, self._solver, seeds, **self._solver_options)
         divergence = np.full(factories, np.nan)
         chosen = drawn
         for factory, answer in zip(asked, answers, strict=True):
@@ -177,7 +192,9 @@ class SelectionPlan:
 
     def _warm_up(self, problems: list[SelectionProblem]) -> None:
         """Compile or load the kernels of solvers not met so far, so that the time of the first round is its own."""
-        wanted = self.settings.selection.solver
+        if not isinstance(self._solver, str):  # of the user's own: there is nothing to compile
+            return
+        wanted = self._solver
         for name in {auto(problem) if wanted == "auto" else wanted for problem in problems} - self._warm:
             self._warm.add(name)
             if name != "bayesian":  # which has none
@@ -247,9 +264,3 @@ def make_streams(federation: Federation, batch_size: int, seed: int, settings: S
         arrival=settings.arrival,
         drift=wanted,
     )
-
-
-def _solver_options(settings: Settings) -> dict[str, Any]:
-    if settings.selection.solver == "gbp-cs" and settings.selection.start != "mpinv":
-        return {"start": settings.selection.start}
-    return {}

@@ -1,4 +1,4 @@
-"""A run as a function from state to state, one round at a time: FedGS (Algorithm 1), or a flat approach.
+"""A run as a function from state to state, one round at a time: FedGS (Algorithm 1), or a baseline.
 
     with Simulator(settings, federation) as simulator:
         state = simulator.begin()
@@ -18,20 +18,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedgs.algorithms.algorithm import Method
-from fedgs.algorithms.client_server import FlatRounds
-from fedgs.algorithms.fedgs import GroupedRounds
+from fedgs.algorithms.algorithm import Context, Rounds
 from fedgs.algorithms.run_state import RunState
 from fedgs.data import Federation
 from fedgs.errors import DeviceError, TrainingError
 from fedgs.settings import Settings
+from fedgs.simulation.components import Components, resolve
 from fedgs.simulation.evaluate import Evaluation, Evaluator
+from fedgs.simulation.participants import ParticipantPlan
 from fedgs.simulation.prefetch import RunAhead
 from fedgs.simulation.pretraining import PURPOSE, pretraining_of
 from fedgs.simulation.process_group import World
 from fedgs.simulation.run_clock import RunClock
-from fedgs.training.engine import Tick
-from fedgs.training.store import ImageStore
+from fedgs.simulation.selection_plan import SelectionPlan
+from fedgs.tasks.bind import BoundTask, bind
+from fedgs.training.diagnose import explain_loss
+from fedgs.training.engine import Note, Tick
+from fedgs.training.store import SampleStore
 
 
 @dataclass
@@ -55,56 +58,82 @@ class Simulator:
         device: str | torch.device = "cpu",
         world: World | None = None,
         *,
+        components: Components | None = None,
         ahead: int = 3,
         tick: Tick | None = None,
+        note: Note = lambda line: None,
         purpose: str = "",
     ) -> None:
-        """``ahead``: how many rounds the plan may be ahead.
+        """``components``: task, algorithm and solver as objects; None: those the settings name.
 
-        ``tick`` is told of iterations as they are done (of a flat round: of shares of it). ``purpose`` names other
-        random streams for the participants of a flat approach: those of pre-training.
+        ``ahead``: how many rounds the plan may be ahead. ``tick`` is told of iterations as they are done (of a baseline's
+        round: of shares of it), ``note`` what the user should know. ``purpose`` names other random streams for the
+        participants of a baseline: those of pre-training.
         """
-        self.settings, self.federation, self.device = settings, federation, torch.device(device)
+        self.device = torch.device(device)
         self.world = world or World()
         self.timing = Timing()
         self.last_evaluation: Evaluation | None = None
-        self._ahead, self._tick = ahead, tick
-        store = ImageStore(federation, self.device)
-        self.method: Method = (
-            FlatRounds(settings, federation, store, self.world, purpose)
-            if settings.algorithm.flat
-            else GroupedRounds(settings, federation, store, self.world)
-        )
-        self.layout = self.method.layout
-        self._clock = RunClock(settings, federation, self.method)
+        self._ahead, self._tick, self._purpose = ahead, tick, purpose
+        if components is None:
+            settings, components = resolve(settings, classes=len(federation.classes))
+        self.settings, self.components = settings, components
+        self.task: BoundTask = bind(components.task, federation, settings.seed, settings.data.normalise)
+        self.federation = self.task.federation
+        store = SampleStore(self.task, self.device)
+        self.kind = components.algorithm.kind
+        self.rounds_of: Rounds = components.algorithm.bind(Context(settings, self.task, store, self.world, note))
+        self.layout = self.rounds_of.layout
+        self._clock = RunClock(settings, self.federation, self.kind, self.rounds_of)
         self._evaluator = Evaluator(
-            federation, store, self.world, settings.training.precision, weighting=settings.eval.weighting
+            self.task,
+            store,
+            self.world,
+            settings.training.precision,
+            weighting=settings.eval.weighting,
+            by_device=bool(self.layout.local),
         )
 
     def __enter__(self) -> "Simulator":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.method.close()
+        self.rounds_of.close()
+
+    def plan(self) -> SelectionPlan | ParticipantPlan:
+        """Return the plan of a new run: teams of stations, or participants of rounds."""
+        smallest = self.rounds_of.smallest_batch
+        if self.kind == "baseline":
+            return ParticipantPlan(self.federation, self.settings, self._purpose, smallest)
+        return SelectionPlan(self.federation, self.settings, solver=self.components.solver, smallest_batch=smallest)
+
+    def check(self, begun: bool) -> None:
+        """Find what would stop a run that is still to come; ``begun``: it goes on from a checkpoint."""
+        self.plan()
+        self.rounds_of.check(begun)
 
     def begin(self, before: RunState | None = None) -> RunState:
         """Return the state before the first round, its model already tested.
 
-        ``before`` is the last state of the pre-training, for an approach that has one; without it the pre-training is
+        ``before`` is the last state of the pre-training, for an algorithm that has one; without it the pre-training is
         done here, in memory.
         """
         began = time.perf_counter()
-        wanted = pretraining_of(self.settings)
+        wanted = pretraining_of(self.settings, self.components)
         if before is None and wanted is not None:
-            with Simulator(wanted, self.federation, self.device, self.world, purpose=PURPOSE) as first:
+            with Simulator(
+                wanted[0], self.federation, self.device, self.world, components=wanted[1], purpose=PURPOSE
+            ) as first:
                 for state in first.rounds(first.begin()):
                     before = state
-        weights = self.method.first_weights(None if before is None else before.tested)
+        weights = self.rounds_of.first_weights(None if before is None else before.tested)
+        places = torch.from_numpy(self.layout.local_places).to(weights.device)
         state = RunState(
             round=0,
             weights=weights,
-            plan=self.method.plan().state_dict(),
-            server=self.method.begin(weights),
+            plan=self.plan().state_dict(),
+            server=self.rounds_of.begin(weights),
+            local=weights[places].repeat(len(self.federation), 1) if len(places) else None,
             average=weights.clone() if self.settings.eval.ema else None,
         )
         trained = time.perf_counter()
@@ -115,7 +144,7 @@ class Simulator:
 
     def rounds(self, state: RunState) -> Iterator[RunState]:
         """Yield the state after each round, up to the last one of the settings."""
-        plan = self.method.plan()
+        plan: Any = self.plan()
         plan.load_state(state.plan)
         state = self._onto_device(state)
         self._clock.go_on(state.clock)
@@ -125,19 +154,19 @@ class Simulator:
             for round_plan in plans:
                 self.timing = Timing(waiting=plans.waited - waited)
                 waited = plans.waited
-                state = self.play(state, round_plan)
+                state = self.run_round(state, round_plan)
                 self.timing.total = time.perf_counter() - began
                 yield state
                 began = time.perf_counter()
 
-    def play(self, state: RunState, plan: Any) -> RunState:
+    def run_round(self, state: RunState, plan: Any) -> RunState:
         """Return the state after one round: training, what the server makes of it, test."""
         began = time.perf_counter()
-        outcome = self.method.play(state, plan, self._tick)
-        words = self.method.server_words
+        outcome = self.rounds_of.run_round(state, plan, self._tick)
+        label = self.rounds_of.server_label
         if not bool(torch.isfinite(outcome.weights).all()):
             raise TrainingError(
-                f"round {plan.round}: the global model is not finite after {words}; lower its server_lr"
+                f"round {plan.round}: the global model is not finite after {label}; lower its server_lr"
             )
         self.timing.training = time.perf_counter() - began
         new = RunState(
@@ -145,7 +174,8 @@ class Simulator:
             weights=outcome.weights,
             plan=plan.state,
             server=outcome.server,
-            momentum=outcome.momentum,
+            stations=outcome.stations,
+            local=outcome.local,
             average=self._averaged(state.average, outcome.weights, plan.round),
         )
         line: dict[str, Any] = {"round": plan.round, **outcome.line}
@@ -154,9 +184,10 @@ class Simulator:
             line |= self._tested_line(new)
             self.timing.evaluation = time.perf_counter() - began
             if not np.isfinite(line["loss"]):
+                reason = explain_loss(self.federation, self.federation.test.flat)
                 raise TrainingError(
-                    f"round {plan.round}: the test loss is not a finite number ({words}, learning rate "
-                    f"{outcome.rate:g}); the weights have grown beyond measure, lower the rates"
+                    f"round {plan.round}: the test loss is not a finite number ({label}, learning rate "
+                    f"{outcome.rate:g}); {reason or 'the weights have grown beyond measure, lower the rates'}"
                 )
         return replace(new, metrics=(*state.metrics, line), clock=(*state.clock, self._clock.line(state.clock, plan)))
 
@@ -165,16 +196,16 @@ class Simulator:
         return self._evaluations(state)[""]
 
     def gathered(self, state: RunState) -> RunState:
-        """Return the state with the momentum of all processes' stations: what a checkpoint holds."""
-        if state.momentum is None:
-            return state
-        return replace(state, momentum=self.world.gather_rows(state.momentum, self.federation.factories))
+        """Return the state with what all processes' stations remember: what a checkpoint holds."""
+        factories = self.federation.factories
+        return replace(
+            state, stations={entry: self.world.gather_rows(value, factories) for entry, value in state.stations.items()}
+        )
 
     def _onto_device(self, state: RunState) -> RunState:
-        momentum, average = (
-            None if tensor is None else tensor.to(self.device) for tensor in (state.momentum, state.average)
-        )
-        return replace(state, weights=state.weights.to(self.device), momentum=momentum, average=average)
+        local, average = (None if tensor is None else tensor.to(self.device) for tensor in (state.local, state.average))
+        stations = {entry: value.to(self.device) for entry, value in state.stations.items()}
+        return replace(state, weights=state.weights.to(self.device), stations=stations, local=local, average=average)
 
     def _averaged(self, average: Tensor | None, weights: Tensor, round_number: int) -> Tensor | None:
         if average is None:
@@ -184,22 +215,26 @@ class Simulator:
         return average * decay + weights * (1 - decay)
 
     def _evaluations(self, state: RunState) -> dict[str, Evaluation]:
-        forwards = self.method.forwards(state.tested.to(self.device), state.server)
-        return {name: self._evaluator.evaluate(forward) for name, forward in forwards.items()}
+        return {name: self._evaluator.evaluate(forward) for name, forward in self.rounds_of.forwards(state).items()}
 
     def _tested_line(self, state: RunState) -> dict[str, Any]:
         others = self._evaluations(state)
         found = self.last_evaluation = others.pop("")
         low, middle, high = found.percentiles
         line: dict[str, Any] = {
-            "accuracy": found.accuracy,
+            **found.metrics,
             "loss": found.loss,
-            "factories": list(found.factories),
-            "percentiles": {"10": low, "50": middle, "90": high},
+            "factories": [_number(score) for score in found.factories],
+            "percentiles": {"10": _number(low), "50": _number(middle), "90": _number(high)},
         }
         for name, other in others.items():
-            line |= {f"accuracy_{name}": other.accuracy, f"loss_{name}": other.loss}
+            line |= {f"{key}_{name}": value for key, value in (*other.metrics.items(), ("loss", other.loss))}
         return line
+
+
+def _number(value: float) -> float | None:
+    """Return a number for JSON, which has no NaN: a factory or device without a test sample has no score."""
+    return value if np.isfinite(value) else None
 
 
 def pick_device(name: str) -> torch.device:

@@ -109,11 +109,11 @@ def make_rules(
         or settings.dynamics.active
         or without not in METHODS
         or not by_size_alike
-        or (name == "gbp-cs" and selection.start != "mpinv")
+        or (name == "gbp-cs" and (selection.start != "mpinv" or selection.options))
         or not selection.presample < selection.pick < least
     ):
         return None
-    options, options_with_bonus = SOLVERS[without].options, SOLVERS[with_bonus].options
+    options, options_with_bonus = (SOLVERS[one].options | selection.options for one in (without, with_bonus))
     return Rules(
         target=target,
         pick=selection.pick,

@@ -8,15 +8,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from torch.nn.functional import cross_entropy
 
-from fedgs.algorithms.baseline import Approach, Batch, Sent
 from fedgs.rng import stream
 from fedgs.selection import SelectionProblem, solve
 from fedgs.selection.solve import warm_up
-from fedgs.training.stacked_networks import build_network
-from fedgs.training.store import one_thread_each
+from fedgs.tasks.cnn import build_model
+from fedgs.tasks.prepare import as_input
+from fedgs.training.precision import one_thread_each
 
 CLASSES = 62
+REPEATS = 11
 
 
 def step_seconds(
@@ -24,49 +26,28 @@ def step_seconds(
     classes: int = CLASSES,
     image_shape: Sequence[int] = (28, 28),
     batch_size: int = 32,
-    approach: Approach | None = None,
-    devices: int = 1,
-    repeats: int = 11,
+    repeats: int = REPEATS,
 ) -> float:
-    """Return the time of one SGD step of one device, on one core of this machine.
-
-    FedGS takes the step of FedAvg, which ``Approach()`` is; other approaches do more (FedMMD looks through a second
-    network, CGAU has a larger classifier with columns for all ``devices``) and are measured as they are.
-    """
-    own = approach or Approach()
-    network = own.network(build_network(model, classes, image_shape, "float32"), devices)
-    first = network.first_weights(0)
+    """Return the time of one SGD step of a built-in network on one core of this machine."""
     draws = stream(0, "step-time")
-    batch = Batch(
-        torch.from_numpy(draws.integers(0, 256, (1, batch_size, *network.image_shape), dtype=np.uint8)),
-        torch.from_numpy(draws.integers(0, classes, (1, batch_size))),
-        torch.full((1, batch_size), 1 / batch_size),
-        torch.zeros((1, batch_size), dtype=torch.int64),
-        torch.zeros(1, dtype=torch.int64),
-    )
-    weights = {name: weight[None].clone() for name, weight in first.items()}
-    sent = Sent({name: weight[None] for name, weight in first.items()}, own.init(first))
+    images = as_input(torch.from_numpy(draws.integers(0, 256, (batch_size, *image_shape), dtype=np.uint8)))
+    labels = torch.from_numpy(draws.integers(0, classes, batch_size))
+    network = build_model(model, classes, image_shape)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
 
     def step() -> None:
-        trained = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
-        losses, _ = own.objective(network, trained, sent, batch)
-        gradients = torch.autograd.grad(losses.sum(), list(trained.values()), allow_unused=True)
-        with torch.no_grad():
-            for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
-                if gradient is not None:  # a frozen weight has none
-                    weight.add_(gradient + own.pull * (weight - sent.weights[name]), alpha=-0.01)
+        optimizer.zero_grad()
+        cross_entropy(network(images), labels).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
 
-    with one_thread_each():
-        for _ in range(3):  # memory and kernels are found in the first steps
-            step()
-        return _fastest(step, repeats)
+    return fastest(step, repeats)
 
 
 def selection_seconds(
     candidates: int,
     pick: int,
     solver: str = "gbp-cs",
-    repeats: int = 11,
+    repeats: int = REPEATS,
     *,
     classes: int = CLASSES,
     batch_size: int = 32,
@@ -76,13 +57,17 @@ def selection_seconds(
     counts = draws.multinomial(batch_size, draws.dirichlet(np.full(classes, 0.3), size=candidates))
     problem = SelectionProblem(counts, np.full(classes, 1 / classes), pick)
     warm_up(solver, problem)
-    return _fastest(lambda: solve(problem, solver), repeats)
+    return fastest(lambda: solve(problem, solver), repeats)
 
 
-def _fastest(action: Callable[[], object], repeats: int) -> float:
+def fastest(action: Callable[[], object], repeats: int = REPEATS) -> float:
+    """Return the seconds of the fastest of several repeats, on one thread, after a few to get ready."""
     times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - began)
+    with one_thread_each():
+        for _ in range(3):  # memory and kernels are found in the first ones
+            action()
+        for _ in range(repeats):
+            began = time.perf_counter()
+            action()
+            times.append(time.perf_counter() - began)
     return min(times)  # whatever else this machine does only makes it slower

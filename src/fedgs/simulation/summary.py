@@ -19,55 +19,62 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs import __version__
+from fedgs.algorithms.client_server import participants
 from fedgs.algorithms.run_state import RunState
 from fedgs.data import Federation
 from fedgs.files import write_text
 from fedgs.settings import Settings
+from fedgs.simulation.components import Components
 from fedgs.simulation.evaluate import Evaluation
-from fedgs.simulation.participants import participants
 from fedgs.simulation.pretraining import facts
 from fedgs.simulation.run_clock import clock_summary, traffic
+from fedgs.tasks.bind import BoundTask
 
 LAST = 10
 
 
 def summarise(
     settings: Settings,
-    federation: Federation,
+    task: BoundTask,
     state: RunState,
     timings: Sequence[dict[str, Any]] = (),
     before: dict[str, Any] | None = None,
+    components: Components | None = None,
 ) -> dict[str, Any]:
     """Return the summary of a run; everything but ``machine`` and measured times of ``clock`` follows from the seed.
 
     ``before`` is the summary of the pre-training.
     """
-    tested = [line for line in state.metrics if "accuracy" in line]
-    best = max(tested, key=lambda line: line["accuracy"])
+    federation, name = task.federation, task.score
+    tested = [line for line in state.metrics if line.get(name) is not None]
+    best = best_line(tested, name, task.mode)
     target = settings.eval.target
-    reached = next((line["round"] for line in tested if line["accuracy"] >= target), None)
-    reaching: dict[str, Any] = {"accuracy": target, "round": reached}
-    pretraining = facts(settings, before)
+    reached = None if target is None else first_at(tested, name, task.mode, target)
+    reaching: dict[str, Any] = {name: target, "round": reached}
+    pretraining = facts(settings, before, components)
     if pretraining is not None and "rounds" in pretraining:  # both counts, for papers differ in which they give
         reaching["round_with_pretraining"] = None if reached is None else reached + pretraining["rounds"]
     events: dict[str, int] = {}
     for line in state.metrics:
-        for name, count in line.get("events", {}).items():
-            events[name] = events.get(name, 0) + count
+        for event, count in line.get("events", {}).items():
+            events[event] = events.get(event, 0) + count
     use = usage(federation, state)
+    last = {key: tested[-1].get(key) for key in task.metrics if key != name} if tested else {}
     return {
         "fedgs": __version__,
         "data": federation.name,
         "fingerprint": federation.fingerprint(),
-        **_approach(settings, federation, state),
-        "accuracy": {
-            "final": tested[-1]["accuracy"],
-            "best": best["accuracy"],
+        **_algorithm(settings, federation, state),
+        "score": {"name": name, "mode": task.mode},
+        **({} if name == "loss" or not tested else {name: {
+            "final": tested[-1][name],
+            "best": best[name],
             "best_round": best["round"],
-            "last_10": float(np.mean([line["accuracy"] for line in tested[-LAST:]])),
+            "last_10": float(np.mean([line[name] for line in tested[-LAST:]])),
             "percentiles": tested[-1]["percentiles"],
-        },
-        "loss": {"final": tested[-1]["loss"], "least": min(line["loss"] for line in tested)},
+        }}),
+        **{key: {"final": value} for key, value in last.items()},
+        "loss": {"final": tested[-1]["loss"], "least": min(line["loss"] for line in tested)} if tested else {},
         "target": reaching,
         "divergence": _mean_of(state, "divergence"),
         "divergence_of_round": _mean_of(state, "divergence_of_round"),
@@ -88,10 +95,24 @@ def summarise(
         "clock": clock_summary(settings, state.clock, reached),
         "traffic": traffic(state.clock, state.round),
         "machine": _machine(timings, before),
-    }
+    }  # fmt: skip
 
 
-def _approach(settings: Settings, federation: Federation, state: RunState) -> dict[str, Any]:
+def best_line(tested: Sequence[dict[str, Any]], score: str, mode: str) -> dict[str, Any]:
+    """Return the line of the best tested round, the first of equals."""
+    if not tested:
+        return {}
+    sign = 1 if mode == "max" else -1
+    return max(tested, key=lambda line: sign * line[score])
+
+
+def first_at(tested: Sequence[dict[str, Any]], score: str, mode: str, target: float) -> int | None:
+    """Return the first tested round at the target: as high, or as low where less is better."""
+    there = (line["round"] for line in tested if (line[score] >= target if mode == "max" else line[score] <= target))
+    return next(there, None)
+
+
+def _algorithm(settings: Settings, federation: Federation, state: RunState) -> dict[str, Any]:
     algorithm = settings.algorithm
     if not algorithm.flat:
         return {
@@ -147,12 +168,12 @@ def usage(federation: Federation, state: RunState) -> dict[str, NDArray[Any]]:
     }
 
 
-def write_devices(path: Path, federation: Federation, state: RunState, tested: Evaluation) -> None:
+def write_devices(path: Path, federation: Federation, state: RunState, tested: Evaluation, score: str) -> None:
     """Write a CSV table with a row a device."""
     use = usage(federation, state)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["device", "factory", "train_samples", "selected", "rate", "epochs", "longest_wait", "accuracy"])
+    writer.writerow(["device", "factory", "train_samples", "selected", "rate", "epochs", "longest_wait", score])
     for device, name in enumerate(federation.device_names):
         writer.writerow(
             [
@@ -163,7 +184,7 @@ def write_devices(path: Path, federation: Federation, state: RunState, tested: E
                 f"{use['rate'][device]:.6f}",
                 f"{use['epochs'][device]:.4f}",
                 use["longest_wait"][device],
-                f"{tested.devices[device]:.6f}",
+                f"{tested.devices[device]:.6f}" if np.isfinite(tested.devices[device]) else "",
             ]
         )
     write_text(path, text.getvalue())

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from fedgs.errors import ConfigError
 from fedgs.rng import stream
+from fedgs.tasks.prepare import full_shape
 
 
 class PaperCNN(nn.Module):
@@ -67,16 +68,15 @@ class CompactCNN(nn.Module):
 
 
 class LinearModel(nn.Module):
-    """Softmax regression: one dense layer on the pixels."""
+    """Softmax regression: one dense layer on the inputs, whatever their shape."""
 
     def __init__(self, num_classes: int = 62, image_shape: Sequence[int] = (28, 28)) -> None:
         super().__init__()
-        height, width, channels = full_shape(image_shape)
-        self.dense = nn.Linear(height * width * channels, num_classes)
+        self.dense = nn.Linear(math.prod(image_shape), num_classes)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor) -> Tensor:
         """Return the logits."""
-        logits: Tensor = self.dense(images.flatten(1))
+        logits: Tensor = self.dense(inputs.flatten(1))
         return logits
 
 
@@ -91,9 +91,11 @@ def build_model(name: str, num_classes: int = 62, image_shape: Sequence[int] = (
     """Return a network of the table ``MODELS`` with freshly drawn weights."""
     if name not in MODELS:
         raise ConfigError(f"no model is called {name!r}; there are {', '.join(MODELS)}")
-    height, width, _ = full_shape(image_shape)
-    if min(height, width) < 4 or num_classes < 1:
-        raise ConfigError(f"model {name!r} needs images of 4×4 pixels or more and a class, not {tuple(image_shape)}")
+    if num_classes < 1 or (name != "linear" and (len(image_shape) not in (2, 3) or min(image_shape[:2]) < 4)):
+        raise ConfigError(
+            f"model {name!r} needs images (height, width[, channels]) of 4×4 pixels or more and a class, not "
+            f"{tuple(image_shape)}; use a network of your own: task.model=package.module:name"
+        )
     with torch.device("cpu"):
         model = MODELS[name](num_classes, image_shape)
     initialise(model, seed)
@@ -115,14 +117,3 @@ def xavier(draws: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
     """Draw a matrix or kernels (out, in, …) uniformly from ±√(6 / (fan_in + fan_out))."""
     bound = (6.0 / ((shape[0] + shape[1]) * math.prod(shape[2:]))) ** 0.5
     return torch.from_numpy(draws.uniform(-bound, bound, size=shape).astype("float32"))
-
-
-def full_shape(image_shape: Sequence[int]) -> tuple[int, int, int]:
-    """Return (height, width, channels) of images that may come without a channel dimension."""
-    height, width, *rest = image_shape
-    return int(height), int(width), int(rest[0]) if rest else 1
-
-
-def as_input(images: Tensor) -> Tensor:
-    """Return uint8 images (batch, height, width[, channels]) as float32 from 0 to 1, channels-last in memory."""
-    return images.view(-1, *full_shape(images.shape[1:])).permute(0, 3, 1, 2).float().div_(255)

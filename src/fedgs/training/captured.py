@@ -1,13 +1,15 @@
-"""What the two GPU engines share: a round whose plan lies on the device, and one captured graph replayed T times.
+"""What the GPU engines share: a round whose plan lies on the device, and one captured graph replayed T times.
 
 The plan of a whole round is on the GPU before it begins: sample places, their shares (1/n^m, or 0 for a place nobody
 fills) and learning rates. A counter on the GPU says which iteration it is, so that replaying the graph needs nothing
 from the host. Inside the graph the factories run on parallel streams: their kernels are small and fill the GPU only
 together.
 
-Without a GPU the same step runs as it stands, one factory after the other: that is how the engines are tested.
+A step that reads values of tensors in Python cannot be captured; it runs on the same streams as it stands, and a line
+says so. Without a GPU the same step runs one factory after the other: that is how the engines are tested.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,32 +18,32 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedgs.settings import TrainingSettings
-from fedgs.training.engine import RoundResult, Tick
-from fedgs.training.layout import Layout
+from fedgs.training.engine import RoundResult, Setup, Tick
+from fedgs.training.optimizers import Optimizer
+from fedgs.training.precision import gpu_precision
 from fedgs.training.round_plan import RoundPlan
-from fedgs.training.store import ImageStore, gpu_precision
+from fedgs.training.store import SampleStore
 
 WARM_UP = 3
 """Steps before the capture, in which libraries choose their kernels and take their memory."""
-Shape = tuple[int, int, int]
-"""Iterations of a round, factories, samples of a super node."""
+Shape = tuple[int, int, int, int]
+"""Iterations of a round, factories, places of a super node, samples of a batch."""
 
 
 class Stations(ABC):
     """The networks of all stations, the plan of a round, and the step that a graph captures."""
 
-    def __init__(self, store: ImageStore, shape: Shape, classes: int = 0) -> None:
-        """``classes``: of the logits, where they are shifted (:mod:`fedgs.training.calibration`); 0: they are not."""
-        iterations, factories, batch = self.shape = shape
+    def __init__(self, store: SampleStore, shape: Shape, classes: int = 0) -> None:
+        """``classes``: of the outputs, where they are shifted (:mod:`fedgs.training.calibration`); 0: they are not."""
+        iterations, factories, places, batch = self.shape = shape
         self.classes = classes
         device = store.device
         self._store = store
         self._losses = torch.zeros(iterations, factories, device=device)
-        self._samples = torch.zeros(iterations, factories, batch, dtype=torch.int64, device=device)
-        self._shares = torch.zeros(iterations, factories, batch, device=device)
+        self._samples = torch.zeros(iterations, factories, places * batch, dtype=torch.int64, device=device)
+        self._shares = torch.zeros(iterations, factories, places * batch, device=device)
         self._rates = torch.zeros(iterations, device=device)
         self._shifts = torch.zeros(iterations, factories, 1, classes, device=device) if classes else None
         self._iteration = torch.zeros(1, dtype=torch.int64, device=device)
@@ -50,19 +52,23 @@ class Stations(ABC):
         self._graph: torch.cuda.CUDAGraph | None = None
 
     @abstractmethod
-    def set(self, weights: Tensor, momentum: Tensor | None) -> None:
-        """Start all networks from the flat ``weights``, their velocities from ``momentum`` or at rest."""
+    def set(self, weights: Tensor, memory: dict[str, Tensor] | None) -> None:
+        """Start all networks from the flat ``weights``, their optimisers from ``memory`` or at rest."""
 
     @abstractmethod
     def descend(self, samples: Tensor, shares: Tensor, rate: Tensor, shift: Tensor | None) -> Tensor:
         """Make one step in every factory, (factories, batch) samples with their shares; return the losses.
 
-        ``shift`` (factories, 1, classes) is added to the logits.
+        ``shift`` (factories, 1, classes) is added to the outputs.
         """
 
     @abstractmethod
-    def result(self) -> tuple[Tensor, Tensor | None]:
-        """Return (factories, weights) and, with momentum, the velocities."""
+    def result(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return (factories, size) and what the optimisers remember."""
+
+    def generators(self) -> "list[torch.Generator]":
+        """Return the generators that a step draws from, beside the device's own."""
+        return []
 
     def load(self, plan: RoundPlan, rates: NDArray[np.float64]) -> None:
         """Put a round's plan where the step reads it."""
@@ -70,8 +76,8 @@ class Stations(ABC):
         shares = counting / np.maximum(plan.totals, 1)[:, :, None, None]
         places = self._store.places(np.where(counting, plan.samples, 0))
         # Freshly made arrays: the copies below may run on while the next round's plan is made.
-        self._samples.copy_(torch.from_numpy(places.reshape(self.shape)))
-        self._shares.copy_(torch.from_numpy(shares.reshape(self.shape).astype(np.float32)))
+        self._samples.copy_(torch.from_numpy(places.reshape(self._samples.shape)))
+        self._shares.copy_(torch.from_numpy(shares.reshape(self._shares.shape).astype(np.float32)))
         self._rates.copy_(torch.from_numpy(rates.astype(np.float32)))
         if self._shifts is not None and plan.shifts is not None:
             self._shifts.copy_(torch.from_numpy(plan.shifts[:, :, None]))
@@ -105,22 +111,14 @@ class Stations(ABC):
 
     def capture(self) -> None:
         """Capture one iteration as a graph; does nothing without a GPU."""
-        device = self._store.device
-        if device.type != "cuda":
+        if self._store.device.type != "cuda":
             return
-        stream: Any = torch.cuda.Stream
-        side = stream(device)
-        side.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                self._one_step()
-                self._iteration.zero_()
-        torch.cuda.current_stream(device).wait_stream(side)
-        torch.cuda.synchronize(device)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side):
+
+        def warm_up() -> None:
             self._one_step()
-        self._graph = graph
+            self._iteration.zero_()
+
+        self._graph = capture(self._store.device, self._one_step, warm_up, self.generators())
 
     def _one_step(self) -> None:
         samples, shares, rate = (
@@ -132,12 +130,42 @@ class Stations(ABC):
         self._iteration.add_(1)
 
 
+def capture(
+    device: torch.device,
+    step: Callable[[], None],
+    warm_up: Callable[[], None],
+    generators: "list[torch.Generator]",
+    *,
+    side: Any = None,
+    pool: Any = None,
+    warm_up_steps: int | None = None,
+) -> torch.cuda.CUDAGraph:
+    """Return a step as a CUDA graph, after a few steps in which libraries choose their kernels.
+
+    ``side``, ``pool``: a stream and a memory pool to share with graphs that never run at the same time.
+    """
+    stream: Any = torch.cuda.Stream
+    side = side or stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UP if warm_up_steps is None else warm_up_steps):
+            warm_up()
+    torch.cuda.current_stream(device).wait_stream(side)
+    torch.cuda.synchronize(device)
+    graph = torch.cuda.CUDAGraph()
+    for generator in generators:
+        graph.register_generator_state(generator)  # type: ignore[no-untyped-call,unused-ignore]
+    with torch.cuda.graph(graph, pool=pool, stream=side):
+        step()
+    return graph
+
+
 class CapturedEngine(ABC):
     """Trains all factories at once; what a network's step is, its children say."""
 
-    def __init__(self, model: nn.Module, store: ImageStore, training: TrainingSettings) -> None:
-        self.model, self.store, self.training = model, store, training
-        self.layout = Layout.of(model)
+    def __init__(self, setup: Setup) -> None:
+        self.setup, self.layout = setup, setup.network.layout
+        self.optimizer = Optimizer.of(setup.training)
         self._stations: Stations | None = None
 
     @abstractmethod
@@ -149,20 +177,27 @@ class CapturedEngine(ABC):
         weights: Tensor,
         plan: RoundPlan,
         rates: NDArray[np.float64],
-        momentum: Tensor | None = None,
+        memory: dict[str, Tensor] | None = None,
+        local: Tensor | None = None,
         tick: Tick | None = None,
     ) -> RoundResult:
         """Train a round; the first one, and one of another shape, captures the graph before."""
         iterations, factories, places = plan.devices.shape
-        shape = (iterations, factories, places * plan.samples.shape[-1])
-        with gpu_precision(self.training.precision) if self.store.device.type == "cuda" else nullcontext():
+        shape = (iterations, factories, places, plan.samples.shape[-1])
+        precision = self.setup.training.precision
+        on_gpu = self.setup.store.device.type == "cuda"
+        with gpu_precision(precision) if on_gpu else nullcontext(), warnings.catch_warnings():
+            # Recurrent layers advise to keep their weights in one piece, which they are not as functions of weights.
+            warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous")
             classes = 0 if plan.shifts is None else plan.shifts.shape[-1]
             if self._stations is None or (self._stations.shape, self._stations.classes) != (shape, classes):
                 self._stations = None  # its memory goes back first
                 self._stations = self.make_stations(shape, classes)
-                self._stations.capture()
+                if not self.setup.traits.reads_values:
+                    self._stations.set(weights, None)
+                    self._stations.capture()
             stations = self._stations
-            stations.set(weights, momentum)
+            stations.set(weights, memory)
             stations.load(plan, rates)
             for _ in range(iterations):
                 stations.step()
@@ -170,8 +205,8 @@ class CapturedEngine(ABC):
         losses[plan.totals == 0] = np.nan
         if tick is not None:
             tick(float(iterations))
-        trained, velocity = stations.result()
-        return RoundResult(trained, losses, velocity)
+        trained, kept = stations.result()
+        return RoundResult(trained, losses, kept, local)
 
     def close(self) -> None:
         """Give the memory back."""

@@ -11,19 +11,20 @@ The steps of large dense layers are put off and made every few steps, to spare t
 Without a GPU the same step runs as it stands: that is how it is tested.
 """
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedgs.algorithms.baseline import Batch, Sent
-from fedgs.algorithms.state import State
-from fedgs.simulation.participants import FlatPlan
+from fedgs.training.captured import capture
+from fedgs.training.client_plan import ClientPlan
+from fedgs.training.clients import KEYS_A_STEP, Tick, Trained
 from fedgs.training.deferred import PutOff
-from fedgs.training.stacked_clients import KEYS_A_STEP, Batches, LocalTraining, Trained, count_hits
-from fedgs.training.store import gpu_precision
+from fedgs.training.objective import Batch, Sent
+from fedgs.training.precision import gpu_precision
+from fedgs.training.slots import copy_memory, map_memory
+from fedgs.training.stacked_clients import Batches, StackedTraining
 
 RUNG = 4
 """Devices between two graphs."""
@@ -31,17 +32,17 @@ AT_ONCE = 8
 """Steps that are put off until they are made: with more, what is kept grows; with fewer, weights are written more."""
 LARGE = 1 << 21
 """Weights of a dense layer from which on its steps are put off."""
-WARM_UP = 3
-"""Steps before a capture, in which libraries choose their kernels and take their memory."""
 
 
-class CapturedTraining(LocalTraining):
+class CapturedTraining(StackedTraining):
     """Trains the participants of a round together, replaying graphs."""
 
     _bench: "_Bench | None" = None
     large = LARGE
 
-    def train(self, sent: Sent, plan: FlatPlan, rate: float, tick: Callable[[float], None] | None = None) -> Trained:
+    def train(
+        self, sent: Sent, plan: ClientPlan, rate: float, tick: Tick | None = None, local: Tensor | None = None
+    ) -> Trained:
         """Train all participants from what was sent; the weights returned live until the next round is trained."""
         steps, count = plan.sizes.shape
         on_gpu = self.store.device.type == "cuda"
@@ -51,7 +52,7 @@ class CapturedTraining(LocalTraining):
                 self._bench = _Bench(self, sent, count, plan.samples.shape[2])
             bench = self._bench
             bench.begin(sent, rate)
-            batches = Batches(self.store, plan, self.owners)
+            batches = Batches(self.store, plan, self.numbers)
             losses = torch.full((steps, count), float("nan"), device=self.store.device)
             hits = torch.zeros(steps, count, device=self.store.device)
             for step in range(steps):
@@ -64,7 +65,7 @@ class CapturedTraining(LocalTraining):
                 hits[step, :active] = bench.hits[:active]
             bench.settle()
             final = torch.zeros(count, device=self.store.device)
-            if self.approach.train_acc == "final":
+            if self.objective.train_acc == "final":
                 self._final_hits(bench.sent, plan, batches, bench.weights, final)
             trained = Trained(bench.weights, losses.double().cpu().numpy(), self._accuracies(plan, hits, final))
         if tick is not None:
@@ -84,8 +85,11 @@ class _Bench:
         device = training.store.device
         self._training = training
         self.weights = training.layout.stacked(count, device)
-        self._velocity = training.layout.stacked(count, device) if training.momentum else None
-        self.sent = Sent({name: torch.empty_like(weight) for name, weight in sent.weights.items()}, _copy(sent.memory))
+        self._memory = training.fresh_memory(self.weights)
+        self._number = torch.zeros(1, device=device)
+        """Of the step, counted from 1: for the optimisers."""
+        memory = map_memory(torch.clone, sent.memory)
+        self.sent = Sent({name: torch.empty_like(weight) for name, weight in sent.weights.items()}, memory)
         self._put_off = self._large_layers(batch)
         self._kept, self._first = 0, 0
         """Uses of these layers since they were written, and by how many devices at first."""
@@ -93,7 +97,7 @@ class _Bench:
         self._rate = torch.zeros(1, device=device)
         self._places = torch.zeros(count, batch, dtype=torch.int64, device=device)
         self._shares = torch.zeros(count, batch, device=device)
-        self._owners = torch.zeros(count, 1, dtype=torch.int64, device=device)
+        self._clients = torch.zeros(count, 1, dtype=torch.int64, device=device)
         self._keys = torch.zeros(count, dtype=torch.int64, device=device)
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         stream: Any = torch.cuda.Stream
@@ -103,10 +107,10 @@ class _Bench:
 
     def _large_layers(self, batch: int) -> dict[str, PutOff]:
         training = self._training
-        if training.momentum or training.approach.reads_weights:
+        if not training.optimizer.plain or training.objective.reads_weights:
             return {}
         return {
-            name: PutOff(weight, AT_ONCE, batch, training.network.dtype, training.approach.pull)
+            name: PutOff(weight, AT_ONCE, batch, training.network.dtype, training.objective.pull)
             for name, weight in self.weights.items()
             if name.endswith(".weight") and weight.ndim == 3 and weight[0].numel() >= training.large
         }
@@ -116,10 +120,11 @@ class _Bench:
         for name, weight in sent.weights.items():
             self.sent.weights[name].copy_(weight)
             self.weights[name].copy_(weight.expand_as(self.weights[name]))
-        _copy_into(sent.memory, self.sent.memory)
+        copy_memory(sent.memory, self.sent.memory)  # type: ignore[arg-type]
         self._rate.fill_(rate)
-        for velocity in (self._velocity or {}).values():
-            velocity.zero_()
+        for held in self._memory.values():
+            for value in held.values():
+                value.zero_()
         for name, layer in self._put_off.items():
             layer.begin(sent.weights[name][0])
         self._kept = 0
@@ -128,8 +133,9 @@ class _Bench:
         """Put the batches of a step where the graphs read them."""
         self._places.copy_(batches.places[step])
         self._shares.copy_(batches.shares[step])
-        self._owners.copy_(batches.owners[:, None])
+        self._clients.copy_(batches.clients[:, None])
         torch.add(batches.keys, KEYS_A_STEP * step, out=self._keys)
+        self._number.fill_(step + 1)
 
     def step(self, active: int) -> None:
         """Make one step of the first ``active`` devices."""
@@ -160,55 +166,33 @@ class _Bench:
         self._graphs[rung].replay()
 
     def _capture(self, active: int) -> None:
-        """Capture the step of some devices; what the steps before the capture do is undone."""
+        """Capture the step of some clients; what the steps before the capture do is undone."""
         kept = {name: weight.clone() for name, weight in self._changing().items()}
-        device, side = self._training.store.device, self._side
-        assert side is not None
-        side.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                self._step(active)
-        torch.cuda.current_stream(device).wait_stream(side)
-        torch.cuda.synchronize(device)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=side):
-            self._step(active)
+        device = self._training.store.device
+        graph = capture(
+            device, lambda: self._step(active), lambda: self._step(active), [], side=self._side, pool=self._pool
+        )
         self._pool = graph.pool()  # type: ignore[no-untyped-call,unused-ignore]
         self._graphs[active] = graph
         for name, weight in self._changing().items():
             weight.copy_(kept[name])
 
     def _changing(self) -> dict[str, Tensor]:
-        velocity = {f"velocity/{name}": tensor for name, tensor in (self._velocity or {}).items()}
+        held = {f"{entry}/{name}": value for entry, group in self._memory.items() for name, value in group.items()}
         kept = {f"{part}/{name}": getattr(layer, part) for name, layer in self._put_off.items()
                 for part in ("came", "went", "left")}  # fmt: skip
-        return {**self.weights, **velocity, **kept}
+        return {**self.weights, **held, **kept}
 
     def _step(self, active: int) -> None:
         training, places = self._training, self._places[:active]
         images, labels = training.store.pixels(places)
         shares = self._shares[:active]
-        owners = self._owners[:active].expand(places.shape)
-        batch = Batch(images, labels, shares, owners, self._keys[:active])
+        clients = self._clients[:active].expand(places.shape)
+        batch = Batch(images, labels, shares, clients, self._keys[:active])
         rates = self._rate * (shares.sum(1) > 0)
-        losses, logits = training.descend(self.weights, self._velocity, self.sent, batch, rates, active, self._put_off)
+        losses, logits = training.descend(
+            self.weights, self._memory, self._number[0], self.sent, batch, rates, active, self._put_off
+        )
         self.losses[:active] = losses
-        if training.approach.train_acc == "running":
-            self.hits[:active] = count_hits(logits, batch)
-
-
-def _copy(memory: State) -> State:
-    return {
-        entry: {name: tensor.clone() for name, tensor in value.items()} if isinstance(value, dict) else value
-        for entry, value in memory.items()
-    }
-
-
-def _copy_into(memory: State, into: State) -> None:
-    for entry, value in memory.items():
-        there = into.get(entry)
-        if isinstance(value, dict) and isinstance(there, dict):
-            for name, tensor in value.items():
-                there[name].copy_(tensor)
-        else:
-            into[entry] = value
+        if training.objective.train_acc == "running":
+            self.hits[:active] = training.network.hits(logits, batch)

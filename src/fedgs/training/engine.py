@@ -1,25 +1,37 @@
-"""What an engine is: it trains one round. Weights in, stations' weights out.
+"""What an engine is: it trains one round of FedGS. Weights in, stations' weights out.
 
-An engine knows the network, the images and the optimiser; it knows nothing of selection, of the top server or of
+An engine knows the network, the samples and the optimiser; it knows nothing of selection, of the top server or of
 files. Every engine must agree with :class:`fedgs.training.per_device.PerDeviceEngine` within float tolerance.
-A faster one is a class with these two methods and a line in :func:`make_engine`.
+
+==============  ======================================================================================
+``per-device``  the oracle: one device after the other
+``fused``       one step on a team's union batch; where samples of a batch are independent of each other
+``clients``     every device's own step: threads on processors, streams in a captured graph on a GPU
+``graph``       ``fused`` for all factories at once, captured as a CUDA graph
+``stacked``     ``graph`` with hand-written kernels, for the paper's CNN
+==============  ======================================================================================
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedgs.errors import ConfigError
 from fedgs.settings import TrainingSettings
+from fedgs.training.network import ModuleNetwork
+from fedgs.training.objective import Objective
+from fedgs.training.probe import Traits
 from fedgs.training.round_plan import RoundPlan
-from fedgs.training.store import ImageStore
+from fedgs.training.store import SampleStore
 
 Tick = Callable[[float], None]
 """Called now and then with the number of iterations (of all factories) done since the last call."""
+Note = Callable[[str], None]
+"""Told something worth a line to the user."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +39,33 @@ class RoundResult:
     """What a round of training gives."""
 
     stations: Tensor
-    """(factories, weights) each station's model after its T iterations; on the engine's device."""
+    """(factories, size) each station's model after its T iterations; on the engine's device."""
     losses: NDArray[np.float64]
     """(iterations, factories) mean loss over the super node's samples before the step; NaN where there was nobody."""
-    momentum: Tensor | None
-    """(factories, weights) the stations' velocities, when there is momentum."""
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    """What the stations' optimisers remember: (factories, trained weights) each, and ``steps`` (factories,)."""
+    local: Tensor | None = None
+    """(devices, …) what devices keep to themselves."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every engine is made of."""
+
+    network: ModuleNetwork
+    store: SampleStore
+    training: TrainingSettings
+    objective: Objective = field(default_factory=Objective)
+    traits: Traits = field(default_factory=Traits)
+    seed: int = 0
+    threads: int | None = None
+    """At most so many on processors; None: one a core."""
+    note: Note = lambda line: None
+
+    @property
+    def draws(self) -> bool:
+        """Whether training draws random numbers at all."""
+        return self.network.draws or self.store.task.task.augment is not None
 
 
 class Engine(Protocol):
@@ -42,12 +76,13 @@ class Engine(Protocol):
         weights: Tensor,
         plan: RoundPlan,
         rates: NDArray[np.float64],
-        momentum: Tensor | None = None,
+        memory: dict[str, Tensor] | None = None,
+        local: Tensor | None = None,
         tick: Tick | None = None,
     ) -> RoundResult:
         """Train every factory of ``plan`` from the global ``weights`` (flat), with one learning rate an iteration.
 
-        ``momentum`` is that of the round before; None begins at rest.
+        ``memory`` is that of the round before; none begins at rest. ``local`` is what devices keep to themselves.
         """
         ...
 
@@ -56,25 +91,44 @@ class Engine(Protocol):
         ...
 
 
-def make_engine(model: nn.Module, store: ImageStore, settings: TrainingSettings) -> Engine:
-    """Return the engine the settings ask for; ``auto`` is the fastest there is for the device."""
-    from fedgs.training.fused import FusedEngine
+def make_engine(setup: Setup) -> Engine:
+    """Return the engine the settings ask for; ``auto`` is the fastest one that is exact here."""
+    from fedgs.training.fused import FactoryThreads
     from fedgs.training.graph import GraphEngine
     from fedgs.training.per_device import PerDeviceEngine
-    from fedgs.training.stacked import StackedEngine, fits
+    from fedgs.training.stacked import StackedEngine, misfit
 
-    on_gpu = store.device.type == "cuda"
-    name: str = settings.engine
+    on_gpu = setup.store.device.type == "cuda"
+    together = why_not_fused(setup)
+    name: str = setup.training.engine
     if name == "auto":
-        name = ("stacked" if fits(model, store) else "graph") if on_gpu else "fused"
+        if on_gpu:
+            name = "clients" if together else "graph" if misfit(setup) else "stacked"
+        else:
+            name = "clients" if together else "fused"
+    if name in ("fused", "graph", "stacked") and together:
+        raise ConfigError(
+            f"training.engine={name!r} takes a team's batches as one, but {together}; use 'auto' or 'clients'"
+        )
     if name == "per-device":
-        return PerDeviceEngine(model, store, settings)
-    if name == "fused":
-        return FusedEngine(model, store, settings)
+        return PerDeviceEngine(setup)
     if name == "stacked":
-        if not fits(model, store):
-            raise ConfigError("training.engine='stacked' is for the paper's CNN on grey images; use 'auto'")
-        return StackedEngine(model, store, settings)
-    if not on_gpu:
+        if reason := misfit(setup):
+            raise ConfigError(f"training.engine='stacked' {reason}; use 'auto'")
+        return StackedEngine(setup)
+    if name == "graph" and not on_gpu:
         raise ConfigError("training.engine='graph' is a CUDA graph and needs --device cuda; use 'auto' or 'fused'")
-    return GraphEngine(model, store, settings)
+    if name == "graph" or (name == "clients" and on_gpu and not setup.network.layout.local):
+        return GraphEngine(setup, union=name == "graph")
+    return FactoryThreads(setup, union=name == "fused")
+
+
+def why_not_fused(setup: Setup) -> str:
+    """Return why a team's step is not one step on its union batch; "" where it is."""
+    if setup.traits.mixes_samples:
+        return f"in this network {setup.traits.mixes_samples}"
+    if not setup.objective.per_sample:
+        return "this objective compares the samples of a device with each other"
+    if setup.network.layout.local:
+        return "task.keep_local gives every device weights of its own"
+    return ""

@@ -1,47 +1,47 @@
-"""The fast path: one SGD step on the union batch of a super node.
+"""The fast path on processors: the factories of a round in threads.
 
 All devices of a super node start from the same model and make one plain SGD step with the same learning rate, so
 
     Σ_k (n^{m,k} / n^m) (ω − η ∇L(ω; D^{m,k})) = ω − η ∇L(ω; ∪_k D^{m,k}) ,
 
 where L is the mean over samples: the weights n^{m,k} / n^m and the means over n^{m,k} samples cancel to the mean over
-the union, for unequal batches too. One forward and backward pass replaces L of them.
+the union, for unequal batches too. One forward and backward pass replaces L of them (``union``). Where samples of a batch
+are not independent of each other, or devices keep weights of their own, each device has its own pass and the station
+adds up what they give.
 
-Factories do not meet within a round. On processors each trains its T iterations in a thread of its own, with
-one thread inside; so the result does not depend on the number of cores. On a GPU they take turns here, and
-:mod:`fedgs.training.graph` runs them side by side.
+Factories do not meet within a round. Each trains its T iterations in a thread of its own, with one thread inside; so the
+result does not depend on the number of cores. On a GPU they take turns here, and :mod:`fedgs.training.graph` runs
+them side by side.
 """
 
-import copy
 import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import Tensor
 
-from fedgs.settings import TrainingSettings
-from fedgs.training.clipping import factor_of
-from fedgs.training.engine import RoundResult, Tick
-from fedgs.training.layout import Layout
+from fedgs.training.batches import one_client, union
+from fedgs.training.engine import RoundResult, Setup, Tick
+from fedgs.training.objective import Sent
+from fedgs.training.optimizers import Optimizer
+from fedgs.training.per_device import begin_memory
+from fedgs.training.precision import gpu_precision, one_thread_each
 from fedgs.training.round_plan import RoundPlan
-from fedgs.training.store import ImageStore, gpu_precision, mixed_precision, one_thread_each
+from fedgs.training.step import descend, gradient_of
 
 
-class FusedEngine:
-    """Trains each factory on its union batches."""
+class FactoryThreads:
+    """Trains each factory in a thread, on union batches or device by device."""
 
-    def __init__(
-        self, model: nn.Module, store: ImageStore, training: TrainingSettings, threads: int | None = None
-    ) -> None:
-        """``threads``: how many factories at once on processors (default: one a core)."""
-        self.store, self.training = store, training
-        self.layout = Layout.of(model)
-        self._template = model
-        self._models: list[nn.Module] = []
-        self._threads = threads or os.cpu_count() or 1
+    def __init__(self, setup: Setup, union: bool = True) -> None:
+        self.setup, self.layout, self._union = setup, setup.network.layout, union
+        self._optimizer = Optimizer.of(setup.training)
+        self._local = torch.from_numpy(self.layout.local_places).to(setup.store.device)
+        # Random numbers that no key can set come from one generator for all threads: then there is only one.
+        alone = setup.traits.draws_elsewhere
+        self._threads = 1 if alone else setup.threads or os.cpu_count() or 1
         self._pool: ThreadPoolExecutor | None = None
 
     def train_round(
@@ -49,37 +49,33 @@ class FusedEngine:
         weights: Tensor,
         plan: RoundPlan,
         rates: NDArray[np.float64],
-        momentum: Tensor | None = None,
+        memory: dict[str, Tensor] | None = None,
+        local: Tensor | None = None,
         tick: Tick | None = None,
     ) -> RoundResult:
         """Train every factory for a round."""
         iterations, factories, _ = plan.devices.shape
-        device = self.store.device
-        stations = weights.to(device).repeat(factories, 1)
-        velocity = None
-        if self.training.momentum:
-            velocity = torch.zeros_like(stations) if momentum is None else momentum.to(device).clone()
+        device = self.setup.store.device
+        start = weights.to(device)
+        stations = start.repeat(factories, 1)
+        kept = begin_memory(self._optimizer, memory, factories, self.layout.trained_size, device)
+        local = None if local is None else local.to(device).clone()
         losses = torch.full((iterations, factories), torch.nan, device=device)
-        self._prepare(factories)
+        sent = Sent({name: view[None] for name, view in self.layout.views(start).items()}, {})
 
         def train(factory: int) -> None:
-            mine = None if velocity is None else velocity[factory]
-            self._train_factory(factory, stations[factory], plan, rates, mine, losses[:, factory], tick)
+            own = {entry: value[factory] for entry, value in kept.items()}
+            self._train_factory(factory, stations[factory], plan, rates, own, losses[:, factory], sent, local, tick)
 
         if device.type == "cuda":
-            with gpu_precision(self.training.precision):
+            with gpu_precision(self.setup.training.precision):
                 for factory in range(factories):
                     train(factory)
         else:
             with one_thread_each():
                 for _ in self._workers().map(train, range(factories)):
                     pass
-        return RoundResult(stations, losses.double().cpu().numpy(), velocity)
-
-    def _prepare(self, factories: int) -> None:
-        """Have a network for every factory; their weights are the factories' own."""
-        while len(self._models) < factories:
-            self._models.append(copy.deepcopy(self._template).to(self.store.device))
+        return RoundResult(stations, losses.double().cpu().numpy(), kept, local)
 
     def _workers(self) -> ThreadPoolExecutor:
         if self._pool is None:
@@ -89,42 +85,76 @@ class FusedEngine:
         return self._pool
 
     def _train_factory(
-        self,
-        factory: int,
-        station: Tensor,
-        plan: RoundPlan,
-        rates: NDArray[np.float64],
-        velocity: Tensor | None,
-        losses: Tensor,
-        tick: Tick | None,
-    ) -> None:
-        """Train one factory for a round; ``station``, ``velocity`` and ``losses`` are changed in place."""
-        model = self._models[factory]
-        self.layout.bind(model, station)
-        parameters: list[Tensor] = list(model.parameters())
-        velocities = None if velocity is None else list(self.layout.views(velocity).values())
+        self, factory: int, station: Tensor, plan: RoundPlan, rates: NDArray[np.float64], memory: dict[str, Tensor],
+        losses: Tensor, sent: Sent, local: Tensor | None, tick: Tick | None,
+    ) -> None:  # fmt: skip
+        """Train one factory for a round; ``station``, ``memory``, ``losses`` and ``local`` are changed in place."""
+        setup, layout, optimizer = self.setup, self.layout, self._optimizer
+        views = {name: view[None] for name, view in layout.views(station).items()}
+        trained = [view[0] for view in list(views.values())[: layout.trained]]
+        held = {entry: list(layout.trained_views(memory[entry]).values()) for entry in optimizer.entries}
+        start = [sent.weights[name][0] for name in layout.names[: layout.trained]]
+        shared = [name not in layout.local for name in layout.names[: layout.trained]]
         share = 1.0 / plan.devices.shape[1]
-        mixed = mixed_precision(self.store.device, self.training.precision)
         for iteration, rate in enumerate(rates.tolist()):
-            samples = plan.union(iteration, factory)
-            if len(samples):
-                images, labels = self.store.batch(samples)
-                with mixed:
-                    logits = plan.shifted(model(images).float(), iteration, factory)
-                    loss = cross_entropy(logits, labels)
-                gradients = torch.autograd.grad(loss, parameters)
-                losses[iteration] = loss.detach()
-                with torch.no_grad():
-                    if self.training.clip is not None:
-                        gradients = torch._foreach_mul(gradients, factor_of(gradients, self.training.clip))
-                    if velocities is not None:
-                        torch._foreach_mul_(velocities, self.training.momentum)
-                        torch._foreach_add_(velocities, gradients)
-                        torch._foreach_add_(parameters, velocities, alpha=-rate)
-                    else:
-                        torch._foreach_add_(parameters, gradients, alpha=-rate)
+            if plan.sizes[iteration, factory].any():
+                if self._union:
+                    batch = union(setup, plan, iteration, factory)
+                    assert batch is not None
+                    found = gradient_of(setup.network, setup.objective, views, layout.trained, sent, batch)
+                    losses[iteration] = found.losses[0]
+                    gradients = [None if value is None else value[0] for value in found.values]
+                else:
+                    gradients = self._summed(station, plan, iteration, factory, rate, sent, local, losses)
+                if optimizer.counts_steps:
+                    memory["steps"] += 1
+                if local is not None:
+                    gradients = [value if here else None for value, here in zip(gradients, shared, strict=True)]
+                descend(
+                    trained, gradients, rate, optimizer, held, memory.get("steps", 0), setup.training.clip,
+                    setup.objective.pull, start,
+                )  # fmt: skip
             if tick is not None:
                 tick(share)
+
+    def _summed(
+        self, station: Tensor, plan: RoundPlan, iteration: int, factory: int, rate: float, sent: Sent,
+        local: Tensor | None, losses: Tensor,
+    ) -> list[Tensor | None]:  # fmt: skip
+        """Return the mean gradient of a team, device by device; the station's buffers become the mean of theirs."""
+        setup, layout = self.setup, self.layout
+        sizes = plan.sizes[iteration, factory]
+        total: list[Tensor | None] = [None] * layout.trained
+        buffers = torch.zeros(layout.size - layout.trained_size, dtype=torch.float64, device=station.device)
+        highest = torch.full_like(station[layout.float_size :], -torch.inf)
+        loss = 0.0
+        for place in np.flatnonzero(sizes).tolist():
+            device, weight = int(plan.devices[iteration, factory, place]), float(sizes[place] / sizes.sum())
+            flat = station.clone()
+            if local is not None:
+                flat[self._local] = local[device]
+            views = {name: view[None] for name, view in layout.views(flat).items()}
+            batch = one_client(setup, plan, iteration, factory, place)
+            found = gradient_of(setup.network, setup.objective, views, layout.trained, sent, batch)
+            for number, value in enumerate(found.values):
+                if value is not None:
+                    before = total[number]
+                    total[number] = value[0] * weight if before is None else before.add_(value[0], alpha=weight)
+            if local is not None:
+                with torch.no_grad():
+                    for name, value in zip(layout.names, found.values, strict=False):
+                        if name in layout.local and value is not None:
+                            views[name].sub_(value, alpha=rate)
+                local[device] = flat[self._local]
+            buffers.add_(flat[layout.trained_size :], alpha=weight)
+            highest = torch.maximum(highest, flat[layout.float_size :])
+            loss += weight * float(found.losses[0])
+        kept = station[self._local].clone()
+        station[layout.trained_size :] = buffers.float()
+        station[layout.float_size :] = highest
+        station[self._local] = kept
+        losses[iteration] = loss
+        return total
 
     def close(self) -> None:
         """Give the threads back."""

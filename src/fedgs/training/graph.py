@@ -1,68 +1,93 @@
-"""The GPU path for any network: the library's forward and backward pass of every factory, all in one captured graph.
+"""The GPU path for any network: forward and backward pass of every factory, all in one captured graph.
 
-The mathematics is that of :mod:`fedgs.training.fused`, the machinery that of :mod:`fedgs.training.captured`.
+The mathematics is that of :mod:`fedgs.training.fused`, on a team's union batch or device by device; the machinery is that of
+:mod:`fedgs.training.captured`. Device by device, short batches cannot be filled up, because their statistics would change: a
+round with such batches (stragglers) is trained by the oracle.
 """
 
-import copy
-
+import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from numpy.typing import NDArray
+from torch import Tensor
 
-from fedgs.settings import TrainingSettings
+from fedgs.data.arrays import map_tree
 from fedgs.training.captured import CapturedEngine, Shape, Stations
 from fedgs.training.clipping import factor_of
-from fedgs.training.layout import Layout
-from fedgs.training.store import ImageStore, mixed_precision
+from fedgs.training.engine import RoundResult, Setup, Tick
+from fedgs.training.objective import Batch, Sent
+from fedgs.training.optimizers import Optimizer
+from fedgs.training.per_device import PerDeviceEngine, begin_memory
+from fedgs.training.round_plan import RoundPlan
+from fedgs.training.step import gradient_of
 
 
 class GraphEngine(CapturedEngine):
     """Trains all factories at once on a GPU."""
 
+    def __init__(self, setup: Setup, union: bool = True) -> None:
+        super().__init__(setup)
+        self._union = union
+        if setup.traits.reads_values and setup.store.device.type == "cuda":
+            setup.note(f"{setup.traits.reads_values}, so steps run on streams without a captured graph, and slower")
+
     def make_stations(self, shape: Shape, classes: int) -> Stations:
-        """Return a copy of the network for each factory."""
-        return _Networks(self.model, self.store, self.layout, shape, self.training, classes)
+        """Return a network for each factory."""
+        return _Networks(self.setup, self.optimizer, shape, classes, self._union)
+
+    def train_round(
+        self,
+        weights: Tensor,
+        plan: RoundPlan,
+        rates: NDArray[np.float64],
+        memory: dict[str, Tensor] | None = None,
+        local: Tensor | None = None,
+        tick: Tick | None = None,
+    ) -> RoundResult:
+        """Train a round."""
+        short = (plan.sizes > 0) & (plan.sizes < plan.samples.shape[-1])
+        if not self._union and short.any():
+            return PerDeviceEngine(self.setup).train_round(weights, plan, rates, memory, local, tick)
+        return super().train_round(weights, plan, rates, memory, local, tick)
 
 
 class _Networks(Stations):
     """A network a factory, their weights the rows of one array."""
 
-    def __init__(
-        self,
-        template: nn.Module,
-        store: ImageStore,
-        layout: Layout,
-        shape: Shape,
-        training: TrainingSettings,
-        classes: int,
-    ) -> None:
-        super().__init__(store, shape, classes)
-        self._training = training
-        self._weights = torch.zeros(shape[1], layout.size, device=store.device)
-        self._velocity = torch.zeros_like(self._weights) if training.momentum else None
-        self._models = [copy.deepcopy(template).to(store.device) for _ in range(shape[1])]
-        self._velocities: list[list[Tensor]] = []
-        for factory, model in enumerate(self._models):
-            layout.bind(model, self._weights[factory])
-            if self._velocity is not None:
-                self._velocities.append(list(layout.views(self._velocity[factory]).values()))
+    def __init__(self, setup: Setup, optimizer: Optimizer, shape: Shape, classes: int, union: bool) -> None:
+        super().__init__(setup.store, shape, classes)
+        self._setup, self._optimizer, self._union = setup, optimizer, union
+        self._layout = setup.network.layout
+        device = setup.store.device
+        self._weights = torch.zeros(shape[1], self._layout.size, device=device)
+        self._start = torch.zeros(self._layout.size, device=device)
+        self._memory = begin_memory(optimizer, None, shape[1], self._layout.trained_size, device)
+        self._key = torch.zeros(1, dtype=torch.int64, device=device)
+        augments = setup.store.task.task.augment is not None
+        self._generator = torch.Generator(device) if augments else None
+        if self._generator is not None:
+            self._generator.manual_seed(setup.seed)
 
-    def set(self, weights: Tensor, momentum: Tensor | None) -> None:
+    def generators(self) -> list[torch.Generator]:
+        """Return the generator of augmentation."""
+        return [] if self._generator is None else [self._generator]
+
+    def set(self, weights: Tensor, memory: dict[str, Tensor] | None) -> None:
         """Start all networks from the same weights."""
+        self._start.copy_(weights)
         self._weights.copy_(weights.expand_as(self._weights))
-        if self._velocity is not None:
-            self._velocity.zero_() if momentum is None else self._velocity.copy_(momentum)
+        for entry, value in self._memory.items():
+            value.copy_(memory[entry]) if memory else value.zero_()
 
-    def result(self) -> tuple[Tensor, Tensor | None]:
+    def result(self) -> tuple[Tensor, dict[str, Tensor]]:
         """Return copies, since the next round writes over them."""
-        return self._weights.clone(), None if self._velocity is None else self._velocity.clone()
+        return self._weights.clone(), {entry: value.clone() for entry, value in self._memory.items()}
 
     def descend(self, samples: Tensor, shares: Tensor, rate: Tensor, shift: Tensor | None) -> Tensor:
         """Make one step in every factory."""
-        losses = torch.zeros(len(self._models), device=samples.device)
+        losses = torch.zeros(len(self._weights), device=samples.device)
 
         def step(factory: int) -> None:
-            own = None if shift is None else shift[factory]
+            own = None if shift is None else shift[factory][None]
             self._step_factory(factory, samples[factory], shares[factory], rate, own, losses)
 
         self.side_by_side(step)
@@ -71,27 +96,69 @@ class _Networks(Stations):
     def _step_factory(
         self, factory: int, samples: Tensor, shares: Tensor, rate: Tensor, shift: Tensor | None, losses: Tensor
     ) -> None:
-        model = self._models[factory]
-        parameters: list[Tensor] = list(model.parameters())
-        images = self._store.normalised(self._store.images.index_select(0, samples))
-        labels = self._store.labels.index_select(0, samples)
-        with mixed_precision(self._store.device, self._training.precision):
-            logits = model(images).float()
-        if shift is not None:
-            logits = logits + shift
-        loss = (cross_entropy(logits, labels, reduction="none") * shares).sum()
-        gradients = list(torch.autograd.grad(loss, parameters))
+        layout, setup, optimizer = self._layout, self._setup, self._optimizer
+        flat = self._weights[factory]
+        sent = Sent({name: view[None] for name, view in layout.views(self._start).items()}, {})
+        here = (shares.sum() > 0).float()  # a factory without anybody keeps what it remembers and does not move
+        places = 1 if self._union else self.shape[2]
+        buffers = torch.zeros_like(flat[layout.trained_size :])
+        highest = torch.zeros_like(flat[layout.float_size :])
+        gradients: list[Tensor | None] = [None] * layout.trained
+        loss = torch.zeros((), device=flat.device)
+        for own, own_shares in zip(samples.chunk(places), shares.chunk(places), strict=True):
+            counts = own_shares.sum()  # n^{m,k} / n^m
+            current = flat if self._union else flat.clone()  # a device's buffers are its own
+            views = {name: view[None] for name, view in layout.views(current).items()}
+            inputs, targets = setup.store.gather(own)
+            if self._generator is not None:
+                augment = setup.store.task.task.augment
+                assert augment is not None
+                inputs = augment(inputs, self._generator)
+            batch = Batch(
+                map_tree(lambda value: value[None], inputs), map_tree(lambda value: value[None], targets),
+                own_shares[None], torch.zeros_like(own)[None], self._key, shift=shift,
+            )  # fmt: skip
+            found = gradient_of(setup.network, setup.objective, views, layout.trained, sent, batch)
+            with torch.no_grad():
+                loss += found.losses[0]
+                for number, value in enumerate(found.values):
+                    if value is not None:
+                        before = gradients[number]
+                        gradients[number] = value[0] if before is None else before + value[0]
+                if not self._union:
+                    buffers += counts * current[layout.trained_size :]
+                    there = (counts > 0).float()
+                    highest = torch.maximum(highest, there * current[layout.float_size :])
         with torch.no_grad():
-            losses[factory] = loss.detach()
-            if self._training.clip is not None:
-                torch._foreach_mul_(gradients, factor_of(gradients, self._training.clip))
-            if self._velocities:
-                # A factory without anybody keeps its velocity and does not move.
-                here = (shares.sum() > 0).float()
-                velocities = self._velocities[factory]
-                torch._foreach_mul_(velocities, 1 - here * (1 - self._training.momentum))
-                torch._foreach_add_(velocities, gradients)
-                torch._foreach_add_(parameters, torch._foreach_mul(velocities, -rate * here))
-            else:
-                torch._foreach_mul_(gradients, -rate)
-                torch._foreach_add_(parameters, gradients)
+            losses[factory] = loss
+            if not self._union and layout.has_buffers:
+                buffers[len(buffers) - len(highest) :] = highest
+                flat[layout.trained_size :].lerp_(buffers, here)
+            if optimizer.counts_steps:
+                self._memory["steps"][factory] += here
+            self._move(factory, gradients, rate, here)
+
+    def _move(self, factory: int, gradients: list[Tensor | None], rate: Tensor, here: Tensor) -> None:
+        layout, optimizer, pull = self._layout, self._optimizer, self._setup.objective.pull
+        there = [(number, value) for number, value in enumerate(gradients) if value is not None]
+        found = [value for _, value in there]
+        if self._setup.training.clip is not None:
+            factor = factor_of(found, self._setup.training.clip)
+            found = [value * torch.where(here > 0, factor, torch.zeros_like(factor)) for value in found]
+        weights = list(layout.trained_views(self._weights[factory]).values())
+        if optimizer.plain and not pull:
+            torch._foreach_mul_(found, -rate * here)
+            torch._foreach_add_([weights[number] for number, _ in there], found)
+            return
+        start = list(layout.trained_views(self._start).values())
+        held = {entry: list(layout.trained_views(self._memory[entry][factory]).values()) for entry in optimizer.entries}
+        for (number, _), gradient in zip(there, found, strict=True):
+            weight = weights[number]
+            memory = {entry: held[entry][number] for entry in optimizer.entries}
+            steps = self._memory["steps"][factory].clamp(min=1) if optimizer.counts_steps else 0
+            direction, new = optimizer.direction(gradient, weight, memory, steps)
+            for entry, value in new.items():
+                memory[entry].lerp_(value, here)
+            if pull:
+                direction = direction + pull * (weight - start[number])
+            weight.sub_(direction * (rate * here))

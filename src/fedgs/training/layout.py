@@ -1,59 +1,152 @@
-"""All weights of a network as one flat float32 vector, and the named views into it.
+"""What a network trains and carries along, as one flat float32 vector, and the named views into it.
 
-The stations of M factories are then an (M, weights) array; averaging, momentum and checkpoints need no loop over
-layers. Kernels of convolutions lie in the vector in channels-last order, which is what both processors and GPUs
+    trained weights │ buffers (running statistics) │ whole-number buffers (counters)
+
+The stations of M factories are then an (M, size) array; averaging, optimisers and checkpoints need no loop over layers.
+Weights that are frozen (``requires_grad`` false) are in no vector: they neither train nor travel. A weight that is used
+twice is there once. Kernels of 2-D convolutions lie in channels-last order, which is what both processors and GPUs
 compute fastest; the named views show the usual shape.
+
+Buffers are averaged like weights, by numbers of samples; of whole numbers the greatest counts. Whole numbers lie in the
+vector as float32, which is exact up to 2²⁴.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedgs.errors import DataError
+from fedgs.errors import ConfigError, DataError
 
 WEIGHT_BYTES = 4
 """of a weight in memory and on the wire"""
+LARGEST_INTEGER = 1 << 24
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and shapes of a network's weights, in the order of the flat vector."""
+    """Names and shapes of a network's weights and buffers, in the order of the flat vector."""
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
+    trained: int
+    """The first so many of them are trained …"""
+    integers: Mapping[str, torch.dtype] = field(default_factory=dict)
+    """… and these, the last ones, hold whole numbers."""
+    local: frozenset[str] = frozenset()
+    """Names that never leave a device."""
 
     @classmethod
-    def of(cls, model: nn.Module) -> "Layout":
-        """Return the layout of a network; it must not have buffers (running statistics), which nobody averages."""
-        buffers = [name for name, _ in model.named_buffers()]
-        if buffers:
-            raise DataError(f"the network has buffers that are not weights ({buffers[0]}); use layers without them")
-        named = dict(model.named_parameters())
-        return cls(tuple(named), tuple(weight.shape for weight in named.values()))
+    def of(cls, module: nn.Module, keep_local: Sequence[str] = ()) -> "Layout":
+        """Return the layout of a network; ``keep_local``: patterns of names that stay on the devices."""
+        weights = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
+        buffers = dict(persistent_buffers(module))
+        floating = {name: value for name, value in buffers.items() if value.is_floating_point()}
+        integers = {name: value for name, value in buffers.items() if name not in floating}
+        for name, value in floating.items():
+            if value.dtype != torch.float32:
+                kind = str(value.dtype).removeprefix("torch.")
+                raise ConfigError(f"buffer {name!r} of the network is {kind}; float32 is needed, call .float() on it")
+        for name, value in integers.items():
+            if value.is_complex() or (value.numel() and int(value.long().abs().max()) > LARGEST_INTEGER):
+                raise ConfigError(
+                    f"buffer {name!r} of the network holds numbers beyond {LARGEST_INTEGER}; register it with "
+                    "persistent=False if it is a constant"
+                )
+        everything = {**weights, **floating, **integers}
+        local = frozenset(name for name in everything if any(fnmatchcase(name, pattern) for pattern in keep_local))
+        for pattern in keep_local:
+            if not any(fnmatchcase(name, pattern) for name in everything):
+                raise ConfigError(f"task.keep_local={pattern!r} fits no weight; there are {', '.join(everything)}")
+        if set(weights) <= local:
+            raise ConfigError("task.keep_local keeps every weight on its device, so nothing is left to learn together")
+        return cls(
+            tuple(everything),
+            tuple(value.shape for value in everything.values()),
+            len(weights),
+            {name: value.dtype for name, value in integers.items()},
+            local,
+        )
 
     @classmethod
     def of_weights(cls, weights: Mapping[str, Tensor]) -> "Layout":
-        """Return the layout of named weights."""
-        return cls(tuple(weights), tuple(weight.shape for weight in weights.values()))
+        """Return the layout of named weights, all of them trained."""
+        return cls(tuple(weights), tuple(weight.shape for weight in weights.values()), len(weights))
 
-    @property
+    def changed(self, without: str, more: Mapping[str, Tensor]) -> "Layout":
+        """Return the layout without the weights whose names begin with ``without``, and with more trained weights."""
+        shape_of = dict(zip(self.names, self.shapes, strict=True))
+        kept = [name for name in self.names if not (without and name.startswith(without))]
+        trained = [name for name in kept if name in self.names[: self.trained]]
+        names = (*trained, *more, *(name for name in kept if name not in trained))
+        shapes = tuple(more[name].shape if name in more else shape_of[name] for name in names)
+        return Layout(names, shapes, len(trained) + len(more), self.integers, self.local)
+
+    @cached_property
     def size(self) -> int:
-        """The number of weights."""
+        """The number of weights and buffers."""
         return sum(shape.numel() for shape in self.shapes)
 
+    @cached_property
+    def trained_size(self) -> int:
+        """The number of trained weights: the first part of the vector."""
+        return sum(shape.numel() for shape in self.shapes[: self.trained])
+
+    @cached_property
+    def float_size(self) -> int:
+        """The number of all but whole numbers: what is averaged."""
+        return self.size - sum(shape.numel() for shape in self.shapes[len(self.names) - len(self.integers) :])
+
+    @property
+    def has_buffers(self) -> bool:
+        """Whether anything travels that is not trained."""
+        return self.trained < len(self.names)
+
+    @cached_property
+    def places(self) -> dict[str, slice]:
+        """Where each name lies in the vector."""
+        found, first = {}, 0
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            found[name] = slice(first, first + shape.numel())
+            first += shape.numel()
+        return found
+
+    @cached_property
+    def local_places(self) -> NDArray[np.int64]:
+        """The numbers of the vector that never leave a device, ascending."""
+        mine = [np.arange(self.places[name].start, self.places[name].stop) for name in self.names if name in self.local]
+        return np.concatenate(mine) if mine else np.empty(0, np.int64)
+
+    @property
+    def shared_size(self) -> int:
+        """The numbers that travel."""
+        return self.size - len(self.local_places)
+
     def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """Return the named weights as views into a flat vector."""
+        """Return the named weights and buffers as views into a flat vector."""
         pieces = torch.split(flat, [shape.numel() for shape in self.shapes])
         return {name: _view(piece, shape) for name, piece, shape in zip(self.names, pieces, self.shapes, strict=True)}
 
+    def trained_views(self, flat: Tensor) -> dict[str, Tensor]:
+        """Return the trained weights as views into a flat vector, of the whole network or of these weights alone."""
+        sizes = [shape.numel() for shape in self.shapes[: self.trained]]
+        pieces = torch.split(flat[: self.trained_size], sizes)
+        return {name: _view(piece, shape) for name, piece, shape in zip(self.names, pieces, self.shapes, strict=False)}
+
     def named(self, flat: Tensor) -> dict[str, Tensor]:
-        """Return copies of the named weights, contiguous and on the CPU: for files."""
-        return {name: view.detach().cpu().contiguous().clone() for name, view in self.views(flat).items()}
+        """Return copies of weights and buffers, contiguous, of their own types and on the CPU: for files."""
+        return {
+            name: view.detach().cpu().to(self.integers.get(name, torch.float32)).contiguous().clone()
+            for name, view in self.views(flat).items()
+        }
 
     def flatten(self, weights: Mapping[str, Tensor], out: Tensor | None = None) -> Tensor:
-        """Return the flat vector of named weights."""
+        """Return the flat vector of named weights and buffers."""
         if tuple(weights) != self.names and set(weights) != set(self.names):
             odd = sorted(set(weights) ^ set(self.names))[0]
             raise DataError(f"weight {odd!r} is missing or belongs to another network")
@@ -63,6 +156,18 @@ class Layout:
                 raise DataError(f"weight {name!r} has shape {tuple(weights[name].shape)}, not {tuple(view.shape)}")
             view.copy_(weights[name].detach())
         return flat
+
+    def of_module(self, module: nn.Module) -> Tensor:
+        """Return the flat vector of a network's weights and buffers."""
+        known = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        return self.flatten({name: known[name] for name in self.names})
+
+    def load(self, module: nn.Module, flat: Tensor) -> None:
+        """Copy a flat vector into a network."""
+        known = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        with torch.no_grad():
+            for name, view in self.views(flat).items():
+                known[name].copy_(view)
 
     def stacked(self, stations: int, device: torch.device) -> dict[str, Tensor]:
         """Return room for the weights of many networks, one tensor (stations, …) a name, kernels channels-last."""
@@ -85,11 +190,16 @@ class Layout:
             parts.append((weight.permute(0, 1, 3, 4, 2) if len(shape) == 4 else weight).reshape(len(weight), -1))
         return torch.cat(parts, dim=1)
 
-    def bind(self, model: nn.Module, flat: Tensor) -> None:
-        """Let the parameters of ``model`` be views into ``flat``: what changes one changes the other."""
-        views = self.views(flat)
-        for name, parameter in model.named_parameters():
-            parameter.data = views[name]
+
+def persistent_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the buffers that are part of a network's state, each once; constants (``persistent=False``) are not."""
+    seen = set()
+    for prefix, part in module.named_modules():
+        for name, value in part._buffers.items():
+            if value is None or name in part._non_persistent_buffers_set or id(value) in seen:
+                continue
+            seen.add(id(value))
+            yield (f"{prefix}.{name}" if prefix else name), value
 
 
 def _view(piece: Tensor, shape: torch.Size) -> Tensor:

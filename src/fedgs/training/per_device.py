@@ -5,99 +5,136 @@ by batch size (eq. internal-aggr):
 
     ω^{m,k} = ω^m − η ∇L(ω^m; D^{m,k}) ,     ω^m ← Σ_k (n^{m,k} / n^m) ω^{m,k} ,
 
-in float64 and in the order of the devices. Slow, and simple enough to be right; the fast engines must equal it.
+in float64 and in the order of the devices; buffers likewise, of whole numbers the greatest. Slow, and simple enough to be
+right; the fast engines must equal it.
 
-Station momentum (not in the paper) is applied to what the average moved by: with ḡ = (ω^m − average) / η,
-velocity ← μ · velocity + ḡ and ω^m ← ω^m − η · velocity. So is clipping (:mod:`fedgs.training.clipping`), before momentum.
+What is not in the paper is applied to what the average moved by, ḡ = (ω^m − average) / η: clipping first, then the
+station's optimiser (:mod:`fedgs.training.optimizers`), then an objective's pull towards the model the round began with.
+What a device keeps to itself (``Task.keep_local``) it steps by itself and sends to nobody.
 """
-
-import copy
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import Tensor
 
-from fedgs.settings import TrainingSettings
+from fedgs.training.batches import one_client
 from fedgs.training.clipping import shortened
-from fedgs.training.engine import RoundResult, Tick
-from fedgs.training.layout import Layout
+from fedgs.training.engine import RoundResult, Setup, Tick
+from fedgs.training.objective import Sent
+from fedgs.training.optimizers import Optimizer
+from fedgs.training.precision import gpu_precision, one_thread_each
 from fedgs.training.round_plan import RoundPlan
-from fedgs.training.store import ImageStore, gpu_precision, one_thread_each
+from fedgs.training.step import gradient_of
 
 
 class PerDeviceEngine:
     """Trains device by device, on any torch device."""
 
-    def __init__(self, model: nn.Module, store: ImageStore, training: TrainingSettings) -> None:
-        self.store, self.training = store, training
-        self.layout = Layout.of(model)
-        self._flat = torch.zeros(self.layout.size, device=store.device)
-        self._model = copy.deepcopy(model).to(store.device)
-        self.layout.bind(self._model, self._flat)
-        self._parameters = list(self._model.parameters())
+    def __init__(self, setup: Setup) -> None:
+        self.setup, self.layout = setup, setup.network.layout
+        self._optimizer = Optimizer.of(setup.training)
+        self._local = torch.from_numpy(self.layout.local_places).to(setup.store.device)
 
     def train_round(
         self,
         weights: Tensor,
         plan: RoundPlan,
         rates: NDArray[np.float64],
-        momentum: Tensor | None = None,
+        memory: dict[str, Tensor] | None = None,
+        local: Tensor | None = None,
         tick: Tick | None = None,
     ) -> RoundResult:
         """Train the factories one after the other, and their devices one after the other."""
         # Batches of one device are too small to share out among cores; and so the number of cores changes no bit.
-        with one_thread_each(), gpu_precision(self.training.precision):
-            return self._train_round(weights, plan, rates, momentum, tick)
+        with one_thread_each(), gpu_precision(self.setup.training.precision):
+            iterations, factories, _ = plan.devices.shape
+            device = self.setup.store.device
+            stations = weights.to(device).repeat(factories, 1)
+            kept = begin_memory(self._optimizer, memory, factories, self.layout.trained_size, device)
+            local = None if local is None else local.to(device).clone()
+            losses = np.full((iterations, factories), np.nan)
+            sent = Sent({name: view[None] for name, view in self.layout.views(weights.to(device)).items()}, {})
+            for iteration in range(iterations):
+                for factory in range(factories):
+                    if plan.sizes[iteration, factory].any():
+                        average, loss = self._average(stations[factory], plan, iteration, factory, rates, sent, local)
+                        losses[iteration, factory] = loss
+                        own = {entry: value[factory] for entry, value in kept.items()}
+                        self._move(stations[factory], average, float(rates[iteration]), own, weights.to(device))
+                if tick is not None:
+                    tick(1.0)
+            return RoundResult(stations, losses, kept, local)
 
-    def _train_round(
-        self, weights: Tensor, plan: RoundPlan, rates: NDArray[np.float64], momentum: Tensor | None, tick: Tick | None
-    ) -> RoundResult:
-        iterations, factories, _ = plan.devices.shape
-        stations = weights.to(self.store.device).repeat(factories, 1)
-        velocity = None
-        if self.training.momentum:
-            velocity = torch.zeros_like(stations) if momentum is None else momentum.to(stations.device).clone()
-        losses = np.full((iterations, factories), np.nan)
-        for iteration in range(iterations):
-            for factory in range(factories):
-                if not plan.sizes[iteration, factory].any():
-                    continue
-                rate = float(rates[iteration])
-                average, losses[iteration, factory] = self._step(stations[factory], plan, iteration, factory, rate)
-                if self.training.clip is not None and rate > 0:
-                    moved = average - stations[factory]
-                    average = stations[factory] + moved * shortened(moved.norm() / rate, self.training.clip)
-                if velocity is None:
-                    stations[factory] = average
-                else:
-                    velocity[factory].mul_(self.training.momentum).add_((stations[factory] - average) / rate)
-                    stations[factory].sub_(velocity[factory], alpha=rate)
-            if tick is not None:
-                tick(1.0)
-        return RoundResult(stations, losses, velocity)
-
-    def _step(
-        self, station: Tensor, plan: RoundPlan, iteration: int, factory: int, rate: float
-    ) -> tuple[Tensor, float]:
-        """Return the station's average and the loss of one iteration in one factory."""
+    def _average(
+        self, station: Tensor, plan: RoundPlan, iteration: int, factory: int, rates: NDArray[np.float64], sent: Sent,
+        local: Tensor | None,
+    ) -> tuple[Tensor, float]:  # fmt: skip
+        """Return the mean of the devices' models after their step, and the mean of their losses before it."""
+        setup, layout, rate = self.setup, self.layout, float(rates[iteration])
         total = int(plan.sizes[iteration, factory].sum())
-        average = torch.zeros(self.layout.size, dtype=torch.float64, device=station.device)
+        average = torch.zeros(layout.size, dtype=torch.float64, device=station.device)
+        highest = torch.full_like(station[layout.float_size :], -torch.inf)
         loss_sum = 0.0
-        for place in np.flatnonzero(plan.sizes[iteration, factory]):
-            size = int(plan.sizes[iteration, factory, place])
-            samples = plan.samples[iteration, factory, place, :size].astype(np.int64)
-            images, labels = self.store.batch(samples)
-            self._flat.copy_(station)
-            loss = cross_entropy(plan.shifted(self._model(images), iteration, factory), labels)
-            gradients = torch.autograd.grad(loss, self._parameters)
+        for place in np.flatnonzero(plan.sizes[iteration, factory]).tolist():
+            device, size = int(plan.devices[iteration, factory, place]), int(plan.sizes[iteration, factory, place])
+            flat = station.clone()
+            if local is not None:
+                flat[self._local] = local[device]
+            views = {name: view[None] for name, view in layout.views(flat).items()}
+            batch = one_client(setup, plan, iteration, factory, place)
+            found = gradient_of(setup.network, setup.objective, views, layout.trained, sent, batch)
             with torch.no_grad():
-                for parameter, gradient in zip(self._parameters, gradients, strict=True):
-                    parameter.sub_(gradient, alpha=rate)
-            average.add_(self._flat, alpha=size / total)
-            loss_sum += size * float(loss.detach())
-        return average.float(), loss_sum / total
+                for view, gradient in zip(views.values(), found.values, strict=False):
+                    if gradient is not None:
+                        view.sub_(gradient, alpha=rate)
+            if local is not None:
+                local[device] = flat[self._local]
+            average.add_(flat, alpha=size / total)
+            highest = torch.maximum(highest, flat[layout.float_size :])
+            loss_sum += size * float(found.losses[0])
+        result = average.float()
+        result[layout.float_size :] = highest
+        if local is not None:
+            result[self._local] = station[self._local]
+        return result, loss_sum / total
+
+    def _move(self, station: Tensor, average: Tensor, rate: float, memory: dict[str, Tensor], start: Tensor) -> None:
+        """Bring a station from where it is to the average, or to where its optimiser goes instead."""
+        optimizer, clip, pull = self._optimizer, self.setup.training.clip, self.setup.objective.pull
+        size = self.layout.trained_size
+        if clip is not None and rate > 0:
+            moved = average[:size] - station[:size]
+            average[:size] = station[:size] + moved * shortened(moved.norm() / rate, clip)
+        if optimizer.plain and not pull:
+            station.copy_(average)
+            return
+        before = station[:size].clone()
+        if optimizer.counts_steps:
+            memory["steps"] += 1
+        gradient = (before - average[:size]) / rate
+        direction, new = optimizer.direction(gradient, before, memory, memory.get("steps", 0))
+        for entry, value in new.items():
+            memory[entry].copy_(value)
+        if pull:
+            direction = direction + pull * (before - start[:size])
+        station.copy_(average)
+        station[:size] = before - rate * direction
+        if len(self._local):
+            inside = self._local[self._local < size]
+            station[inside] = before[inside]
 
     def close(self) -> None:
         """Nothing to give back."""
+
+
+def begin_memory(
+    optimizer: Optimizer, before: dict[str, Tensor] | None, rows: int, size: int, device: torch.device
+) -> dict[str, Tensor]:
+    """Return what optimisers remember at the beginning of a round: copies of what is there, else nothing at all."""
+    if before:
+        return {entry: value.to(device).clone() for entry, value in before.items()}
+    memory = {entry: torch.zeros(rows, size, device=device) for entry in optimizer.entries}
+    if optimizer.counts_steps:
+        memory["steps"] = torch.zeros(rows, device=device)
+    return memory

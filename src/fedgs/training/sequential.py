@@ -1,80 +1,126 @@
-"""The oracle of local training: one device after the other, batch by batch, as the specification's A.1 has it.
+"""Local training one client after the other, batch by batch.
 
-No stack, no filling up, no buckets: each device's model alone, on mini-batches of their true sizes. Slow, and simple
-enough to be right; :mod:`fedgs.training.stacked_clients` must equal it for every approach.
+No stack, no filling up: each client's model alone, on mini-batches of their true sizes. With one thread it is slow and
+simple enough to be right, the oracle that every other way must equal. With several, clients are shared out over threads,
+each with one thread inside: the way of any network on processors, the same to the bit however many threads there are.
 """
 
-from collections.abc import Callable
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgs.algorithms.baseline import Batch, Sent, cross_entropy
-from fedgs.simulation.participants import FlatPlan
-from fedgs.training.clipping import factor_of
-from fedgs.training.stacked_clients import KEYS_A_STEP, LocalTraining, Trained
-from fedgs.training.store import gpu_precision, one_thread_each
+from fedgs.data.arrays import map_tree
+from fedgs.training.client_plan import ClientPlan
+from fedgs.training.clients import (
+    KEYS_A_STEP,
+    ClientSetup,
+    ClientTraining,
+    Tick,
+    Trained,
+    local_places,
+    takes_modules,
+)
+from fedgs.training.objective import Batch, Sent
+from fedgs.training.precision import gpu_precision, one_thread_each
+from fedgs.training.step import descend, gradient_of
 
 
-class OneByOne(LocalTraining):
-    """Trains the participants of a round one after the other."""
+class Sequential(ClientTraining):
+    """Trains clients one by one, in one thread or in several."""
 
-    def train(self, sent: Sent, plan: FlatPlan, rate: float, tick: Callable[[float], None] | None = None) -> Trained:
+    def __init__(self, setup: ClientSetup, threads: int | None = None) -> None:
+        super().__init__(setup)
+        self._threads = threads or os.cpu_count() or 1
+        self._prepared = takes_modules(setup.network)
+
+    def train(
+        self, sent: Sent, plan: ClientPlan, rate: float, tick: Tick | None = None, local: Tensor | None = None
+    ) -> Trained:
         """Train all participants from what was sent."""
-        stacked = self.layout.stacked(len(plan.devices), self.store.device)
+        device, count = self.store.device, len(plan.devices)
+        flats = torch.empty(count, self.layout.size, device=device)
+        start = self.layout.flatten(
+            {name: sent.weights[name][0] for name in self.layout.names}, torch.empty_like(flats[0])
+        )
         losses = np.full(plan.sizes.shape, np.nan)
-        accuracies = np.zeros(len(plan.devices))
+        hits = np.zeros(plan.sizes.shape)
+        final = np.zeros(count)
+
+        def train(place: int) -> None:
+            flats[place] = start
+            self._train_one(flats[place], sent, plan, place, rate, local, losses[:, place], hits[:, place], final)
+            if tick is not None:
+                tick(1 / count)
+
         with one_thread_each(), gpu_precision(self.precision):
-            for place in range(len(plan.devices)):
-                weights, losses[:, place], accuracies[place] = self._train_one(sent, plan, place, rate)
-                for name, weight in weights.items():
-                    stacked[name][place] = weight[0]
-                if tick is not None:
-                    tick(1 / len(plan.devices))
-        return Trained(stacked, losses, None if self.approach.train_acc is None else accuracies)
+            if self._threads == 1 or device.type == "cuda":
+                for place in range(count):
+                    train(place)
+            else:
+                with ThreadPoolExecutor(
+                    self._threads, "fedgs-client", initializer=torch.set_num_threads, initargs=(1,)
+                ) as pool:
+                    list(pool.map(train, range(count)))
+        accuracies = None if self.objective.train_acc is None else final / plan.num_samples
+        stacked = self.layout.stacked(count, device)
+        self.layout.scatter(flats, stacked)
+        return Trained(stacked, losses, accuracies)
 
     def _train_one(
-        self, sent: Sent, plan: FlatPlan, place: int, rate: float
-    ) -> tuple[dict[str, Tensor], np.ndarray, float]:
-        weights = {name: weight.detach().clone() for name, weight in sent.weights.items()}
-        velocity = {name: torch.zeros_like(weight) for name, weight in weights.items()}
-        losses, steps = np.full(len(plan.sizes), np.nan), int(plan.steps[place])
-        epoch = int(plan.epoch_steps[place])
-        running = final = 0
+        self, flat: Tensor, sent: Sent, plan: ClientPlan, place: int, rate: float, local: Tensor | None,
+        losses: NDArray[np.float64], hits: NDArray[np.float64], final: NDArray[np.float64],
+    ) -> None:  # fmt: skip
+        """Train one client in place."""
+        layout, optimizer = self.layout, self.optimizer
+        own_places, device = local_places(self.network, flat.device), int(plan.devices[place])
+        if local is not None and own_places is not None:
+            flat[own_places] = local[device]
+        views = {name: view[None] for name, view in layout.views(flat).items()}
+        trained = [view[0] for view in list(views.values())[: layout.trained]]
+        start = [sent.weights[name][0] for name in layout.names[: layout.trained]]
+        memory = {entry: [torch.zeros_like(weight) for weight in trained] for entry in optimizer.entries}
+        steps, epoch = int(plan.steps[place]), int(plan.epoch_steps[place])
         for step in range(steps):
-            own = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
             batch = self._batch(plan, place, step)
-            loss, logits = self.approach.objective(self.network, own, sent, batch)
-            gradients = torch.autograd.grad(loss.sum(), list(own.values()), allow_unused=True)
-            losses[step] = float(cross_entropy(logits.detach(), batch))
-            if step >= steps - epoch:
-                running += int((logits.argmax(-1) == batch.labels).sum())
-            factor = 1.0
-            if self.clip is not None:
-                factor = float(factor_of([gradient for gradient in gradients if gradient is not None], self.clip))
-            for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
-                if gradient is not None:
-                    velocity[name] = self.momentum * velocity[name] + factor * gradient
-                    weights[name] = weight - rate * (
-                        velocity[name] + self.approach.pull * (weight - sent.weights[name])
-                    )
-        for step in range(epoch if self.approach.train_acc == "final" else 0):
-            batch = self._batch(plan, place, step)
-            logits = self.approach.logits(self.network, weights, sent.memory, batch.images, batch.owners)
-            final += int((logits.argmax(-1) == batch.labels).sum())
-        hits = final if self.approach.train_acc == "final" else running
-        return weights, losses, hits / int(plan.num_samples[place])
+            found = gradient_of(self.network, self.objective, views, layout.trained, sent, batch)
+            losses[step] = float(found.losses[0])
+            if self.objective.train_acc == "running":
+                hits[step] = float(self.network.hits(found.outputs, batch)[0])
+            gradients = [None if value is None else value[0] for value in found.values]
+            descend(trained, gradients, rate, optimizer, memory, step + 1, self.clip, self.objective.pull, start)
+        if self.objective.train_acc == "running":
+            final[place] = hits[steps - epoch : steps].sum()
+        elif self.objective.train_acc == "final":
+            with torch.no_grad():
+                for step in range(epoch):  # the batches of the first epoch are all the samples
+                    batch = self._batch(plan, place, step)
+                    found = self.objective.outputs(self.network, views, sent.memory, batch.inputs, batch.clients)
+                    final[place] += float(self.network.hits(found, batch)[0])
+        if local is not None and own_places is not None:
+            local[device] = flat[own_places]
 
-    def _batch(self, plan: FlatPlan, place: int, step: int) -> Batch:
+    def _batch(self, plan: ClientPlan, place: int, step: int) -> Batch:
         size, device = int(plan.sizes[step, place]), self.store.device
-        places = torch.from_numpy(self.store.places(plan.samples[step, place, :size])).to(device)[None]
-        images, labels = self.store.pixels(places)
-        owner = int(self.owners[plan.devices[place]])
+        samples = plan.samples[step, place, :size].astype(np.int64)
+        key = int(plan.keys[place]) + KEYS_A_STEP * step
+        if self._prepared:
+            inputs, targets = self.store.batch(samples)
+            augment = self.store.task.task.augment
+            if augment is not None:
+                inputs = augment(inputs, torch.Generator(device).manual_seed(key))
+            inputs, targets = (map_tree(lambda value: value[None], tree) for tree in (inputs, targets))
+        else:
+            inputs, targets = self.store.pixels(torch.from_numpy(self.store.places(samples)).to(device)[None])
+        number = int(self.numbers[plan.devices[place]])
         return Batch(
-            images,
-            labels,
+            inputs,
+            targets,
             torch.full((1, size), 1 / size, device=device),
-            torch.full((1, size), owner, device=device),
-            torch.tensor([int(plan.keys[place]) + KEYS_A_STEP * step], device=device),
+            torch.full((1, size), number, device=device),
+            torch.tensor([key], device="cpu" if self._prepared else device),
+            full=True,
         )

@@ -15,25 +15,33 @@ The order in which a GPU adds is not fixed, so two runs agree to rounding, not t
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedgs.settings import TrainingSettings
-from fedgs.tasks.cnn import PaperCNN
 from fedgs.training import stacked_ops
 from fedgs.training.captured import CapturedEngine, Shape, Stations
 from fedgs.training.clipping import factors_of
-from fedgs.training.layout import Layout
+from fedgs.training.engine import Setup
+from fedgs.training.objective import Objective
+from fedgs.training.optimizers import Optimizer
 from fedgs.training.stacked_layers import triton_kernels
-from fedgs.training.store import ImageStore
 
 MOST_PIXELS = 64
 
 
-def fits(model: nn.Module, store: ImageStore) -> bool:
-    """Tell whether this engine can train that network on those images."""
-    height, width, channels = store.shape
-    small = max(height, width) <= MOST_PIXELS  # a kernel holds a whole plane of the second layer
-    return isinstance(model, PaperCNN) and channels == 1 and height % 4 == 0 and width % 4 == 0 and small
+def misfit(setup: Setup) -> str:
+    """Return why this engine cannot train a task; "" where it can."""
+    if setup.store.task.built_in != "paper":
+        return "is for the paper's CNN and cross-entropy"
+    height, width, channels = setup.store.image_shape
+    # A kernel holds a whole plane of the second layer.
+    if channels != 1 or height % 4 or width % 4 or max(height, width) > MOST_PIXELS:
+        return f"is for grey images with sides up to {MOST_PIXELS} that 4 divides"
+    optimizer = Optimizer.of(setup.training)
+    if optimizer.name not in ("sgd", "momentum") or optimizer.weight_decay:
+        return "is for training.optimizer sgd and momentum without weight decay"
+    if type(setup.objective).objective is not Objective.objective or setup.objective.pull:
+        return "is for the plain loss, not for an objective of its own"
+    return ""
 
 
 class StackedEngine(CapturedEngine):
@@ -41,51 +49,51 @@ class StackedEngine(CapturedEngine):
 
     def make_stations(self, shape: Shape, classes: int) -> Stations:
         """Return the stacked networks."""
-        return _Stacked(self.store, self.layout, shape, self.training, classes)
+        return _Stacked(self.setup, self.optimizer, shape, classes)
 
 
 class _Stacked(Stations):
     """The weights of all stations, one tensor (stations, …) a name."""
 
-    def __init__(
-        self, store: ImageStore, layout: Layout, shape: Shape, training: TrainingSettings, classes: int
-    ) -> None:
-        super().__init__(store, shape, classes)
-        device, precision = store.device, training.precision
-        self._layout, self._training = layout, training
+    def __init__(self, setup: Setup, optimizer: Optimizer, shape: Shape, classes: int) -> None:
+        super().__init__(setup.store, shape, classes)
+        device, precision = setup.store.device, setup.training.precision
+        self._layout = layout = setup.network.layout
+        self._clip, self._momentum = setup.training.clip, optimizer.momentum
         self._ops = triton_kernels(device, precision != "float32") or stacked_ops
         self._dtype = torch.bfloat16 if precision == "bfloat16" and device.type == "cuda" else torch.float32
         self._tf32 = precision != "float32"
         self._weights = layout.stacked(shape[1], device)
-        self._velocity = layout.stacked(shape[1], device) if training.momentum else None
+        self._velocity = layout.stacked(shape[1], device) if optimizer.name == "momentum" else None
 
-    def set(self, weights: Tensor, momentum: Tensor | None) -> None:
+    def set(self, weights: Tensor, memory: dict[str, Tensor] | None) -> None:
         """Start all networks from the same weights."""
         factories = self.shape[1]
         self._layout.scatter(weights.expand(factories, -1), self._weights)
         if self._velocity is not None:
-            start = torch.zeros(factories, self._layout.size) if momentum is None else momentum
+            start = memory["velocity"] if memory else torch.zeros(factories, self._layout.size)
             self._layout.scatter(start, self._velocity)
 
-    def result(self) -> tuple[Tensor, Tensor | None]:
+    def result(self) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the weights network by network."""
-        return self._layout.gather(self._weights), self._layout.gather(self._velocity) if self._velocity else None
+        memory = {"velocity": self._layout.gather(self._velocity)} if self._velocity else {}
+        return self._layout.gather(self._weights), memory
 
     @torch.no_grad()
     def descend(self, samples: Tensor, shares: Tensor, rate: Tensor, shift: Tensor | None) -> Tensor:
         """Make one step in every factory."""
-        if self._velocity is None and self._training.clip is None:
+        if self._velocity is None and self._clip is None:
             return self._send_back(samples, shares, -rate * shares, shift, self._weights)
         gradients = {name: torch.zeros_like(weight) for name, weight in self._weights.items()}
         losses = self._send_back(samples, shares, shares, shift, gradients)
         here = (shares.sum(1) > 0).float()  # a factory without anybody keeps its velocity and does not move
-        factors = here if self._training.clip is None else here * factors_of(gradients.values(), self._training.clip)
+        factors = here if self._clip is None else here * factors_of(gradients.values(), self._clip)
         for name, weight in self._weights.items():
             alike = (-1, *[1] * (weight.ndim - 1))
             if self._velocity is None:
                 weight.addcmul_(gradients[name], (-rate * factors).view(alike))
                 continue
-            self._velocity[name].mul_((1 - here * (1 - self._training.momentum)).view(alike))
+            self._velocity[name].mul_((1 - here * (1 - self._momentum)).view(alike))
             self._velocity[name].addcmul_(gradients[name], factors.view(alike))
             weight.addcmul_(self._velocity[name], (-rate * here).view(alike))
         return losses
@@ -99,8 +107,10 @@ class _Stacked(Stations):
         """
         stations, batch = samples.shape
         weights, dtype, ops = self._weights, self._dtype, self._ops
-        pixels = self._store.images.index_select(0, samples.view(-1)).view(stations, batch, *self._store.shape[:2])
-        labels = self._store.labels.index_select(0, samples.view(-1)).view(stations, batch, 1)
+        pixels = self._store.inputs.index_select(0, samples.view(-1)).view(
+            stations, batch, *self._store.image_shape[:2]
+        )
+        labels = self._store.targets.index_select(0, samples.view(-1)).view(stations, batch, 1)
 
         first, first_places = ops.first_layer(pixels, weights["conv1.weight"], weights["conv1.bias"], dtype, self._tf32)
         first = first.view(stations, batch, *first.shape[1:])

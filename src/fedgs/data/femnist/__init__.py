@@ -93,8 +93,8 @@ def convert_femnist(
         case "npz":
             done = npz.load(path, leaf_compat)
     if invert:
-        done = replace(done, dataset=replace(done.dataset, images=255 - done.dataset.images))
-    check_polarity(done.dataset.images, str(path))
+        done = replace(done, dataset=replace(done.dataset, inputs=255 - done.dataset.inputs))
+    check_polarity(done.dataset.inputs, str(path))
     return done
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from fedgs.data.femnist.form import SIDE, Conversion, check_labels, to_uint8
 from fedgs.data.femnist.json_stream import members
 from fedgs.data.femnist.writers import Samples, gather, join_split, without_repeats
-from fedgs.data.work import ordered_map, progress_bar
+from fedgs.data.parallel import ordered_map, progress_bar
 from fedgs.errors import InputFileError
 
 _BEGINNING = re.compile(rb'\s*\{\s*"(users|num_samples|user_data|hierarchies)"')

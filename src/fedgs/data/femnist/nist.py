@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fedgs.data.dataset import DataSet
 from fedgs.data.femnist.archive import Entry, list_tree, read_all
 from fedgs.data.femnist.form import CLASSES, HEX_CODES, SIDE, Conversion, label_of_hex, partition_attribute
-from fedgs.data.work import ordered_map, progress_bar
+from fedgs.data.parallel import ordered_map, progress_bar
 from fedgs.errors import InputFileError
 
 _PIECE = 2000  # files a worker does at a time

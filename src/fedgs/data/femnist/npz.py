@@ -36,7 +36,7 @@ def load(path: Path, leaf_compat: bool = False) -> Conversion:
     arrays = read_arrays(path)
     if is_own(arrays):
         dataset = from_arrays(path, arrays)
-        _check_form(path, dataset.images, dataset.classes)
+        _check_form(path, dataset.inputs, dataset.classes)
         return Conversion(dataset, "npz")
     missing = [key for key in _KEYS if key not in arrays]
     if missing:

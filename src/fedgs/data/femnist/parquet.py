@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedgs.data.dataset import DataSet
 from fedgs.data.femnist.form import CLASSES, SIDE, Conversion, check_labels, partition_attribute
-from fedgs.data.work import ordered_map, progress_bar
+from fedgs.data.parallel import ordered_map, progress_bar
 from fedgs.errors import InputFileError, MissingDependencyError
 
 _COLUMNS = ("image", "writer_id", "hsf_id", "character")

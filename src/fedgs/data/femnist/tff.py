@@ -13,7 +13,7 @@ import numpy as np
 
 from fedgs.data.femnist.form import SIDE, Conversion, check_labels, to_uint8
 from fedgs.data.femnist.writers import Samples, gather, join_split
-from fedgs.data.work import progress_bar
+from fedgs.data.parallel import progress_bar
 from fedgs.errors import InputFileError, MissingDependencyError
 
 _HASH_PREFIX = re.compile(r"^[0-9a-f]{16}:")

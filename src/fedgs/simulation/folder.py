@@ -1,6 +1,7 @@
-"""The folder of a run, and the running itself: what was asked for, what happened in each round, what came out.
+"""The folder of a run: what was asked for, what happened in each round, what came out.
 
     runs/NAME/config.json         all settings, presets and overrides resolved; fedgs run takes it as a config
+    runs/NAME/task.json           names of the network, the loss, the metrics, the classes
     runs/NAME/metrics.jsonl       a line a round; the same seed gives the same bytes (processors)
     runs/NAME/timings.jsonl       a line a round: seconds and memory, which differ from run to run
     runs/NAME/clock.jsonl         a line a round: seconds and bytes the round would take in a real park
@@ -20,27 +21,30 @@ from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TextIO
-
-import torch
+from typing import TYPE_CHECKING, Any, TextIO
 
 from fedgs.algorithms.run_state import RunState
 from fedgs.config import settings_from
 from fedgs.data import Federation
+from fedgs.data.arrays import map_tree
 from fedgs.errors import InputFileError, OutputError, TrainingError
-from fedgs.files import make_folder, write_text
+from fedgs.files import finite, make_folder, write_text
 from fedgs.settings import Settings
-from fedgs.simulation import pretraining
-from fedgs.simulation.callbacks import Watcher
-from fedgs.simulation.checkpoint import load_newest, save_checkpoint, save_model
-from fedgs.simulation.memory import memory_errors_in_words, resident_megabytes
-from fedgs.simulation.process_group import World
+from fedgs.simulation.callbacks import Callback, Run
+from fedgs.simulation.checkpoint import save_checkpoint
+from fedgs.simulation.memory import resident_megabytes
 from fedgs.simulation.simulator import Simulator
-from fedgs.simulation.summary import summarise, write_devices
+from fedgs.simulation.summary import write_devices
+from fedgs.tasks.bind import BoundTask
+from fedgs.tasks.task import describe
+from fedgs.training.files import MODEL, save_model
+
+if TYPE_CHECKING:
+    from fedgs.simulation.history import History
 
 CONFIG, METRICS, TIMINGS, SUMMARY = "config.json", "metrics.jsonl", "timings.jsonl", "summary.json"
-CLOCK = "clock.jsonl"
-CHECKPOINTS, MODEL, DEVICES = "checkpoints", "model.safetensors", "devices.csv"
+CLOCK, TASK = "clock.jsonl", "task.json"
+CHECKPOINTS, DEVICES = "checkpoints", "devices.csv"
 
 
 def create_run(folder: Path, settings: Settings) -> None:
@@ -131,132 +135,114 @@ def is_finished(folder: Path) -> bool:
     return (folder / SUMMARY).exists()
 
 
-def run_identity(settings: Settings, federation: Federation, purpose: str = "") -> str:
-    """Return what a checkpoint of this run is known by: all settings, the federation, and what it is for."""
-    text = json.dumps(settings.model_dump(), sort_keys=True) + federation.fingerprint() + purpose
+def run_identity(settings: Settings, federation: Federation, purpose: str = "", network: str = "") -> str:
+    """Return what a checkpoint of this run is known by: all settings, the federation, what it is for, its network."""
+    text = json.dumps(settings.model_dump(), sort_keys=True) + federation.fingerprint() + purpose + network
     for file in (settings.dynamics.trace, settings.clock.profile):
         if file and Path(file).is_file():  # its content, not only its name, is part of the run
             text += blake2b(Path(file).read_bytes(), digest_size=16).hexdigest()
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def execute(
-    folder: Path,
-    settings: Settings,
-    federation: Federation,
-    device: str | torch.device = "cpu",
-    world: World | None = None,
-    watchers: Sequence[Watcher] = (),
-) -> dict[str, Any]:
-    """Carry out a run from its newest checkpoint, or from the beginning, and return its summary."""
-    world = world or World()
-    if world.size > 1:
-        world.wait()  # for the first rank to have made the folder
-    with memory_errors_in_words():
-        return _execute(folder, settings, federation, torch.device(device), world, watchers)[0]
+class RunFolder(Callback):
+    """Writes a run into its folder: a line a round, checkpoints, and at the end summary, model and devices."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._files: _Files | None = None
+        self._run: Run | None = None
+        self._state: RunState | None = None
+        self._saved = -1
+
+    def on_begin(self, run: Run) -> None:
+        """Cut the files back to the state, and write the first checkpoint."""
+        self._run, self._state = run, run.state
+        if run.simulator.world.first:
+            self._files = _Files(self.folder, run.state)
+            write_text(self.folder / TASK, json.dumps(task_facts(run.simulator.task), indent=1) + "\n")
+        if not run.resumed:
+            self._save()
+            if self._files is not None:
+                self._files.timing(run.state, run.simulator)
+
+    def on_round(self, state: RunState, metrics: dict[str, Any]) -> None:
+        """Add the lines of a round; write a checkpoint when it is due."""
+        assert self._run is not None
+        self._state = state
+        if self._files is not None:
+            self._files.line(state)
+            self._files.timing(state, self._run.simulator)
+        settings = self._run.settings
+        if state.round % settings.checkpoint.every == 0 or state.round == settings.training.rounds:
+            self._save()
+
+    def on_end(self, history: "History") -> None:
+        """Write what the run comes to."""
+        assert self._run is not None
+        assert self._state is not None
+        self._save()
+        simulator = self._run.simulator
+        if simulator.world.first:
+            save_model(self.folder / MODEL, self._state.tested, simulator.layout)
+            if simulator.last_evaluation is not None:
+                task = simulator.task
+                path = self.folder / DEVICES
+                write_devices(path, task.federation, self._state, simulator.last_evaluation, task.score)
+            write_text(self.folder / SUMMARY, json.dumps(finite(history.summary), indent=1) + "\n")
+
+    def on_stop(self, error: BaseException | None) -> None:
+        """Keep the last good round of a run that was stopped, and close the files."""
+        if self._run is not None and error is not None:
+            alone = self._run.simulator.world.size == 1
+            if isinstance(error, TrainingError) or (isinstance(error, KeyboardInterrupt) and alone):
+                self._save()
+        if self._files is not None:
+            self._files.close()
+
+    def on_pretraining(self, settings: Settings, folder: Path | None) -> "RunFolder | None":
+        """Write the run before this one into a folder of its own."""
+        return None if folder is None else RunFolder(folder)
+
+    def _save(self) -> None:
+        assert self._run is not None
+        assert self._state is not None
+        if self._saved == self._state.round:
+            return
+        simulator = self._run.simulator
+        whole = simulator.gathered(self._state)
+        if simulator.world.first:
+            save_checkpoint(self.folder / CHECKPOINTS, whole, simulator.layout, self._run.identity)
+        self._saved = self._state.round
 
 
-def _execute(
-    folder: Path,
-    settings: Settings,
-    federation: Federation,
-    device: torch.device,
-    world: World,
-    watchers: Sequence[Watcher],
-    purpose: str = "",
-) -> tuple[dict[str, Any], RunState]:
-    def note(line: str) -> None:
-        for watcher in watchers:
-            watcher.note(line)
-
-    def tick(iterations: float) -> None:
-        for watcher in watchers:
-            watcher.tick(iterations)
-
-    identity = run_identity(settings, federation, purpose)
-    with Simulator(settings, federation, device, world, tick=tick, purpose=purpose) as simulator:
-        state = load_newest(folder / CHECKPOINTS, simulator.layout, identity, note)
-        fresh = state is None
-        if state is None:
-            state = simulator.begin(_pretrained(folder, settings, federation, device, world, watchers))
-        world.wait()  # nobody writes a checkpoint before all have read
-        files = _Files(folder, state) if world.first else None
-        for watcher in watchers:
-            watcher.begin(state)
-        try:
-            if fresh:
-                _save(folder, simulator, state, identity)
-                if files is not None:
-                    files.timing(state, simulator)
-            for following in simulator.rounds(state):
-                state = following
-                if files is not None:
-                    files.line(state)
-                    files.timing(state, simulator)
-                if state.round % settings.checkpoint.every == 0 or state.round == settings.training.rounds:
-                    _save(folder, simulator, state, identity)
-                for watcher in watchers:
-                    watcher.round(state, simulator.timing)
-        except TrainingError:
-            _save(folder, simulator, state, identity)  # the last good round
-            raise
-        except KeyboardInterrupt:
-            if world.size == 1:
-                _save(folder, simulator, state, identity)
-            raise
-        finally:
-            if files is not None:
-                files.close()
-            for watcher in watchers:
-                watcher.end()
-        if simulator.last_evaluation is None:  # resumed with nothing left to do
-            simulator.last_evaluation = simulator.evaluate(state)
-        before = read_summary(folder / pretraining.FOLDER)
-        summary = summarise(settings, federation, state, _read_timings(folder), before)
-        if world.first:
-            save_model(folder / MODEL, state.tested, simulator.layout)
-            write_devices(folder / DEVICES, federation, state, simulator.last_evaluation)
-            write_text(folder / SUMMARY, json.dumps(summary, indent=1) + "\n")
-        return summary, state
+def task_facts(task: BoundTask) -> dict[str, Any]:
+    """Return what a folder says of a task, for those who read it without the task itself."""
+    return {
+        **describe(task.task),
+        "score": task.score,
+        "mode": task.mode,
+        "metrics": list(task.metrics),
+        "classes": list(task.classes),
+        "inputs": map_tree(lambda array: [list(array.shape[1:]), str(array.dtype)], task.federation.inputs),
+    }
 
 
-def _pretrained(
-    folder: Path,
-    settings: Settings,
-    federation: Federation,
-    device: torch.device,
-    world: World,
-    watchers: Sequence[Watcher],
-) -> RunState | None:
-    """Carry out the run before this one, where there is to be one, or go on with it; return the state it comes to."""
-    before = pretraining.pretraining_of(settings)
-    if before is None:
-        return None
-    inner = folder / pretraining.FOLDER
-    if world.first and not inner.exists():
-        create_run(inner, before)
-    world.wait()
-    onlookers = [onlooker for watcher in watchers if (onlooker := watcher.pretraining(before)) is not None]
-    for watcher in onlookers:
-        watcher.note(f"{before.training.rounds} rounds of FedAvg come before the first round, see {inner}")
+def read_task(folder: Path) -> dict[str, Any]:
+    """Return what the folder of a run says of its task; older runs classified images."""
     try:
-        _, state = _execute(inner, before, federation, device, world, onlookers, pretraining.PURPOSE)
-    except TrainingError as error:
-        raise TrainingError(f"pre-training, {error}") from None
-    return state
-
-
-def _save(folder: Path, simulator: Simulator, state: RunState, identity: str) -> None:
-    whole = simulator.gathered(state)
-    if simulator.world.first:
-        save_checkpoint(folder / CHECKPOINTS, whole, simulator.layout, identity)
+        found: dict[str, Any] = json.loads((folder / TASK).read_text(encoding="utf-8"))
+        if isinstance(found.get("score"), str) and found.get("mode") in ("max", "min"):
+            return found
+    except (OSError, ValueError):
+        pass
+    return {"score": "accuracy", "mode": "max", "metrics": ["accuracy"]}
 
 
 class _Files:
     """The three files that grow by a line a round."""
 
     def __init__(self, folder: Path, state: RunState) -> None:
-        earlier = [line for line in _read_timings(folder) if line["round"] <= state.round]
+        earlier = [line for line in read_timings(folder) if line["round"] <= state.round]
         write_text(folder / METRICS, _lines(state.metrics))
         write_text(folder / TIMINGS, _lines(earlier))
         write_text(folder / CLOCK, _lines(state.clock))
@@ -299,10 +285,10 @@ class _Files:
 
 
 def _lines(rows: Sequence[dict[str, Any]]) -> str:
-    return "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+    return "".join(json.dumps(finite(row), allow_nan=False) + "\n" for row in rows)
 
 
-def _read_timings(folder: Path) -> list[dict[str, Any]]:
+def read_timings(folder: Path) -> list[dict[str, Any]]:
     path = folder / TIMINGS
     if not path.exists():
         return []

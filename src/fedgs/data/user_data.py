@@ -1,9 +1,9 @@
-"""Your own data as a data set: arrays in memory, an .npz file, or a folder of images.
+"""User data as a data set: arrays in memory, an .npz file, or a folder of images.
 
 ``from_folder`` knows two layouts, told apart by depth: ``root/device/class/xxx.png`` (the devices are yours) and
 ``root/class/xxx.png`` (one owner named "all", to be dealt out by :mod:`fedgs.data.synthesis`).
-An .npz holds ``images`` and ``labels`` and, if known, ``owners``, ``owner_names``, ``classes``, ``test``, ``name`` and
-``attribute_<name>``.
+An .npz holds ``inputs`` (or ``images``) and ``targets`` (or ``labels``) and, if known, ``owners`` (or ``devices``),
+``owner_names``, ``classes``, ``test``, ``name`` and ``attribute_<name>``. Several inputs are ``inputs_<name>``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,21 +13,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedgs.data.arrays import Arrays, map_tree, rows_of, take
 from fedgs.data.dataset import DataSet
-from fedgs.data.npz import ATTRIBUTE, read_arrays, texts
+from fedgs.data.npz import ATTRIBUTE, read_arrays, texts, tree_in
 from fedgs.errors import DataError, InputFileError
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")
-MAX_CLASSES = 256
+MAX_CLASSES = 1 << 16
+"""Whole numbers from here on are values, not classes, where nobody names the classes."""
 NOBODY = "all"
 
 
 def from_arrays(
-    images: NDArray[Any],
-    labels: ArrayLike,
+    inputs: Arrays,
+    targets: ArrayLike,
     owners: ArrayLike | None = None,
     *,
     classes: Sequence[str] | None = None,
@@ -38,33 +40,37 @@ def from_arrays(
 ) -> DataSet:
     """Make a data set of arrays.
 
-    ``images``: uint8, or floats in [0, 1], of shape (samples, height, width[, channels]). ``labels``: class numbers,
-    or class names. ``owners``: one name a sample, or one number (an index into ``owner_names`` where given);
-    None: all belong to "all". ``owner_names`` may name owners without samples. ``attributes``: whole numbers in the
-    order of ``owner_names``. The images are copied only when they are floats or not grouped by owner.
+    ``inputs``: (samples, …) of any shape and type, or a tuple or dict of such arrays; nothing is rounded. ``targets``:
+    class numbers, class names, or values to predict. ``owners``: one name a sample, or one number (an index into
+    ``owner_names`` where given); None: all belong to "all". ``owner_names`` may name owners without samples.
+    ``attributes``: whole numbers in the order of ``owner_names``. Arrays are copied only when they are not grouped by
+    owner.
     """
-    pixels = _as_bytes(np.asanyarray(images), name)
-    numbers, class_names = _classes(np.asarray(labels), classes, name)
-    owner, names = _owner_names(owners, owner_names, len(numbers), name)
+    arrays = map_tree(np.asanyarray, inputs)
+    values = map_tree(np.asarray, targets)
+    found = class_numbers(values, classes, name)
+    values, class_names = (values, ()) if found is None else found
+    samples = rows_of(values)
+    owner, names = _owner_names(owners, owner_names, samples, name)
     rank = np.empty(len(names), np.int64)
     by_name = sorted(range(len(names)), key=names.__getitem__)
     rank[by_name] = np.arange(len(names))
     owner = rank[owner]
     mask = None if test is None else np.atleast_1d(np.asarray(test, dtype=bool))
-    if not len(pixels) == len(numbers) == len(owner):
+    if not rows_of(arrays) == samples == len(owner):
         raise DataError(
-            f"{name}: {len(pixels)} images, {len(numbers)} labels, {len(owner)} owners; they must be as many"
+            f"{name}: {rows_of(arrays)} inputs, {samples} targets, {len(owner)} owners; they must be as many"
         )
-    if mask is not None and mask.shape != (len(numbers),):
-        raise DataError(f"{name}: the test mask has shape {mask.shape} for {len(numbers)} samples; one entry each")
+    if mask is not None and mask.shape != (samples,):
+        raise DataError(f"{name}: the test mask has shape {mask.shape} for {samples} samples; one entry each")
     if np.any(np.diff(owner) < 0):
         order = np.argsort(owner, kind="stable")
-        pixels, numbers, owner = pixels[order], numbers[order], owner[order]
+        arrays, values, owner = take(arrays, order), take(values, order), owner[order]
         mask = None if mask is None else mask[order]
     return DataSet(
         name=name,
-        images=pixels,
-        labels=numbers,
+        inputs=arrays,
+        targets=values,
         owners=owner.astype(np.int32),
         owner_names=tuple(names[row] for row in by_name),
         classes=class_names,
@@ -80,15 +86,16 @@ def from_npz(path: str | Path, name: str | None = None) -> DataSet:
     """Read an .npz file of arrays."""
     file = Path(path)
     arrays = read_arrays(file)
-    for key in ("images", "labels"):
-        if key not in arrays:
-            raise InputFileError(f"{file}: no array {key!r}; it holds {', '.join(sorted(arrays)) or 'nothing'}")
+    inputs, targets = (tree_in(arrays, new, old) for new, old in (("inputs", "images"), ("targets", "labels")))
+    for key, found in (("inputs' or 'images", inputs), ("targets' or 'labels", targets)):
+        if found is None:
+            raise InputFileError(f"{file}: no array '{key}'; it holds {', '.join(sorted(arrays)) or 'nothing'}")
     named = {key: texts(file, arrays, key) for key in ("classes", "owner_names") if key in arrays}
     try:
         return from_arrays(
-            arrays["images"],
-            arrays["labels"],
-            arrays.get("owners"),
+            inputs,
+            targets,
+            arrays.get("owners", arrays.get("devices")),
             classes=named.get("classes"),
             owner_names=named.get("owner_names"),
             attributes={key.removeprefix(ATTRIBUTE): arrays[key] for key in arrays if key.startswith(ATTRIBUTE)},
@@ -211,48 +218,51 @@ def _attribute(where: str, given: ArrayLike, owners: int) -> NDArray[np.int32]:
     return values.astype(np.int32)
 
 
-def _as_bytes(images: NDArray[Any], name: str) -> NDArray[np.uint8]:
-    if images.ndim not in (3, 4):
-        raise DataError(f"{name}: images have shape {images.shape}; (samples, height, width[, channels]) expected")
-    if images.ndim == 4 and images.shape[1] in (1, 3) and images.shape[3] not in (1, 3):
-        raise DataError(
-            f"{name}: images of shape {images.shape} have their channels first; move them last (np.moveaxis)"
-        )
-    if images.dtype == np.uint8:
-        return images
-    if images.dtype.kind == "f":
-        if images.size and not (images.min() >= 0 and images.max() <= 1):
-            raise DataError(
-                f"{name}: float images must lie in [0, 1]; these reach {images.min():g} and {images.max():g}"
-            )
-        return np.round(images * 255).astype(np.uint8)
-    raise DataError(f"{name}: images are {images.dtype}; give uint8, or floats in [0, 1]")
+def class_numbers(
+    targets: Any, classes: Sequence[str] | None, name: str
+) -> tuple[NDArray[Any], tuple[str, ...]] | None:
+    """Return the class of each sample as a number, and the classes' names; None where targets are no classes.
 
-
-def _classes(
-    labels: NDArray[Any], classes: Sequence[str] | None, name: str
-) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
-    if labels.ndim != 1 or labels.dtype.kind not in "iuU":
-        raise DataError(f"{name}: labels must be one class number or class name a sample")
-    if labels.dtype.kind == "U":
-        found = [str(text) for text in np.unique(labels)]
+    One whole number or one name a sample is a class, unless there are more numbers than any classifier has.
+    """
+    if not isinstance(targets, np.ndarray) or targets.ndim != 1 or targets.dtype.kind not in "iuUbO":
+        if classes is not None:
+            raise DataError(f"{name}: labels must be one class number or class name a sample")
+        return None
+    if targets.dtype.kind == "O":
+        targets = targets.astype(str)
+    if targets.dtype.kind == "b":
+        targets = targets.astype(np.uint8)
+    if targets.dtype.kind == "U":
+        found = [str(text) for text in np.unique(targets)]
         class_names = tuple(found if classes is None else classes)
         unknown = sorted(set(found) - set(class_names))
         if unknown:
             raise DataError(f"{name}: label {unknown[0]!r} is not among the {len(class_names)} classes")
         number = {text: index for index, text in enumerate(class_names)}
-        labels = np.array([number[str(text)] for text in labels], dtype=np.int64)
-    elif len(labels) and labels.min() < 0:
-        raise DataError(f"{name}: label {labels.min()} is negative; classes are numbered from 0")
+        targets = np.array([number[str(text)] for text in targets], dtype=np.int64)
+    elif len(targets) and targets.min() < 0:
+        if classes is None:
+            return None
+        raise DataError(f"{name}: label {targets.min()} is negative; classes are numbered from 0")
     elif classes is None:
-        class_names = tuple(str(index) for index in range(int(labels.max()) + 1 if len(labels) else 0))
+        highest = int(targets.max()) if len(targets) else -1
+        if highest >= MAX_CLASSES:
+            return None
+        class_names = tuple(str(index) for index in range(highest + 1))
     else:
         class_names = tuple(classes)
-    if len(class_names) > MAX_CLASSES:
-        raise DataError(f"{name}: {len(class_names)} classes; at most {MAX_CLASSES} are supported")
-    if len(labels) and labels.max() >= len(class_names):
-        raise DataError(f"{name}: label {labels.max()} has no class; there are {len(class_names)} classes")
-    return labels.astype(np.uint8), class_names
+    if len(targets) and targets.max() >= len(class_names):
+        raise DataError(f"{name}: label {targets.max()} has no class; there are {len(class_names)} classes")
+    return targets.astype(np.uint8 if len(class_names) <= 256 else np.int32), class_names
+
+
+def group_by_name(ids: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the number of each id and the names in their order; whole numbers are written equally wide."""
+    found, number = np.unique(ids, return_inverse=True)
+    width = max((len(str(value)) for value in found), default=1)
+    numeric = ids.dtype.kind != "U"
+    return number.astype(np.int64), tuple(f"{int(value):0{width}d}" if numeric else str(value) for value in found)
 
 
 def _owner_names(
@@ -274,7 +284,4 @@ def _owner_names(
         if len(given) and not 0 <= given.min() <= given.max() < len(owner_names):
             raise DataError(f"{name}: an owner number lies outside the {len(owner_names)} owner names")
         return given.astype(np.int64), tuple(owner_names)
-    found, number = np.unique(given, return_inverse=True)
-    width = max((len(str(value)) for value in found), default=1)
-    numeric = given.dtype.kind != "U"
-    return number.astype(np.int64), tuple(f"{int(value):0{width}d}" if numeric else str(value) for value in found)
+    return group_by_name(given)

@@ -1,0 +1,95 @@
+"""Arrays with a row a sample: one, or several in a tuple or a dict, as a network with several inputs takes them.
+
+All arrays of a set have the same number of rows. They are read by ``array[rows]`` alone, so a memory map stays one, and
+anything with that operator will do: :class:`JoinedArray` lays two arrays end to end without copying either.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = Any
+"""An array (samples, …), or a tuple or a dict of such arrays."""
+CHECKED_AT_ONCE = 1 << 22
+"""Numbers that are looked at together when an array is searched for NaN."""
+
+
+def map_tree(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """Return the tree with ``function`` applied to each of its arrays (and to the same places of the others)."""
+    if isinstance(tree, Mapping):
+        return {key: map_tree(function, tree[key], *(other[key] for other in others)) for key in tree}
+    if isinstance(tree, tuple | list):
+        return tuple(map_tree(function, *parts) for parts in zip(tree, *others, strict=True))
+    return function(tree, *others)
+
+
+def leaves(tree: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every array with its name: its key in a dict, its number in a tuple, "" where it is the only one."""
+    if isinstance(tree, Mapping):
+        yield from ((str(key), value) for key, value in tree.items())
+    elif isinstance(tree, tuple | list):
+        yield from ((str(number), value) for number, value in enumerate(tree))
+    else:
+        yield "", tree
+
+
+def rows_of(tree: Any) -> int:
+    """Return the number of samples."""
+    return len(next(leaves(tree))[1])
+
+
+def take(tree: Any, rows: NDArray[np.integer]) -> Any:
+    """Return these samples, in memory."""
+    return map_tree(lambda array: np.asarray(array[rows]), tree)
+
+
+def shapes_of(tree: Any) -> Any:
+    """Return the shape of one sample, in the form of the tree."""
+    return map_tree(lambda array: tuple(int(side) for side in array.shape[1:]), tree)
+
+
+def find_not_finite(array: Any) -> int | None:
+    """Return the first row that holds NaN or infinity; None where there is none.
+
+    A memory map is not searched: that would read it all. Who trains on it finds out then.
+    """
+    if not isinstance(array, np.ndarray) or isinstance(array, np.memmap) or array.dtype.kind != "f" or not array.size:
+        return None
+    step = max(1, CHECKED_AT_ONCE // max(1, array[0].size))
+    for first in range(0, len(array), step):
+        part = array[first : first + step]
+        if not np.isfinite(part).all():
+            finite = np.isfinite(part.reshape(len(part), -1)).all(axis=1)
+            return first + int(np.argmin(finite))
+    return None
+
+
+class JoinedArray:
+    """Arrays laid end to end, read as one."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self._parts = list(parts)
+        self._ends = np.cumsum([len(part) for part in parts])
+        self.shape = (int(self._ends[-1]), *parts[0].shape[1:])
+        self.dtype = np.result_type(*(part.dtype for part in parts))
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions, samples included."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> NDArray[Any]:
+        wanted = np.arange(len(self))[rows]
+        found = np.empty((*wanted.shape, *self.shape[1:]), self.dtype)
+        part_of = np.searchsorted(self._ends, wanted, side="right")
+        for number, part in enumerate(self._parts):
+            here = part_of == number
+            if np.any(here):
+                first = int(self._ends[number]) - len(part)
+                found[here] = part[wanted[here] - first]
+        return found

@@ -1,0 +1,141 @@
+"""``fedgs.compare``: several runs in one table and one picture."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedgs.errors import ConfigError, MissingDependencyError
+from fedgs.simulation.history import History
+from fedgs.simulation.pretraining import pretraining_rounds
+from fedgs.simulation.run_clock import elapsed, traffic
+from fedgs.simulation.summary import best_line, first_at
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+LAST = 10
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs laid beside each other."""
+
+    histories: Mapping[str, History]
+    """By the name they are shown with."""
+
+    @property
+    def score(self) -> str:
+        """The metric all runs are judged by."""
+        return next(iter(self.histories.values())).score
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat dict a run: rounds, final, best and last scores, round of the target, divergence, time and bytes."""
+        return [row_of(name, history) for name, history in self.histories.items()]
+
+    def frame(self) -> "pandas.DataFrame":
+        """Return the table as a pandas DataFrame, a row a run."""
+        try:
+            import pandas
+        except ImportError:
+            raise MissingDependencyError(
+                "Comparison.frame() needs pandas; install it with: pip install 'fedgs[pandas]' (rows needs nothing)"
+            ) from None
+        return pandas.DataFrame(self.rows)
+
+    def plot(self, path: str | Path | None = None) -> "Figure":
+        """Return a picture of score, loss and divergence of all runs; ``path``: also write it."""
+        from fedgs.report.run_figures import figure_of_histories, save_figure
+
+        figure = figure_of_histories(self.histories)
+        if path is not None:
+            save_figure(figure, Path(path))
+        return figure
+
+    def __str__(self) -> str:
+        columns = ("run", "algorithm", "rounds", "final", "best", f"last_{LAST}", "loss", "target_round", "divergence")
+        cells = [[_shown(row.get(column)) for column in columns] for row in self.rows]
+        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        lines = [
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in (columns, *cells)
+        ]
+        return "\n".join(line.rstrip() for line in lines)
+
+    __repr__ = __str__
+
+
+def compare(*histories: History, names: Sequence[str] | None = None) -> Comparison:
+    """Lay runs beside each other.
+
+    Args:
+        histories: of the runs; they are judged by the same metric.
+        names: what to call them; by default their own names, or their algorithms.
+
+    Example:
+        >>> import fedgs
+        >>> print(fedgs.compare(fedgs.load_history("runs/a"), fedgs.load_history("runs/b")))     # doctest: +SKIP
+    """
+    if not histories:
+        raise ConfigError("compare: give at least one history")
+    scores = {(history.score, history.mode) for history in histories}
+    if len(scores) > 1:
+        first, second = sorted(scores)[:2]
+        raise ConfigError(f"compare: the runs are judged by different metrics, {first[0]} and {second[0]}")
+    given = list(names) if names is not None else names_of(histories)
+    if len(given) != len(histories) or len(set(given)) != len(given):
+        raise ConfigError(f"compare: {len(histories)} histories need as many different names, not {given}")
+    return Comparison(dict(zip(given, histories, strict=True)))
+
+
+def names_of(histories: Sequence[History]) -> list[str]:
+    """Return short names that tell runs apart: of their folders, else of their algorithms, else numbered."""
+    for short in ([one.name for one in histories], [one.settings.algorithm.name for one in histories]):
+        if len(set(short)) == len(short):
+            return short
+    paths = [str(one.folder or one.settings.algorithm.name) for one in histories]
+    if len(set(paths)) == len(paths):
+        return paths
+    return [f"{one.settings.algorithm.name}-{number}" for number, one in enumerate(histories, start=1)]
+
+
+def row_of(name: str, history: History) -> dict[str, Any]:
+    """Return what a run comes to, in flat numbers; of one that is not finished, so far."""
+    score, mode, settings = history.score, history.mode, history.settings
+    tested = [dict(line) for line in history.metrics if line.get(score) is not None]
+    target = settings.eval.target
+    reached = None if target is None else first_at(tested, score, mode, target)
+    divergences = [line["divergence"] for line in history.metrics if line.get("divergence") is not None]
+    pooled = [line["divergence_of_round"] for line in history.metrics if line.get("divergence_of_round") is not None]
+    last = [line[score] for line in tested[-LAST:]]
+    clock = [dict(line) for line in history.clock]
+    total = traffic(clock, clock[-1]["round"]) if clock else None
+    return {
+        "run": name,
+        "algorithm": settings.algorithm.name,
+        "solver": None if settings.algorithm.flat else settings.selection.solver,
+        "rounds": len(history),
+        "of_rounds": settings.training.rounds,
+        "pretraining_rounds": pretraining_rounds(settings) if ":" not in settings.algorithm.name else 0,
+        "score": score,
+        "final": tested[-1][score] if tested else None,
+        "best": best_line(tested, score, mode).get(score),
+        "best_round": best_line(tested, score, mode).get("round"),
+        f"last_{LAST}": sum(last) / len(last) if last else None,
+        "loss": tested[-1]["loss"] if tested else None,
+        "target": target,
+        "target_round": reached,
+        "divergence": sum(divergences) / len(divergences) if divergences else None,
+        "divergence_of_round": sum(pooled) / len(pooled) if pooled else None,
+        "seconds": sum(line.get("seconds") or 0.0 for line in history.timings) or None,
+        "simulated_seconds": elapsed(clock, clock[-1]["round"]) if clock else None,
+        "simulated_seconds_to_target": elapsed(clock, reached) if clock else None,
+        **{f"bytes_{link}": amount for link, amount in (total or {}).items()},
+    }
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,159 @@
+"""From the settings, and from objects given in Python, to the task and the algorithm of a run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedgs.algorithms import APPROACHES, Approach, make_approach
+from fedgs.algorithms.algorithm import Algorithm
+from fedgs.algorithms.fedgs import FedGS
+from fedgs.errors import AlgorithmError, ConfigError
+from fedgs.imports import is_import_path, load_object, path_of
+from fedgs.selection.solve import Solver, resolve_solver
+from fedgs.settings import Settings, TaskSettings
+from fedgs.tasks.task import Task, describe, load_task
+from fedgs.training.objective import Objective
+
+
+@dataclass(frozen=True)
+class Components:
+    """What a run is made of beside numbers."""
+
+    task: Task
+    algorithm: Algorithm
+    solver: Solver | None = None
+    """One of the user's own; None: that of the settings."""
+
+
+def resolve(
+    settings: Settings,
+    *,
+    task: Task | None = None,
+    algorithm: Any = None,
+    solver: Any = None,
+    classes: int | None = None,
+) -> tuple[Settings, Components]:
+    """Return the components of a run, and its settings with their names in them.
+
+    ``task``, ``algorithm`` and ``solver`` are objects that take the place of what the settings name. ``classes``: of
+    the task, for baselines whose rule wants to know.
+    """
+    found_task = task_of(settings) if task is None else task
+    found_algorithm = algorithm_of(settings, classes) if algorithm is None else _checked(algorithm)
+    found_solver = None if solver is None or isinstance(solver, str) else resolve_solver(solver)
+    changes: dict[str, Any] = {}
+    if task is not None:
+        changes["task"] = _named_task(task)
+    named = settings.algorithm
+    if algorithm is not None:
+        named = named.model_copy(update={"name": _name_of(algorithm), "options": {}, "objective": None})
+    if named.kind is None and (named.name not in ("fedgs", *APPROACHES)):
+        named = named.model_copy(update={"kind": found_algorithm.kind})
+    changes["algorithm"] = named
+    if isinstance(found_solver, Solver):
+        changes["selection"] = settings.selection.model_copy(update={"solver": path_of(solver)})
+    return settings.model_copy(update=changes), Components(
+        found_task, found_algorithm, found_solver if isinstance(found_solver, Solver) else None
+    )
+
+
+def task_of(settings: Settings) -> Task:
+    """Return the task the settings describe."""
+    if isinstance(settings.task, str):
+        return load_task(settings.task)
+    given = settings.task
+    values = given.model_dump()
+    values["options"] = dict(given.options)
+    values["metrics"] = None if given.metrics is None else tuple(given.metrics)
+    values["keep_local"] = tuple(given.keep_local)
+    for key in ("prepare", "augment"):
+        if values[key] is not None:
+            values[key] = load_object(values[key], f"task.{key}")
+    return Task(**values)
+
+
+def _named_task(task: Task) -> TaskSettings | str:
+    """Return what settings can say of a task that was given as an object."""
+    if task.path is not None:
+        return task.path
+    said = describe(task)
+    return TaskSettings(
+        model=said["model"],
+        loss=said["loss"],
+        score=task.score,
+        mode=task.mode,
+        bins=task.bins if isinstance(task.bins, int) else None,
+        features=task.features,
+        head=task.head,
+        keep_local=list(task.keep_local),
+    )
+
+
+def algorithm_of(settings: Settings, classes: int | None = None) -> Algorithm:
+    """Return the algorithm the settings name, with its options."""
+    named = settings.algorithm
+    if named.name == "fedgs":
+        return FedGS(objective_of(settings))
+    if is_import_path(named.name):
+        return _checked(
+            made(load_object(named.name, "algorithm.name"), named.options, f"algorithm.name={named.name!r}")
+        )
+    options = dict(named.options)
+    if classes is not None and "classes" in APPROACHES[named.name].options:
+        options.setdefault("classes", classes)
+    return make_approach(named.name, **options)
+
+
+def baseline_of(settings: Settings, classes: int | None = None) -> Approach:
+    """Return the baseline of the settings."""
+    found = algorithm_of(settings, classes)
+    if not isinstance(found, Approach):
+        raise ConfigError(f"algorithm.name={settings.algorithm.name!r} is not a baseline")
+    return found
+
+
+def objective_of(settings: Settings) -> Objective:
+    """Return the local objective of FedGS."""
+    name, options = settings.algorithm.objective, settings.algorithm.options
+    if name is None:
+        return Objective()
+    if not is_import_path(name):
+        return make_approach(name, **options)
+    found = made(load_object(name, "algorithm.objective"), options, f"algorithm.objective={name!r}")
+    if not isinstance(found, Objective):
+        raise ConfigError(f"algorithm.objective={name!r}: gives a {type(found).__name__}, not an Objective")
+    return found
+
+
+def made(found: Any, options: Mapping[str, Any], setting: str) -> Any:
+    """Return what a class or function makes with options; an object that is made already takes none."""
+    if not isinstance(found, type) and not (
+        callable(found) and not hasattr(found, "kind") and not isinstance(found, Objective)
+    ):
+        if options:
+            raise ConfigError(f"{setting}: is an object that is made already and takes no options")
+        return found
+    try:
+        return found(**options)
+    except (TypeError, AlgorithmError) as error:
+        raise ConfigError(f"{setting}: cannot be made with these options ({error})") from None
+
+
+def _checked(algorithm: Any) -> Algorithm:
+    if isinstance(algorithm, type) or not callable(getattr(algorithm, "bind", None)) or not hasattr(algorithm, "kind"):
+        what = algorithm.__name__ if isinstance(algorithm, type) else type(algorithm).__name__
+        raise ConfigError(
+            f"algorithm {what!r} is no algorithm; give FedGS(…), a baseline such as FedProx(mu=0.1), or an object with kind "
+            "and bind"
+        )
+    found: Algorithm = algorithm
+    return found
+
+
+def _name_of(algorithm: Any) -> str:
+    return "fedgs" if type(algorithm) is FedGS and type(algorithm.objective) is Objective else path_of(algorithm)
+
+
+def with_path(task: Task, path: str) -> Task:
+    """Return a task that can be imported from somewhere."""
+    return replace(task, path=path)

@@ -1,0 +1,191 @@
+"""What a run comes to: its rounds as a table, a picture, the trained network, and a folder to keep it in."""
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fedgs.algorithms.run_state import RunState
+from fedgs.errors import ConfigError, InputFileError, MissingDependencyError, OutputError
+from fedgs.files import finite, write_text
+from fedgs.settings import Settings
+from fedgs.simulation import folder as folders
+from fedgs.simulation.checkpoint import save_checkpoint
+from fedgs.simulation.evaluate import Evaluation
+from fedgs.simulation.summary import write_devices
+from fedgs.tasks.bind import BoundTask
+from fedgs.tasks.task import Task
+from fedgs.training.files import MODEL, save_model
+from fedgs.training.layout import Layout
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+    from torch import nn
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What only a run of this process has: its last state, and the task it was bound to."""
+
+    task: BoundTask
+    layout: Layout
+    state: RunState
+    evaluation: Evaluation | None
+    identity: str
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """The rounds of a run and its model.
+
+    Example:
+        >>> import fedgs
+        >>> history = fedgs.load_history("runs/mine")        # doctest: +SKIP
+        >>> history.summary["accuracy"]["final"]             # doctest: +SKIP
+    """
+
+    settings: Settings
+    metrics: tuple[Line, ...]
+    """One line a round, from round 0 on."""
+    clock: tuple[Line, ...]
+    """What each round would take in a real park."""
+    timings: tuple[Line, ...]
+    """What each round took here."""
+    summary: dict[str, Any]
+    """Final and best score, round of the target, divergence, use of the devices, simulated time and bytes."""
+    score: str
+    """The metric that counts."""
+    mode: str
+    """``max``: a higher score is better; ``min``: a lower one."""
+    name: str = "run"
+    folder: Path | None = None
+    finished: Finished | None = field(default=None, repr=False)
+    task: Task | None = field(default=None, repr=False)
+    """The task of a run that was loaded, where it was given."""
+
+    def __len__(self) -> int:
+        """Return how many rounds were made."""
+        return len(self.metrics) - 1
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat dict a round: round, loss, metrics, train_loss, divergence, seconds, simulated_seconds and more."""
+        seconds = {line["round"]: line.get("seconds") for line in self.timings}
+        elapsed = {line["round"]: line.get("elapsed") for line in self.clock}
+        factories = self._factory_names()
+        rows = []
+        for line in self.metrics:
+            row: dict[str, Any] = {}
+            for key, value in line.items():
+                if key == "factories":
+                    row |= {f"{self.score}_{name}": one for name, one in zip(factories, value, strict=False)}
+                elif key == "percentiles":
+                    row |= {f"{self.score}_p{name}": one for name, one in value.items()}
+                elif isinstance(value, Mapping):
+                    row |= {f"{key}_{name}": one for name, one in value.items()}
+                else:
+                    row[key] = value
+            number = line["round"]
+            rows.append(row | {"seconds": seconds.get(number), "simulated_seconds": elapsed.get(number)})
+        return rows
+
+    def _factory_names(self) -> Sequence[str]:
+        if self.finished is not None:
+            return self.finished.task.federation.factory_names
+        most = max((len(line.get("factories", ())) for line in self.metrics), default=0)
+        return [f"factory-{number:02d}" for number in range(most)]
+
+    def frame(self) -> "pandas.DataFrame":
+        """Return the rounds as a pandas DataFrame, a row a round."""
+        try:
+            import pandas
+        except ImportError:
+            raise MissingDependencyError(
+                "History.frame() needs pandas; install it with: pip install 'fedgs[pandas]' (History.rows needs nothing)"
+            ) from None
+        return pandas.DataFrame(self.rows)
+
+    def plot(self, path: str | Path | None = None) -> "Figure":
+        """Return a picture of score, loss and divergence over the rounds; ``path``: also write it."""
+        from fedgs.report.run_figures import figure_of_histories, save_figure
+
+        figure = figure_of_histories({self.name: self})
+        if path is not None:
+            save_figure(figure, Path(path))
+        return figure
+
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The trained weights and buffers by name."""
+        if self.finished is not None:
+            return self.finished.layout.named(self.finished.state.tested)
+        if self.folder is None:
+            raise ConfigError("this history has no weights: it was neither run here nor loaded from a folder")
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(self.folder / MODEL)
+        except (OSError, SafetensorError) as error:
+            raise InputFileError(f"{self.folder / MODEL}: cannot be read as a model ({error})") from None
+
+    @property
+    def model(self) -> "nn.Module":
+        """The trained network, in eval mode.
+
+        Where devices keep weights of their own it has the mean of theirs.
+        """
+        if self.finished is None:
+            from fedgs.simulation.load import model_of_folder
+
+            return model_of_folder(self)
+        finished = self.finished
+        module = copy.deepcopy(finished.task.module)
+        known = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        if not set(finished.layout.names) <= set(known):
+            odd = next(name for name in finished.layout.names if name not in known)
+            raise ConfigError(
+                f"{self.settings.algorithm.name} trains weights that the network itself does not have ({odd}); "
+                "they are in History.weights"
+            )
+        flat = finished.state.tested.detach().cpu().clone()
+        if finished.state.local is not None:
+            flat[torch.from_numpy(finished.layout.local_places)] = finished.state.local.cpu().double().mean(0).float()
+        finished.layout.load(module, flat)
+        return module.eval()
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the run into a folder, as ``fedgs run`` does; ``fedgs resume``, ``compare`` and others take it."""
+        if self.finished is None:
+            raise OutputError(
+                f"{folder}: only a run of this process can be saved; this one was loaded from {self.folder}"
+            )
+        path, finished = Path(folder), self.finished
+        folders.create_run(path, self.settings)
+        write_text(path / folders.TASK, json.dumps(folders.task_facts(finished.task), indent=1) + "\n")
+        for name, lines in (
+            (folders.METRICS, self.metrics),
+            (folders.CLOCK, self.clock),
+            (folders.TIMINGS, self.timings),
+        ):
+            write_text(path / name, "".join(json.dumps(finite(dict(line))) + "\n" for line in lines))
+        save_checkpoint(path / folders.CHECKPOINTS, finished.state, finished.layout, finished.identity)
+        save_model(path / MODEL, finished.state.tested, finished.layout)
+        if finished.evaluation is not None:
+            task = finished.task
+            write_devices(path / folders.DEVICES, task.federation, finished.state, finished.evaluation, task.score)
+        write_text(path / folders.SUMMARY, json.dumps(finite(self.summary), indent=1) + "\n")
+        return path
+
+    def __repr__(self) -> str:
+        found = self.summary.get(self.score, self.summary.get("loss", {}))
+        last = found.get("final") if isinstance(found, dict) else None
+        shown = "" if last is None else f", {self.score} {last:.4g}"
+        return f"History({self.name!r}, {self.settings.algorithm.name}, {len(self)} rounds{shown})"

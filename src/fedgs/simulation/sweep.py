@@ -1,0 +1,135 @@
+"""``fedgs.sweep``: a run for every combination of some values, with several seeds each."""
+
+import itertools
+import multiprocessing
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fedgs.data import Federation
+from fedgs.errors import ConfigError, MissingDependencyError, TrainingError
+from fedgs.simulation.compare import row_of
+from fedgs.simulation.run import run
+from fedgs.tasks.task import Task
+
+if TYPE_CHECKING:
+    import pandas
+
+_jobs: tuple[Any, ...] = ()
+"""What the processes of a sweep work on: inherited when they are forked, for a network of a notebook cannot be sent."""
+
+
+def sweep(
+    task: Task | None,
+    federation: Federation | None,
+    grid: Mapping[str, Sequence[Any]],
+    *,
+    seeds: int | Sequence[int] = 1,
+    workers: int = 1,
+    **options: Any,
+) -> "pandas.DataFrame":
+    """Run every combination of a grid with every seed; return a frame with a row a run.
+
+    Args:
+        task: as for :func:`fedgs.run`.
+        federation: as for :func:`fedgs.run`.
+        grid: values by keyword of :func:`fedgs.run` (``learning_rate``) or by key of the settings
+            (``training.weight_decay``).
+        seeds: how many, from 0 on, or which.
+        workers: runs at a time, each in a process of its own.
+        options: other keywords of :func:`fedgs.run`, the same for all runs.
+
+    A run that diverges has a row with its ``error`` and no score.
+
+    Example:
+        >>> import fedgs
+        >>> fedgs.sweep(task, federation, {"learning_rate": [0.03, 0.1]}, seeds=3)       # doctest: +SKIP
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise MissingDependencyError(
+            "fedgs.sweep() needs pandas; install it with: pip install 'fedgs[pandas]' (sweep_rows needs nothing)"
+        ) from None
+    return pandas.DataFrame(list(sweep_rows(task, federation, grid, seeds=seeds, workers=workers, **options)))
+
+
+def sweep_rows(
+    task: Task | None,
+    federation: Federation | None,
+    grid: Mapping[str, Sequence[Any]],
+    *,
+    seeds: int | Sequence[int] = 1,
+    workers: int = 1,
+    **options: Any,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a sweep, run by run."""
+    for key, values in grid.items():
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise ConfigError(f"sweep: {key}={values!r}; give a list of values")
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    points = [
+        {**dict(zip(grid, chosen, strict=True)), "seed": seed}
+        for chosen in itertools.product(*grid.values())
+        for seed in numbers
+    ]
+    if not points:
+        raise ConfigError("sweep: give at least one seed")
+    global _jobs  # see above
+    _jobs = (task, federation, options)
+    try:
+        if workers <= 1:
+            for point in points:
+                yield _one(point)
+            return
+        if "fork" not in multiprocessing.get_all_start_methods():
+            raise ConfigError("sweep: several workers need a system that can fork processes; use workers=1")
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            raise ConfigError(
+                "sweep: this process uses a GPU already, which other processes cannot share; use workers=1"
+            )
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        context = multiprocessing.get_context("fork")
+        with ProcessPoolExecutor(workers, context, torch.set_num_threads, (threads,)) as pool:
+            yield from pool.map(_one, points)
+    finally:
+        _jobs = ()
+
+
+def _one(point: dict[str, Any]) -> dict[str, Any]:
+    task, federation, options = _jobs
+    keywords = {key: value for key, value in point.items() if "." not in key}
+    nested = {key: value for key, value in point.items() if "." in key}
+    settings = options.get("settings")
+    if nested:
+        if settings is not None and not isinstance(settings, Mapping):
+            raise ConfigError("sweep: keys of the settings in the grid go with settings= as a dict")
+        settings = _with(settings or {}, nested)
+    row = {**{key: _plain(value) for key, value in point.items()}, "error": None}
+    try:
+        history = run(task, federation, **{**options, **keywords, "settings": settings})
+    except TrainingError as error:
+        return row | {"error": str(error)}
+    found = row_of("", history)
+    drop = ("run", "solver", "of_rounds", "pretraining_rounds")
+    return row | {key: value for key, value in found.items() if key not in drop and key not in row}
+
+
+def _with(settings: Mapping[str, Any], nested: Mapping[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()
+    }
+    for key, value in nested.items():
+        *sections, last = key.split(".")
+        place = values
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = value
+    return values
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | None) else getattr(value, "__name__", repr(value))

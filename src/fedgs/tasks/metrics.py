@@ -1,0 +1,104 @@
+"""What a model is judged by: one number a sample, pooled over samples, devices or factories.
+
+A metric of your own is any function f(outputs, targets) → (B,), with a third parameter the inputs too; its pooled value is
+the mean. :class:`Metric` says more: whether less is better, and another way to pool (AUROC, root of a mean).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgs.errors import ConfigError
+from fedgs.tasks.losses import LOSSES, predicted_classes, takes_three
+
+Mode = Literal["max", "min"]
+Pool = Callable[[NDArray[np.float64], Any], float]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measure of a model."""
+
+    per_sample: Callable[..., Tensor]
+    """f(outputs, targets[, inputs]) → (B,)."""
+    mode: Mode = "max"
+    """``max``: more is better; ``min``: less is."""
+    pool: Pool | None = None
+    """From the values and targets of some samples to one number; None: their mean. NaN where there is none."""
+
+    @classmethod
+    def of(cls, name: str, given: Any) -> "Metric":
+        """Return the metric of a name, a function or a metric."""
+        if isinstance(given, Metric):
+            return given
+        if isinstance(given, str):
+            if given not in METRICS:
+                raise ConfigError(
+                    f"task.metrics: {given!r} is not a metric; there are {', '.join(METRICS)}, or package.module:name"
+                )
+            return METRICS[given]
+        if not callable(given):
+            raise ConfigError(f"task.metrics: {name!r} is neither a name nor a function of outputs and targets")
+        return cls(given)
+
+    @property
+    def wants_inputs(self) -> bool:
+        """Whether it is given the inputs too."""
+        return takes_three(self.per_sample)
+
+    def values(self, outputs: Any, targets: Any, inputs: Any) -> Tensor:
+        """Return (B,) values."""
+        return self.per_sample(outputs, targets, inputs) if self.wants_inputs else self.per_sample(outputs, targets)
+
+    def pooled(self, values: NDArray[np.float64], targets: Any) -> float:
+        """Return one number for these samples."""
+        if not len(values):
+            return float("nan")
+        return float(values.mean()) if self.pool is None else self.pool(values, targets)
+
+
+def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return 1 for each sample whose class is the right one, else 0."""
+    right = predicted_classes(outputs) == targets.reshape(targets.shape[: max(1, outputs.ndim - 1)])
+    return right.float() if right.ndim == 1 else right.float().flatten(1).mean(1)
+
+
+def root_mean(values: NDArray[np.float64], targets: Any) -> float:
+    """Return the root of the mean: of squared errors, the RMSE."""
+    return float(np.sqrt(values.mean()))
+
+
+def auroc(scores: NDArray[np.float64], positive: NDArray[Any]) -> float:
+    """Return the area under the receiver operating characteristic; NaN unless both kinds occur.
+
+    It is the chance that a positive sample has a higher score than a negative one, ties counting half (Hanley and
+    McNeil, 1982): with R the sum of the ranks of the P positive ones among all, (R − P(P + 1)/2) / (P·N).
+    """
+    marked = np.asarray(positive).astype(bool).reshape(len(scores))
+    number = int(marked.sum())
+    others = len(scores) - number
+    if not number or not others:
+        return float("nan")
+    _, place, ties = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(ties) - (ties - 1) / 2)[place]  # the mean rank of equal scores
+    return float((ranks[marked].sum() - number * (number + 1) / 2) / (number * others))
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric(accuracy),
+    "mae": Metric(LOSSES["l1"], "min"),
+    "mse": Metric(LOSSES["mse"], "min"),
+    "rmse": Metric(LOSSES["mse"], "min", root_mean),
+}
+USUAL = {
+    "cross_entropy": ("accuracy",),
+    "bce": ("accuracy",),
+    "mse": ("mae", "rmse"),
+    "l1": ("mae", "rmse"),
+    "huber": ("mae", "rmse"),
+}
+"""The metrics of a task that names none, by its loss; with a loss of one's own the loss itself is the score."""

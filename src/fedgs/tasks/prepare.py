@@ -1,0 +1,137 @@
+"""From stored arrays to what a network takes: prepared inputs, targets as tensors, per-channel normalisation."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedgs.data import Federation
+from fedgs.data.arrays import leaves, map_tree, take
+
+CHUNK = 512
+"""Samples that statistics are taken of at a time."""
+
+
+def as_tensor(array: NDArray[Any]) -> Tensor:
+    """Return an array as a tensor; a read-only one is copied, types that torch lacks are widened."""
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(np.int64)
+    if array.dtype.kind == "U":
+        raise TypeError("text")
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def default_prepare(raw: Any) -> Any:
+    """Return images of bytes as float CHW from 0 to 1, other numbers as float32 or int64."""
+    return map_tree(_prepared, raw)
+
+
+def _prepared(raw: Tensor) -> Tensor:
+    if raw.dtype == torch.uint8 and raw.ndim in (3, 4):
+        return as_input(raw)
+    if raw.is_floating_point() or raw.dtype == torch.bool:
+        return raw.float()
+    return raw.long()
+
+
+def image_prepare(raw: Tensor) -> Tensor:
+    """Return images (batch, height, width[, channels]) of bytes or floats as float CHW: for the built-in CNNs."""
+    if raw.dtype == torch.uint8:
+        return as_input(raw)
+    return raw.float().view(len(raw), *full_shape(raw.shape[1:])).permute(0, 3, 1, 2)
+
+
+def prepare_targets(raw: Any) -> Any:
+    """Return classes as int64, other numbers as float32."""
+    return map_tree(lambda value: value.float() if value.is_floating_point() else value.long(), raw)
+
+
+def full_shape(image_shape: Sequence[int]) -> tuple[int, int, int]:
+    """Return (height, width, channels) of images that may come without a channel dimension."""
+    height, width, *rest = image_shape
+    return int(height), int(width), int(rest[0]) if rest else 1
+
+
+def as_input(images: Tensor) -> Tensor:
+    """Return uint8 images (batch, height, width[, channels]) as float32 from 0 to 1, channels-last in memory."""
+    return images.view(-1, *full_shape(images.shape[1:])).permute(0, 3, 1, 2).float().div_(255)
+
+
+def call(module: nn.Module, inputs: Any) -> Any:
+    """Call a network with one input, several (a tuple), or named ones (a dict)."""
+    if isinstance(inputs, dict):
+        return module(**inputs)
+    return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+
+
+class NormalisedInputs(nn.Module):
+    """A network behind (x − mean) / deviation of every channel; both are buffers, so they travel and are exported."""
+
+    def __init__(self, network: nn.Module, statistics: Sequence[tuple[Tensor, Tensor] | None]) -> None:
+        """``statistics``: mean and deviation of each input; None: it is taken as it is."""
+        super().__init__()
+        self.network = network
+        for number, found in enumerate(statistics):
+            if found is not None:
+                self.register_buffer(f"mean_{number}", found[0])
+                self.register_buffer(f"deviation_{number}", found[1])
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Normalise the inputs and call the network."""
+        values = [self._normalised(number, value) for number, value in enumerate((*inputs, *named.values()))]
+        return self.network(*values[: len(inputs)], **dict(zip(named, values[len(inputs) :], strict=True)))
+
+    def _normalised(self, number: int, value: Any) -> Any:
+        mean = getattr(self, f"mean_{number}", None)
+        if mean is None:
+            return value
+        shape = (1, -1, *[1] * (value.ndim - 2))
+        return (value - mean.view(shape)) / getattr(self, f"deviation_{number}").view(shape)
+
+
+def channel_statistics(federation: Federation, prepare: Any) -> list[tuple[Tensor, Tensor] | None]:
+    """Return mean and standard deviation of every channel of every input, over all training samples.
+
+    Computed as a federation would: every device gives the number, the sum and the sum of squares of its own values, and
+    only these are added up. Channels are dimension 1: features of a table, channels of a signal or an image.
+    """
+    totals: list[NDArray[np.float64] | None] = []
+    for device in range(len(federation)):
+        own = device_moments(federation.inputs, federation.train[device], prepare)
+        if not totals:
+            totals = own
+            continue
+        totals = [None if new is None or old is None else old + new for old, new in zip(totals, own, strict=True)]
+    return [None if total is None else _mean_and_deviation(total) for total in totals]
+
+
+def device_moments(inputs: Any, samples: NDArray[np.integer], prepare: Any) -> list[NDArray[np.float64] | None]:
+    """Return (3, channels) number, sum and sum of squares of a device's values, for each of its inputs."""
+    totals: list[NDArray[np.float64] | None] = []
+    for first in range(0, len(samples), CHUNK):
+        prepared = prepare(map_tree(as_tensor, take(inputs, samples[first : first + CHUNK])))
+        found = [_moments(value) for _, value in leaves(prepared)]
+        totals = found if not totals else [
+            None if old is None or new is None else old + new for old, new in zip(totals, found, strict=True)
+        ]  # fmt: skip
+    return totals
+
+
+def _moments(values: Tensor) -> NDArray[np.float64] | None:
+    if not values.is_floating_point() or values.ndim < 2:
+        return None
+    by_channel = values.double().transpose(0, 1).flatten(1)
+    count = torch.full((len(by_channel),), float(by_channel.shape[1]), dtype=torch.float64)
+    found: NDArray[np.float64] = torch.stack([count, by_channel.sum(1), by_channel.square().sum(1)]).numpy()
+    return found
+
+
+def _mean_and_deviation(total: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
+    count, first, second = total
+    mean = first / count
+    deviation = np.sqrt(np.maximum(second / count - mean**2, 0.0))
+    deviation[deviation < 1e-8] = 1.0  # a channel that never changes
+    return torch.from_numpy(mean).float(), torch.from_numpy(deviation).float()

@@ -1,0 +1,292 @@
+"""A task: a network, a loss, what it is judged by, and what selection balances.
+
+    task = fedgs.Task(model=VibrationNet, loss="cross_entropy")
+    task = fedgs.classification(VibrationNet, classes=["healthy", "inner race", "outer race"])
+    task = fedgs.regression(WearNet, bins=10)
+    task = fedgs.reconstruction(AutoEncoder, by="mode")
+
+A task knows nothing of devices. :func:`fedgs.tasks.bind.bind` brings it together with a federation: it builds the
+network under the run's seed, finds the bins of all samples, and tries everything out on two samples.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgs.errors import ConfigError
+from fedgs.imports import is_import_path, load_object, path_of
+from fedgs.tasks.metrics import Metric, Mode, auroc
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Balance = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is to be learnt.
+
+    Example:
+        >>> import fedgs, torch
+        >>> task = fedgs.Task(model=lambda: torch.nn.Linear(4, 3), loss="cross_entropy")
+    """
+
+    model: "nn.Module | Callable[..., nn.Module] | str"
+    """A module, a callable that makes one (called under the run's seed), a built-in network's name, or
+    ``package.module:name`` of one of these."""
+    loss: str | Callable[..., Any] = "cross_entropy"
+    """A name in ``fedgs.tasks.losses.LOSSES``, or f(outputs, targets) → (B,), one loss a sample."""
+    metrics: Mapping[str, Any] | Sequence[str] | None = None
+    """By name: f(outputs, targets) → (B,), a :class:`Metric`, or names in ``fedgs.tasks.metrics.METRICS``. None: those
+    that go with the loss."""
+    score: str | None = None
+    """The metric that counts, or ``loss``; None: the first."""
+    mode: Mode | None = None
+    """``max``: a higher score is better, ``min``: a lower one; None: as the metric says."""
+    balance: Balance | None = None
+    """f(targets) → (samples,) bins: what selection balances. None: the class."""
+    bins: int | Sequence[str] | None = None
+    """How many bins there are, or their names; None: as many as occur."""
+    prepare: Callable[[Any], Any] | None = None
+    """From stored arrays (as tensors) to network inputs. None: uint8 images become float CHW from 0 to 1, floats
+    float32, whole numbers int64."""
+    augment: Callable[..., Any] | None = None
+    """f(inputs, generator) → inputs, in training only; random numbers come from the generator."""
+    features: str | None = None
+    """The name of the submodule whose output FedFusion fuses."""
+    head: str | None = None
+    """The name of the last layer, a dense one with a bias a class: what CGAU replaces, class-wise averaging averages
+    row by row; its input is FedMMD's hidden layer."""
+    keep_local: Sequence[str] = ()
+    """Patterns of weights and buffers that never leave a device, for example ``*.running_*`` (FedBN)."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of a model that is called."""
+    path: str | None = None
+    """``package.module:name`` this task came from; what a deployed device imports."""
+
+    def named(self) -> str:
+        """Return a short name of the network, for messages and tables."""
+        if isinstance(self.model, str):
+            return self.model
+        return str(getattr(self.model, "__name__", type(self.model).__name__))
+
+
+def load_task(path: str, options: Mapping[str, Any] | None = None) -> Task:
+    """Return the task that ``package.module:name`` is, or that a function of this name returns."""
+    found = load_object(path, "task")
+    if not isinstance(found, Task) and callable(found):
+        try:
+            found = found(**(options or {}))
+        except ConfigError:
+            raise
+        except Exception as error:  # whatever the user's own function raises
+            raise ConfigError(f"task={path!r}: fails when it is called ({type(error).__name__}: {error})") from error
+    elif options:
+        raise ConfigError(f"task={path!r}: is a Task, not a function, and takes no options")
+    if not isinstance(found, Task):
+        raise ConfigError(f"task={path!r}: gives a {type(found).__name__}, not a fedgs.Task")
+    return replace(found, path=path)
+
+
+def classification(model: Any, classes: int | Sequence[str] | None = None, **more: Any) -> Task:
+    """Return a task that predicts one of some classes: cross-entropy, accuracy, balanced by class.
+
+    Args:
+        model: gives one output a class.
+        classes: how many, or their names; None: those of the federation.
+        more: other fields of :class:`Task`.
+
+    Example:
+        >>> import fedgs, torch
+        >>> fedgs.classification(lambda: torch.nn.Linear(4, 3), classes=3).loss
+        'cross_entropy'
+    """
+    return Task(**({"model": model, "loss": "cross_entropy", "metrics": ("accuracy",), "bins": classes} | more))
+
+
+def regression(
+    model: Any, bins: int = 10, *, by: int | str | None = None, edges: Sequence[float] | None = None, **more: Any
+) -> Task:
+    """Return a task that predicts numbers: squared error, mean absolute error, balanced by quantiles of the target.
+
+    Args:
+        model: gives outputs in the shape of the targets.
+        bins: how many quantile bins selection balances.
+        by: the column (or key) of the target that is binned; None: the first.
+        edges: the bins' inner edges, where they are known; None: quantiles of all devices' training targets.
+        more: other fields of :class:`Task`.
+
+    Example:
+        >>> import fedgs, torch
+        >>> fedgs.regression(lambda: torch.nn.Linear(4, 1), bins=5).bins
+        5
+    """
+    return Task(
+        **(
+            {
+                "model": model,
+                "loss": "mse",
+                "metrics": ("mae", "rmse"),
+                "balance": QuantileBins(bins, by, None if edges is None else tuple(edges)),
+                "bins": bins,
+            }
+            | more
+        )
+    )
+
+
+def reconstruction(
+    model: Any, by: int | str | None = None, *, anomalous: int | str | None = "anomalous", **more: Any
+) -> Task:
+    """Return a task that reconstructs its inputs, for anomaly detection: what it cannot reconstruct is odd.
+
+    The loss is the mean squared error of a sample. Where the targets mark anomalous samples, the score is the AUROC of
+    that error over the test samples.
+
+    Args:
+        model: an autoencoder; outputs in the shape of the inputs.
+        by: the column or key of the targets that says the operating mode, which selection balances; None: nothing.
+        anomalous: the column or key of the targets that marks anomalous samples; None: they are not marked.
+        more: other fields of :class:`Task`.
+
+    Example:
+        >>> import fedgs, torch
+        >>> fedgs.reconstruction(lambda: torch.nn.Linear(4, 4), by="mode").score
+        'auroc'
+    """
+    error = Metric(_reconstruction_error, "min")
+    metrics: dict[str, Metric] = {"error": error}
+    if anomalous is not None:
+        metrics = {"auroc": replace(error, mode="max", pool=PooledAuroc(anomalous)), "error": error}
+    return Task(
+        **(
+            {
+                "model": model,
+                "loss": _reconstruction_error,
+                "metrics": metrics,
+                "score": next(iter(metrics)),
+                "balance": Column(by),
+            }
+            | more
+        )
+    )
+
+
+def _reconstruction_error(outputs: Any, targets: Any, inputs: Any) -> Any:
+    """Return the mean squared difference of outputs and inputs, one a sample."""
+    if outputs.shape != inputs.shape:
+        raise ValueError(f"outputs of shape {tuple(outputs.shape)} for inputs of shape {tuple(inputs.shape)}")
+    return (outputs - inputs).square().flatten(1).mean(1)
+
+
+@dataclass(frozen=True)
+class PooledAuroc:
+    """The AUROC of anomaly scores against the marks in one column of the targets."""
+
+    key: int | str
+
+    def __call__(self, values: NDArray[np.float64], targets: Any) -> float:
+        """Return it; NaN where no sample, or every sample, is marked."""
+        return auroc(values, column(targets, self.key))
+
+
+@dataclass(frozen=True)
+class Column:
+    """Balances by one column (or key) of the targets; None: nothing is balanced."""
+
+    key: int | str | None
+
+    def __call__(self, targets: Any) -> NDArray[np.int64]:
+        """Return the bin of each sample."""
+        if self.key is None:
+            first = next(iter(targets.values())) if isinstance(targets, Mapping) else targets
+            return np.zeros(len(first), np.int64)
+        return np.asarray(column(targets, self.key)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class QuantileBins:
+    """Balances by quantiles of a number: each bin holds as many training samples of all devices together."""
+
+    bins: int
+    key: int | str | None = None
+    edges: tuple[float, ...] | None = None
+    """Between the bins, one less than there are bins; None: to be found by :meth:`fit`."""
+
+    CELLS = 4096
+    """Cells of the histogram every device makes of its own targets."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.bins, bool) or not isinstance(self.bins, int) or self.bins < 1:
+            raise ConfigError(f"bins={self.bins!r} is not possible; give a whole number from 1 on")
+        if self.edges is not None and (len(self.edges) != self.bins - 1 or list(self.edges) != sorted(self.edges)):
+            raise ConfigError(f"edges={list(self.edges)}: {self.bins} bins have {self.bins - 1} inner edges, ascending")
+
+    def fit(self, parts: Sequence[NDArray[Any]]) -> "QuantileBins":
+        """Return the bins with edges from each device's targets.
+
+        A device gives its least and greatest target and a histogram between the least and greatest of all, never a
+        target itself; so the edges are exact to a four-thousandth of the range.
+        """
+        columns = [np.asarray(self.values(part), np.float64) for part in parts]
+        least, most = min(part.min() for part in columns), max(part.max() for part in columns)
+        if least == most:
+            return replace(self, edges=tuple([float(least)] * (self.bins - 1)))
+        counts = sum(np.histogram(part, self.CELLS, (least, most))[0] for part in columns)
+        share = np.cumsum(counts) / np.sum(counts)
+        places = np.interp(np.arange(1, self.bins) / self.bins, share, np.arange(1, self.CELLS + 1))
+        return replace(self, edges=tuple(float(least + (most - least) * place / self.CELLS) for place in places))
+
+    def values(self, targets: Any) -> NDArray[Any]:
+        """Return the number of each sample that is binned."""
+        if self.key is not None:
+            return np.asarray(column(targets, self.key))
+        array = np.asarray(next(iter(targets.values())) if isinstance(targets, Mapping) else targets)
+        return array.reshape(len(array), -1)[:, 0]
+
+    def __call__(self, targets: Any) -> NDArray[np.int64]:
+        """Return the bin of each sample."""
+        if self.edges is None:
+            raise ConfigError(
+                "the edges of quantile bins are not known here; give them: fedgs.regression(…, edges=[…])"
+            )
+        return np.searchsorted(np.array(self.edges), self.values(targets), side="right").astype(np.int64)
+
+    def names(self) -> tuple[str, ...]:
+        """Return what the bins are called: their ranges."""
+        edges = [f"{edge:.4g}" for edge in self.edges or ()]
+        bounds = list(zip(["", *edges], [*edges, ""], strict=True))
+        return tuple(f"{low or '…'} to {high or '…'}{'' if len(set(bounds)) == len(bounds) else f' ({number})'}"
+                     for number, (low, high) in enumerate(bounds))  # fmt: skip
+
+
+def column(targets: Any, key: int | str) -> NDArray[Any]:
+    """Return one column of the targets: a key of a dict, a number of a tuple or of a table's columns."""
+    try:
+        if isinstance(targets, Mapping | tuple | list):
+            return np.asarray(targets[key])  # type: ignore[call-overload]
+        array = np.asarray(targets)
+        if isinstance(key, int) and array.ndim == 2:
+            return np.asarray(array[:, key])
+        if isinstance(key, int) and array.ndim == 1 and key == 0:
+            return array
+    except (KeyError, IndexError):
+        pass
+    known = ", ".join(map(repr, targets)) if isinstance(targets, Mapping) else "numbers of columns"
+    raise ConfigError(f"the targets have no column {key!r}; there are {known}")
+
+
+def resolve(given: Any, setting: str) -> Any:
+    """Return what a setting names by ``package.module:name``, or the value itself."""
+    return load_object(given, setting) if is_import_path(given) else given
+
+
+def describe(task: Task) -> dict[str, Any]:
+    """Return what a file says of a task: names, never code."""
+    model = task.model if isinstance(task.model, str) else path_of(task.model)
+    loss = task.loss if isinstance(task.loss, str) else path_of(task.loss)
+    return {"model": model, "loss": loss, "path": task.path}

@@ -1,0 +1,326 @@
+"""Local training of any network on a GPU: one client's step is a captured graph, in sixteen slots side by side.
+
+A slot has room for one client: its weights, what its optimiser remembers, and a CUDA graph of its step on a stream of its
+own. Clients are dealt out to free slots, those with most steps first; a step is one replay, which finds the client's next
+batch by two counters on the GPU, so nothing is copied meanwhile. Kernels of one small network fill a fraction of a GPU;
+those of sixteen fill it.
+
+Where samples of a batch are independent of each other, a short last batch is filled up with samples of no share, and one
+graph a slot does for all. Where they are not (batch normalisation), a short batch has a graph of its size, captured when
+it is first met. A step that reads values of tensors in Python cannot be captured: it runs on the slots' streams as it
+stands. Without a GPU the same steps run one after the other: that is how they are tested.
+"""
+
+import warnings
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedgs.data.arrays import map_tree
+from fedgs.training.captured import capture
+from fedgs.training.client_plan import ClientPlan
+from fedgs.training.clients import ClientSetup, ClientTraining, Tick, Trained, local_places, running_accuracies
+from fedgs.training.clipping import factor_of
+from fedgs.training.objective import Batch, Sent
+from fedgs.training.precision import gpu_precision
+from fedgs.training.step import gradient_of
+
+SLOTS = 16
+"""More of them do not make a GPU of today faster."""
+WARM_UP_AGAIN = 1
+"""Steps before the capture of a further batch size: the libraries are ready by then."""
+
+
+class SlotTraining(ClientTraining):
+    """Trains clients side by side, each in a slot."""
+
+    def __init__(self, setup: ClientSetup, slots: int = SLOTS) -> None:
+        super().__init__(setup)
+        self._most, self._table, self._slots = slots, None, []
+        self.filled_up = not setup.traits.mixes_samples and setup.objective.per_sample
+        """Whether short batches are filled up."""
+        if setup.traits.reads_values and self.store.device.type == "cuda":
+            setup.note(f"{setup.traits.reads_values}, so steps run on streams without a captured graph, and slower")
+
+    _table: "_Table | None"
+    _slots: "list[_Slot]"
+
+    def train(
+        self, sent: Sent, plan: ClientPlan, rate: float, tick: Tick | None = None, local: Tensor | None = None
+    ) -> Trained:
+        """Train all participants from what was sent."""
+        device, count = self.store.device, len(plan.devices)
+        on_gpu = device.type == "cuda"
+        own_places = local_places(self.network, device)
+        flats = torch.empty(count, self.layout.size, device=device)
+        with gpu_precision(self.precision) if on_gpu else nullcontext(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous")
+            table = self._prepare(plan)
+            table.load(self, sent, plan, rate)
+            slots = self._slots[: min(self._most, count)]
+            steps, sizes = plan.steps.tolist(), plan.sizes
+            waiting = list(range(count))[::-1]
+            busy: dict[_Slot, tuple[int, int]] = {}
+            if on_gpu:
+                here = torch.cuda.current_stream(device)
+                for slot in slots:
+                    slot.stream.wait_stream(here)
+            free = list(slots)
+            while waiting or busy:
+                while free and waiting:
+                    slot, place = free.pop(), waiting.pop()
+                    own = None if local is None or own_places is None else local[int(plan.devices[place])]
+                    slot.begin(place, own)
+                    busy[slot] = (place, 0)
+                for slot, (place, step) in list(busy.items()):
+                    if step < steps[place]:
+                        slot.step(int(sizes[step, place]))
+                        busy[slot] = (place, step + 1)
+                        continue
+                    slot.end(flats[place])
+                    if local is not None and own_places is not None:
+                        slot.keep(local[int(plan.devices[place])])
+                    del busy[slot]
+                    free.append(slot)
+                    if tick is not None:
+                        tick(1 / count)
+            if on_gpu:
+                for slot in slots:
+                    here.wait_stream(slot.stream)
+            losses = table.losses[: len(sizes), :count].double().cpu().numpy()
+            losses[sizes == 0] = np.nan
+            stacked = self.layout.stacked(count, device)
+            self.layout.scatter(flats, stacked)
+            return Trained(stacked, losses, self._accuracies(stacked, sent, plan, table))
+
+    def _prepare(self, plan: ClientPlan) -> "_Table":
+        """Return the table of a round's plan, and have the slots that read from it."""
+        largest = int(self.store.task.federation.train.sizes.max())
+        batch, count = plan.samples.shape[2], len(plan.devices)
+        epochs = max(1, int(np.ceil(plan.steps.max() / max(1, plan.epoch_steps.max()))))
+        steps = max(len(plan.sizes), epochs * -(-largest // batch))
+        if self._table is None or not self._table.fits(steps, count, batch):
+            self._slots = []
+            self._table = _Table(self, steps, count, batch)
+        while len(self._slots) < min(self._most, count):
+            self._slots.append(_Slot(self, self._table, len(self._slots)))
+        return self._table
+
+    def _accuracies(
+        self, stacked: dict[str, Tensor], sent: Sent, plan: ClientPlan, table: "_Table"
+    ) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+        if self.objective.train_acc is None:
+            return None
+        if self.objective.train_acc == "running":
+            return running_accuracies(plan, table.hits[: len(plan.sizes), : len(plan.devices)].double().cpu().numpy())
+        final = np.zeros(len(plan.devices))
+        with torch.no_grad():
+            for place in range(len(plan.devices)):
+                own = {name: weight[place][None] for name, weight in stacked.items()}
+                for step in range(int(plan.epoch_steps[place])):
+                    batch = table.batch(self, step, place, int(plan.sizes[step, place]))
+                    found = self.objective.outputs(self.network, own, sent.memory, batch.inputs, batch.clients)
+                    final[place] += float(self.network.hits(found, batch)[0])
+        return final / plan.num_samples
+
+    def close(self) -> None:
+        """Give the graphs and their memory back."""
+        self._slots, self._table = [], None
+
+
+class _Table:
+    """The plan of a round where the slots read it, and what they write beside weights."""
+
+    def __init__(self, training: SlotTraining, steps: int, count: int, batch: int) -> None:
+        device = training.store.device
+        self.size = (steps, count, batch)
+        self.places = torch.zeros(steps, count, batch, dtype=torch.int64, device=device)
+        self.shares = torch.zeros(steps, count, batch, device=device)
+        self.numbers = torch.zeros(count, dtype=torch.int64, device=device)
+        self.rate = torch.zeros(1, device=device)
+        self.start = torch.zeros(training.layout.size, device=device)
+        self.losses = torch.zeros(steps, count, device=device)
+        self.hits = torch.zeros(steps, count, device=device)
+        self.memory: Any = None
+
+    def fits(self, steps: int, count: int, batch: int) -> bool:
+        """Whether a round of this size has room here."""
+        return steps <= self.size[0] and count <= self.size[1] and batch == self.size[2]
+
+    def load(self, training: SlotTraining, sent: Sent, plan: ClientPlan, rate: float) -> None:
+        """Put a round's plan and weights into place."""
+        steps, count = plan.sizes.shape
+        counting = plan.samples >= 0
+        shares = counting / np.maximum(plan.sizes, 1)[..., None]
+        places = training.store.places(np.where(counting, plan.samples, 0))
+        self.places[:steps, :count].copy_(torch.from_numpy(places))
+        self.shares[:steps, :count].copy_(torch.from_numpy(shares.astype(np.float32)))
+        self.numbers[:count].copy_(torch.from_numpy(training.numbers[plan.devices]))
+        self.rate.fill_(rate)
+        names = training.layout.names
+        training.layout.flatten({name: sent.weights[name][0] for name in names}, self.start)
+        self.losses.zero_()
+        if self.memory is None:
+            self.memory = map_memory(torch.clone, sent.memory)
+        else:
+            copy_memory(sent.memory, self.memory)
+
+    def batch(self, training: SlotTraining, step: int, place: int, size: int) -> Batch:
+        """Return one batch, outside a graph."""
+        return self._made(
+            training, self.places[step, place, :size], self.shares[step, place, :size], self.numbers[place]
+        )
+
+    def next_batch(self, training: SlotTraining, step: Tensor, place: Tensor, size: int) -> Batch:
+        """Return the batch that the counters point to, the first ``size`` samples of it."""
+        row = step * self.size[1] + place
+        places = self.places.view(-1, self.size[2]).index_select(0, row)[0, :size]
+        shares = self.shares.view(-1, self.size[2]).index_select(0, row)[0, :size]
+        return self._made(training, places, shares, self.numbers.index_select(0, place)[0])
+
+    def _made(self, training: SlotTraining, places: Tensor, shares: Tensor, number: Tensor) -> Batch:
+        inputs, targets = training.store.gather(places)
+        return Batch(
+            map_tree(lambda value: value[None], inputs), map_tree(lambda value: value[None], targets),
+            shares[None], number.expand(1, len(shares)), torch.zeros(1, dtype=torch.int64, device=shares.device),
+        )  # fmt: skip
+
+
+class _Slot:
+    """Room for one client at a time, and the graphs of its step."""
+
+    def __init__(self, training: SlotTraining, table: _Table, number: int) -> None:
+        self._training, self._table = training, table
+        layout, device = training.layout, training.store.device
+        self._flat = torch.zeros(layout.size, device=device)
+        self._memory = {entry: torch.zeros(layout.trained_size, device=device) for entry in training.optimizer.entries}
+        self._step = torch.zeros(1, dtype=torch.int64, device=device)
+        self._place = torch.zeros(1, dtype=torch.int64, device=device)
+        self._local = local_places(training.network, device)
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        stream: Any = torch.cuda.Stream
+        self.stream: Any = stream(device) if device.type == "cuda" else None
+        self._pool: Any = None
+        augments = training.store.task.task.augment is not None
+        self._generator = torch.Generator(device) if augments else None
+        if self._generator is not None:
+            self._generator.manual_seed(number)
+
+    def begin(self, place: int, local: Tensor | None) -> None:
+        """Take in a client."""
+        with self._on_stream():
+            self._flat.copy_(self._table.start)
+            if local is not None and self._local is not None:
+                self._flat[self._local] = local
+            for value in self._memory.values():
+                value.zero_()
+            self._step.zero_()
+            self._place.fill_(place)
+
+    def end(self, into: Tensor) -> None:
+        """Give its weights back."""
+        with self._on_stream():
+            into.copy_(self._flat)
+
+    def keep(self, local: Tensor) -> None:
+        """Note what the client keeps to itself."""
+        with self._on_stream():
+            local.copy_(self._flat[self._local])
+
+    def step(self, size: int) -> None:
+        """Make the client's next step, on a batch of ``size`` samples."""
+        size = self._table.size[2] if self._training.filled_up else size
+        with self._on_stream():
+            if self.stream is None or self._training.setup.traits.reads_values:
+                self._body(size)
+                return
+            if size not in self._graphs:
+                self._capture(size)
+            self._graphs[size].replay()
+
+    def _on_stream(self) -> Any:
+        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+
+    def _capture(self, size: int) -> None:
+        """Capture the step; what the steps before the capture do is undone."""
+        state = [self._flat, self._step, *self._memory.values()]
+        kept = [tensor.clone() for tensor in state]
+        generators = [] if self._generator is None else [self._generator]
+        graph = capture(
+            self._training.store.device, lambda: self._body(size), lambda: self._body(size), generators,
+            side=self.stream, pool=self._pool, warm_up_steps=WARM_UP_AGAIN if self._graphs else None,
+        )  # fmt: skip
+        self._pool = graph.pool()  # type: ignore[no-untyped-call,unused-ignore]
+        self._graphs[size] = graph
+        for tensor, value in zip(state, kept, strict=True):
+            tensor.copy_(value)
+
+    def _body(self, size: int) -> None:
+        """Make one step; all a graph reads and writes is in the slot and in the table."""
+        training, table, layout = self._training, self._table, self._training.layout
+        optimizer, objective = training.optimizer, training.objective
+        batch = table.next_batch(training, self._step, self._place, size)
+        if self._generator is not None:
+            augment = training.store.task.task.augment
+            assert augment is not None
+            changed = augment(map_tree(lambda value: value[0], batch.inputs), self._generator)
+            batch = Batch(
+                map_tree(lambda value: value[None], changed), batch.targets, batch.shares, batch.clients, batch.keys
+            )
+        views = {name: view[None] for name, view in layout.views(self._flat).items()}
+        sent = Sent({name: view[None] for name, view in layout.views(table.start).items()}, table.memory)
+        found = gradient_of(training.network, objective, views, layout.trained, sent, batch)
+        with torch.no_grad():
+            row = self._step * table.size[1] + self._place
+            table.losses.view(-1).index_copy_(0, row, found.losses)
+            if objective.train_acc == "running":
+                table.hits.view(-1).index_copy_(0, row, training.network.hits(found.outputs, batch))
+            self._descend([None if value is None else value[0] for value in found.values])
+            self._step.add_(1)
+
+    def _descend(self, gradients: list[Tensor | None]) -> None:
+        training, layout, optimizer = self._training, self._training.layout, self._training.optimizer
+        there = [(number, value) for number, value in enumerate(gradients) if value is not None]
+        found = [value for _, value in there]
+        if training.clip is not None:
+            found = list(torch._foreach_mul(found, factor_of(found, training.clip)))
+        weights = list(layout.trained_views(self._flat).values())
+        own = [weights[number] for number, _ in there]
+        pull, rate = training.objective.pull, self._table.rate[0]
+        if optimizer.plain and not pull:
+            torch._foreach_mul_(found, -rate)
+            torch._foreach_add_(own, found)
+            return
+        start = list(layout.trained_views(self._table.start).values())
+        held = {entry: list(layout.trained_views(self._memory[entry]).values()) for entry in optimizer.entries}
+        steps = (self._step[0] + 1).float()
+        for (number, _), weight, gradient in zip(there, own, found, strict=True):
+            memory = {entry: held[entry][number] for entry in optimizer.entries}
+            direction, new = optimizer.direction(gradient, weight, memory, steps)
+            for entry, value in new.items():
+                memory[entry].copy_(value)
+            if pull:
+                direction = direction + pull * (weight - start[number])
+            weight.sub_(direction * rate)
+
+
+def map_memory(function: Any, memory: Any) -> dict[str, Any]:
+    """Return what an algorithm remembers with a function applied to its tensors."""
+    return {
+        entry: {name: function(tensor) for name, tensor in value.items()} if isinstance(value, dict) else value
+        for entry, value in memory.items()
+    }
+
+
+def copy_memory(memory: Any, into: dict[str, Any]) -> None:
+    """Copy what an algorithm remembers to where a graph reads it."""
+    for entry, value in memory.items():
+        there = into.get(entry)
+        if isinstance(value, dict) and isinstance(there, dict):
+            for name, tensor in value.items():
+                there[name].copy_(tensor)
+        else:
+            into[entry] = value

@@ -1,0 +1,84 @@
+"""One training step, in one place: the gradient of clients, and what an optimiser makes of a gradient.
+
+    w ← w − η (d(g) + μ (w − w_t))       g shortened to c (:mod:`fedgs.training.clipping`), d the optimiser's direction
+
+Engines differ in whose gradient it is (a client's own, or the mean of a team) and in who computes beside whom. They all
+take the gradient from :func:`gradient_of` and make the step with :func:`descend`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedgs.training.clipping import factor_of
+from fedgs.training.network import Network
+from fedgs.training.objective import Batch, Objective, Sent, Weights
+from fedgs.training.optimizers import Optimizer
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """What a forward and a backward pass give."""
+
+    losses: Tensor
+    """(D,) the task's loss, without penalties."""
+    outputs: Any
+    """(D, B, …), without a gradient."""
+    values: list[Tensor | None]
+    """(D, …) each, of the trained weights in the order of the layout; None: the loss does not depend on it."""
+
+
+def gradient_of(
+    network: Network, objective: Objective, weights: Weights, trained: int, sent: Sent, batch: Batch
+) -> Gradient:
+    """Return the gradient of D clients' losses; ``weights`` (D, …) each, the first ``trained`` of them are trained.
+
+    Buffers among the weights are updated in place.
+    """
+    # .data, because autograd would otherwise see other threads step down in their parts of the same tensor.
+    everything = {name: weight.data for name, weight in weights.items()}
+    own = {name: everything[name].requires_grad_() for name in list(weights)[:trained]}
+    losses, outputs = objective.objective(network, everything, sent, batch)
+    found = torch.autograd.grad(losses.sum(), list(own.values()), allow_unused=True)
+    with torch.no_grad():
+        plain = type(objective).objective is Objective.objective
+        told = losses.detach() if plain else network.loss(outputs, batch).detach()
+    return Gradient(told, outputs, list(found))
+
+
+@torch.no_grad()
+def descend(
+    weights: Sequence[Tensor],
+    gradients: Sequence[Tensor | None],
+    rate: float,
+    optimizer: Optimizer,
+    memory: Mapping[str, Sequence[Tensor]],
+    steps: Any,
+    clip: float | None = None,
+    pull: float = 0.0,
+    start: Sequence[Tensor] = (),
+) -> None:
+    """Make one step in place; ``memory`` holds what the optimiser remembers, tensor by tensor, and is updated.
+
+    ``start`` are the weights that ``pull`` pulls towards.
+    """
+    there = [place for place, gradient in enumerate(gradients) if gradient is not None]
+    own = [weights[place] for place in there]
+    found: list[Tensor] = [gradients[place] for place in there]  # type: ignore[misc]
+    if clip is not None:
+        found = list(torch._foreach_mul(found, factor_of(found, clip)))
+    if optimizer.plain and not pull:
+        torch._foreach_add_(own, found, alpha=-rate)
+        return
+    for place, weight, gradient in zip(there, own, found, strict=True):
+        held = {entry: memory[entry][place] for entry in optimizer.entries}
+        direction, new = optimizer.direction(gradient, weight, held, steps)
+        for entry, value in new.items():
+            held[entry].copy_(value)
+        direction = held.get("velocity", direction)  # as it lies in memory, like the weights
+        if pull:
+            direction = direction + pull * (weight - start[place])
+        weight.add_(direction, alpha=-rate)
