@@ -1,8 +1,8 @@
 """What an algorithm is, and what runs its rounds.
 
-An algorithm is a small frozen object with its options: ``FedGS(objective=FedProx(mu=0.1))``, ``FedProx(mu=0.1)``. Bound to a
-context (settings, task, samples, processes) it gives what runs its rounds, each a function from one state to the next. The
-simulator has what all algorithms share: plans, tests, averaging for tests, the lines of metrics, the clock.
+An algorithm is a small frozen object with its options: ``FedGS(objective=FedProx(mu=0.1))``, ``FedProx(mu=0.1)``. Bound
+to a context (settings, task, samples, processes) it gives what runs its rounds, each a function from one state to the
+next. The simulator has what all algorithms share: plans, tests, averaging for tests, the lines of metrics, the clock.
 """
 
 from dataclasses import dataclass, field

@@ -1,11 +1,11 @@
 """CGAU: a pre-trained network whose new classifier has a bias of its own for every device.
 
 Rieger, Høegh, Hansen: "Client Adaptation improves Federated Learning with Simulated Non-IID Clients", 2020. The units
-are in :mod:`fedgs.algorithms.cgau_network`. FedGS names "FineTuning+1×CGAU" and "+2×CGAU" with 256 units and without dropout, and
-does not say how the network was pre-trained. Here: ``pretrain_rounds`` rounds of FedAvg on the same federation, or the
-model of an earlier run (``pretrain_model``, its model.safetensors; trained on other writers it is what the authors
-did). Then the last layer goes, the gated classifier comes, and FedAvg trains all of it (``freeze_backbone=true``: the
-classifier alone, as the authors do).
+are in :mod:`fedgs.algorithms.cgau_network`. FedGS names "FineTuning+1×CGAU" and "+2×CGAU" with 256 units and without
+dropout, and does not say how the network was pre-trained. Here: ``pretrain_rounds`` rounds of FedAvg on the same
+federation, or the model of an earlier run (``pretrain_model``, its model.safetensors; trained on other writers it is
+what the authors did). Then the last layer goes, the gated classifier comes, and FedAvg trains all of it
+(``freeze_backbone=true``: the classifier alone, as the authors do).
 
 ``cond_aggregation="average"`` is the authors' code: column k moves on device k alone, so averaging shrinks its step to
 n_k/Σn. ``"owner"`` is what their text says: the column of a device that took part is taken from it as it is, the others

@@ -1,9 +1,9 @@
 """FedFusion: a device sees through two extractors, its own and the frozen global one, and learns how to mix them.
 
 Yao, Huang, Wu, Zhang, Sun: "Towards Faster and Better Federated Learning: A Feature Fusion Approach", ICIP 2019. With
-a = E_local(x), b = E_global(x) (:mod:`fedgs.algorithms.fusion_network` has the operators) the device trains E_local, the operator
-and the head on the cross-entropy of head(fuse(a, b)), and uploads these; never the frozen extractor. The server
-averages (by n_k; ``weighting="uniform"`` is the authors' code), and for the operators multi and single smooths
+a = E_local(x), b = E_global(x) (:mod:`fedgs.algorithms.fusion_network` has the operators) the device trains E_local,
+the operator and the head on the cross-entropy of head(fuse(a, b)), and uploads these; never the frozen extractor. The
+server averages (by n_k; ``weighting="uniform"`` is the authors' code), and for the operators multi and single smooths
 
     λ_{t+1} = (1 − m) mean_k λ_k + m λ_t ,        m = 0.9
 

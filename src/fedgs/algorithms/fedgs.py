@@ -1,13 +1,13 @@
 """FedGS (Algorithm 1): T iterations in every factory, then the external synchronisation.
 
 Li, He, Yu, Kang, Li, Xu, Niyato: "Data Heterogeneity-Robust Federated Learning via Group Client Selection in Industrial
-IoT", IEEE Internet of Things Journal, 2022. In each iteration a station selects L devices whose next mini-batches together
-look like P_real, lets each make one SGD step, and averages them (eq. internal-aggr); after T iterations the top server
-averages the stations (eq. external-aggr).
+IoT", IEEE Internet of Things Journal, 2022. In each iteration a station selects L devices whose next mini-batches
+together look like P_real, lets each make one SGD step, and averages them (eq. internal-aggr); after T iterations the
+top server averages the stations (eq. external-aggr).
 
-The local objective is a choice, as for the baselines: ``FedGS(objective=FedProx(mu=0.1))``. A device makes one step from
-its station's model, so FedProx's pull and FedMMD's second stream are towards the global model the round began with.
-Objectives that change the network (FedFusion, CGAU) need rounds of their own and are refused.
+The local objective is a choice, as for the baselines: ``FedGS(objective=FedProx(mu=0.1))``. A device makes one step
+from its station's model, so FedProx's pull and FedMMD's second stream are towards the global model the round began
+with. Objectives that change the network (FedFusion, CGAU) need rounds of their own and are refused.
 """
 
 from dataclasses import dataclass, field

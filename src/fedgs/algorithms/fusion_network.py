@@ -48,7 +48,7 @@ class FusionNetwork(Network):
         return self.base.head
 
     @cached_property
-    def feature_channels(self) -> int:  # type: ignore[override]
+    def feature_channels(self) -> int:
         """Channels of the maps."""
         return self.base.feature_channels
 

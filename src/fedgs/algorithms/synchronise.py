@@ -1,13 +1,13 @@
 """The external synchronisation: the stations' models become the next global model.
 
 The paper (eq. external-aggr) takes the plain mean of all M stations, ω ← (1/M) Σ_m ω^m: summed in float64, factory by
-factory; of whole-number buffers the greatest. A factory that made no step in the round sits it out: the mean is over the
-others. With several processes each adds up its own stations, and one all-reduce gives the sum. With ``server.by_class``
-the classifier is averaged class by class (:mod:`fedgs.algorithms.class_wise`).
+factory; of whole-number buffers the greatest. A factory that made no step in the round sits it out: the mean is over
+the others. With several processes each adds up its own stations, and one all-reduce gives the sum. With
+``server.by_class`` the classifier is averaged class by class (:mod:`fedgs.algorithms.class_wise`).
 
 Any server rule of ``fedgs.algorithms`` can take the mean's place; every station counts as one sample. A rule sees the
-trained weights alone: buffers are averaged whatever it does. A station reports the steps it made (FedNova) and, for INTRAC,
-the accuracy of its model on the samples of its last iteration.
+trained weights alone: buffers are averaged whatever it does. A station reports the steps it made (FedNova) and, for
+INTRAC, the accuracy of its model on the samples of its last iteration.
 """
 
 from collections.abc import Mapping, Sequence

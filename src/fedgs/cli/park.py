@@ -98,11 +98,13 @@ def _settings(config: Path | None, stations: int | None, devices: int | None, ov
 
 
 def _say(park: "LocalPark", began: float, how: str) -> None:
+    from fedgs.deploy.top_state import shown_score
+
     lines = park.lines()
     last = lines[-1] if lines else {"round": 0}
-    accuracy = f", accuracy {last['accuracy']:.1%}" if "accuracy" in last else ""
+    score = shown_score(last)
     typer.echo(
-        f"{park.folder}: {how} after {last['round']} rounds{accuracy}, {time.monotonic() - began:.0f} s; "
+        f"{park.folder}: {how} after {last['round']} rounds{f', {score}' if score else ''}, {time.monotonic() - began:.0f} s; "
         "all processes have ended",
         file=sys.stderr if how == "stopped" else sys.stdout,
     )

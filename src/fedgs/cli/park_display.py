@@ -12,6 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from fedgs.deploy.top_state import shown_score
+
 if TYPE_CHECKING:
     from fedgs.deploy.park import LocalPark
 
@@ -62,9 +64,8 @@ def picture(park: "LocalPark", seconds: float) -> Group:
 def _headline(park: "LocalPark", lines: list[dict[str, Any]], seconds: float) -> Text:
     rounds = park.settings.training.rounds
     done = lines[-1]["round"] if lines else 0
-    accuracy = next((line["accuracy"] for line in reversed(lines) if "accuracy" in line), None)
-    reached = "–" if accuracy is None else f"{accuracy:.1%}"
-    shown = Text.assemble("round ", (f"{done}/{rounds}", "bold"), "   accuracy ", (reached, "bold"))
+    reached = next((shown_score(line) for line in reversed(lines) if shown_score(line)), "not tested yet")
+    shown = Text.assemble("round ", (f"{done}/{rounds}", "bold"), "   ", (reached, "bold"))
     if lines and "divergence" in lines[-1]:
         shown.append(f"   divergence {lines[-1]['divergence']:.3f}")
     shown.append(f"   {int(seconds) // 60}:{int(seconds) % 60:02d}   Ctrl-C ends it", "dim")
@@ -98,7 +99,7 @@ def _lines_only(park: "LocalPark") -> None:
         lines = park.lines()
         for line in lines[told:]:
             shown = [f"round {line['round']}/{park.settings.training.rounds}"]
-            shown += [f"accuracy {line['accuracy']:.1%}"] if "accuracy" in line else []
+            shown += [shown_score(line)] if shown_score(line) else []
             shown += [f"divergence {line['divergence']:.3f}"] if "divergence" in line else []
             typer.echo("  ".join(shown))
         told = len(lines)

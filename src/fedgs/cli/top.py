@@ -53,6 +53,7 @@ def top(
     from fedgs.deploy.settings import TopSettings, checked
     from fedgs.deploy.tensors import WIRE_TYPES
     from fedgs.deploy.top_process import TopProcess, image_shape, run_top
+    from fedgs.deploy.top_state import shown_score
     from fedgs.errors import ConfigError
 
     if wire not in WIRE_TYPES:
@@ -70,6 +71,5 @@ def top(
     except KeyboardInterrupt:
         typer.echo(f"fedgs: interrupted; the same command goes on from {state}", err=True)
         raise typer.Exit(130) from None
-    accuracy = last.metrics[-1].get("accuracy")
-    shown = "" if accuracy is None else f", accuracy {accuracy:.2%}"
-    typer.echo(f"{state}: {last.round} rounds done{shown}; model.safetensors")
+    score = shown_score(last.metrics[-1])
+    typer.echo(f"{state}: {last.round} rounds done{f', {score}' if score else ''}; model.safetensors")

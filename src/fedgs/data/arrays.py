@@ -81,7 +81,7 @@ class JoinedArray:
         return len(self.shape)
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return int(self.shape[0])
 
     def __getitem__(self, rows: Any) -> NDArray[Any]:
         wanted = np.arange(len(self))[rows]

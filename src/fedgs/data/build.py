@@ -153,10 +153,10 @@ def load_federation(what: str | Path, factories: int | None = None, **options: A
 
     dataset: DataSet = load_dataset(what)
     taking_part = options.get("devices")
-    number = taking_part if is_whole(taking_part) else len(taking_part or dataset.owner_names)
+    number = int(str(taking_part)) if is_whole(taking_part) else len(taking_part or dataset.owner_names)
     by_attribute = options.get("partition") == "by-attribute"
     if factories is None and not by_attribute:
-        factories = default_factories(int(number))
+        factories = default_factories(number)
     return build_federation(dataset, factories, **options)
 
 
@@ -175,7 +175,8 @@ def _ids(devices: Any, samples: int, what: str, name: str) -> NDArray[Any]:
     ids = _as_array(devices)
     if getattr(ids, "shape", ()) != (samples,) or ids.dtype.kind not in "iuUO":
         raise DataError(f"{name}: {what} must be one name or number a sample, {samples} of them")
-    return ids.astype(str) if ids.dtype.kind == "O" else ids
+    found: NDArray[Any] = ids.astype(str) if ids.dtype.kind == "O" else ids
+    return found
 
 
 def _with_test_arrays(

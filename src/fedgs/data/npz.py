@@ -1,9 +1,9 @@
 """A data set as one .npz file: to carry to another machine, or to hand to somebody who has only numpy.
 
-Keys: ``inputs``, ``targets``, ``owners``, ``owner_names``, ``classes``, ``name``; ``inputs_<name>`` where there are several
-(a dict; ``inputs_0``, ``inputs_1``, … a tuple), ``targets_<name>`` likewise; ``attribute_<name>`` for each attribute;
-``test`` where the source was split; ``fedgs_format`` marks the file and numbers the form. Form 1 said ``images`` and
-``labels``.
+Keys: ``inputs``, ``targets``, ``owners``, ``owner_names``, ``classes``, ``name``; ``inputs_<name>`` where there are
+several (a dict; ``inputs_0``, ``inputs_1``, … a tuple), ``targets_<name>`` likewise; ``attribute_<name>`` for each
+attribute; ``test`` where the source was split; ``fedgs_format`` marks the file and numbers the form. Form 1 said
+``images`` and ``labels``.
 """
 
 import os

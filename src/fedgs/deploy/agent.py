@@ -13,7 +13,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
@@ -27,7 +27,7 @@ from fedgs.deploy.noise import noisy_counts
 from fedgs.deploy.settings import DeviceSettings
 from fedgs.deploy.sources import Batch, Source
 from fedgs.deploy.tls import PLAIN_ID, Bundle, client_credentials, client_options
-from fedgs.deploy.trainers import Trainer, make_trainer
+from fedgs.deploy.trainers import Trainer, check_batch, make_trainer
 from fedgs.deploy.wire import (
     ATTACH,
     LARGEST_MESSAGE,
@@ -189,13 +189,13 @@ class Agent:
             raise DataError(f"the task has batches of {task.batch_size}; --min-batch is {self.settings.min_batch}")
         old = self._work
         if old is not None and (old.task.classes, old.task.batch_size) == (task.classes, task.batch_size):
-            if (old.task.model, old.task.image_shape) != (task.model, task.image_shape):
+            if replace(old.task, run=task.run, wire=task.wire) != task:
                 old.trainer = await asyncio.to_thread(self._make, task)
             old.task = task  # the stream of samples goes on
         else:
             trainer = await asyncio.to_thread(self._make, task)
             self._work = Work(task, trainer, self.source.batches(task.batch_size, task.classes))
-        log.info("task", extra={"run": task.run, "model": task.model, "batch_size": task.batch_size})
+        log.info("task", extra={"run": task.run, "task": task.label, "batch_size": task.batch_size})
 
     def _open(self, step: Step) -> Assembly:
         work = self._work
@@ -238,16 +238,13 @@ class Agent:
         if work.batch is None:
             return None
         batch, task = work.batch, work.task
-        if batch.images.shape[1:] != task.image_shape or len(batch.labels) != task.batch_size:
-            raise DataError(
-                f"the source gives {len(batch.labels)} images of shape {batch.images.shape[1:]}, the task has "
-                f"{task.batch_size} of {task.image_shape}"
-            )
+        check_batch(batch, task)
         self._batch_id += 1
         if work.told is None:
-            counts = np.bincount(batch.labels, minlength=task.classes)
+            bins = work.trainer.bins(batch)
+            counts = np.bincount(bins, minlength=task.classes)
             if len(counts) > task.classes:
-                raise DataError(f"the source gives label {batch.labels.max()}, the task has {task.classes} classes")
+                raise DataError(f"the source gives label {bins.max()}, the task has {task.classes} classes")
             if self.settings.count_noise:
                 counts = noisy_counts(counts, self.settings.count_noise, self._noise_seed, self._batch_id)
             work.told = counts.astype(np.int64)
@@ -263,7 +260,7 @@ class Agent:
         change, loss = await asyncio.to_thread(work.trainer.step, assembly.flat(), batch, step.learning_rate)
         following = await self._next(PATIENCE)
         messages = encode_update(
-            step.step, step.batch_id, len(batch.labels), loss, work.trainer.shapes, change, work.task.wire, following
+            step.step, step.batch_id, len(batch), loss, work.trainer.shapes, change, work.task.wire, following
         )
         for message in messages:
             await call.write(message)

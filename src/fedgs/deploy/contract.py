@@ -8,15 +8,17 @@ The same order always gets the same result: a station remembers its last one (:m
 again, after a lost connection or a restart of the top server, counts no round twice.
 """
 
+import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.team import Wanted
-from fedgs.deploy.tensors import Flat, Shapes, to_bytes
+from fedgs.deploy.tensors import LONGEST_NAME, Flat, Shapes, to_bytes
 from fedgs.deploy.wire import (
     MOST_CLASSES,
     VERSION,
@@ -25,6 +27,7 @@ from fedgs.deploy.wire import (
     encode_params,
     finite,
     finite_all,
+    json_of,
     parse,
     serialise,
     task_message,
@@ -34,11 +37,8 @@ from fedgs.deploy.wire import (
 from fedgs.errors import WireError
 from fedgs.selection.problem import TARGET_TOLERANCE
 from fedgs.selection.solve import SOLVERS
+from fedgs.training.optimizers import NAMES, Optimizer
 
-BY_CLASS_VERSION = 2
-"""Of an order with ``by_class``, which a station of version 1 would carry out without counting: so it refuses it."""
-CLIP_VERSION = 3
-"""Of an order with ``clip``, which an older station would carry out without it."""
 MOST_ITERATIONS = 1_000_000
 MOST_SEEN = 1 << 62
 LARGEST_ROUND = 1 << 30
@@ -68,17 +68,22 @@ class RoundOrder:
     """Whether the result is to tell ``seen``, for :mod:`fedgs.algorithms.class_wise`."""
     clip: float | None = None
     """c of :mod:`fedgs.training.clipping`."""
+    head: str = ""
+    """The name of the last layer."""
+    optimizer: Optimizer = Optimizer()
+    """Of the station (:mod:`fedgs.training.optimizers`)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.calibration <= 10:  # nor NaN
             raise WireError(f"calibration={self.calibration}; it is from 0 to 10")
         if self.clip is not None and not 0 < self.clip < float("inf"):
             raise WireError(f"clip={self.clip}; it is a length over 0")
-        name, shape = self.shapes.tensors[-1]
+        shape = dict(self.shapes.tensors).get(f"{self.head}.bias")
         if self.calibration and shape != (self.task.classes,):
             raise WireError(
-                f"calibration moves the bias of the last layer, of shape ({self.task.classes},), but the model's last "
-                f"tensor is {name!r} of shape {shape}; set training.calibration=0"
+                f"calibration moves the bias of the last layer, of shape ({self.task.classes},), but {self.head!r} has "
+                f"{'none' if shape is None else f'one of shape {shape}'}; set training.calibration=0, or name the layer "
+                "with task.head"
             )
 
 
@@ -115,7 +120,7 @@ def encode_order(order: RoundOrder) -> bytes:
     """Return an order as bytes."""
     wanted = order.wanted
     message = pb.RoundIn(
-        version=_order_version(order.by_class, order.clip is not None),
+        version=VERSION,
         run=order.run,
         round=order.round,
         task=task_message(order.task),
@@ -125,13 +130,15 @@ def encode_order(order: RoundOrder) -> bytes:
         pick=wanted.pick,
         presample=wanted.presample,
         solver=wanted.solver,
-        start=wanted.start,
+        solver_options=json.dumps(wanted.options) if wanted.options else "",
         target=wanted.target.tolist(),
         first_iteration=order.first_iteration,
         learning_rates=order.rates.tolist(),
         calibration=order.calibration,
         by_class=order.by_class,
         clip=order.clip or 0.0,
+        head=order.head,
+        optimizer="" if order.optimizer == Optimizer() else json.dumps(asdict(order.optimizer)),
         weights=encode_params(order.shapes, to_bytes(order.weights, "float32"), "float32"),
     )
     return serialise(message)
@@ -140,17 +147,18 @@ def encode_order(order: RoundOrder) -> bytes:
 def decode_order(data: bytes) -> RoundOrder:
     """Return the order of bytes, checked; what is wrong with it is a :class:`WireError`."""
     message = parse(pb.RoundIn, data)
-    check_version(message.version, _order_version(message.by_class, message.clip != 0))
+    check_version(message.version, VERSION)
     task = check_task(message.task)
     target = finite_all("target", message.target)
     if len(target) not in (0, task.classes):
         raise WireError(f"a target of {len(target)} classes, the task has {task.classes}")
     if len(target) and (target.min() < 0 or abs(target.sum() - 1) > TARGET_TOLERANCE):
         raise WireError(f"a target that sums to {target.sum():g}; it must be a distribution")
-    if message.solver != "auto" and message.solver not in SOLVERS:
+    if message.solver != "auto" and ":" not in message.solver and message.solver not in SOLVERS:
         raise WireError(f"no solver is called {message.solver[:40]!r}; there are {', '.join(SOLVERS)} and auto")
-    if message.start not in ("", "mpinv", "zero", "random"):
-        raise WireError(f"start={message.start[:40]!r}; it is mpinv, zero or random")
+    options = json_of("solver_options", message.solver_options)
+    if options is not None and not isinstance(options, dict):
+        raise WireError("solver_options is no table")
     if message.pick < 1 or message.presample > message.pick:
         raise WireError(f"pick={message.pick} with presample={message.presample}")
     rates = finite_all("learning_rates", message.learning_rates)
@@ -160,8 +168,8 @@ def decode_order(data: bytes) -> RoundOrder:
     wanted = Wanted(
         message.pick,
         message.presample,
-        message.solver,
-        message.start,
+        text("solver", message.solver),
+        options or {},
         target,
         message.seed,
         message.factory,
@@ -179,6 +187,8 @@ def decode_order(data: bytes) -> RoundOrder:
         message.calibration,
         message.by_class,
         message.clip if message.clip != 0 else None,
+        text("head", message.head, LONGEST_NAME),
+        _optimizer(message.optimizer),
     )
 
 
@@ -235,8 +245,22 @@ def check_version(version: int, spoken: int) -> None:
         raise WireError(f"protocol version {version}, this end speaks {spoken}; install the same fedgs on both")
 
 
-def _order_version(by_class: bool, clip: bool) -> int:
-    return CLIP_VERSION if clip else BY_CLASS_VERSION if by_class else VERSION
+def _optimizer(coded: str) -> Optimizer:
+    """The optimiser of an order, checked."""
+    found = json_of("optimizer", coded)
+    if found is None:
+        return Optimizer()
+    try:
+        made = Optimizer(
+            str(found["name"]), float(found["momentum"]), (float(found["betas"][0]), float(found["betas"][1])),
+            float(found["epsilon"]), float(found["weight_decay"]),
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError, IndexError):
+        raise WireError(f"optimizer is {coded[:80]!r}") from None
+    numbers = (made.momentum, *made.betas, made.epsilon, made.weight_decay)
+    if made.name not in NAMES or not all(math.isfinite(number) and number >= 0 for number in numbers):
+        raise WireError(f"optimizer is {coded[:80]!r}; known are {', '.join(NAMES)}")
+    return made
 
 
 def _check_seen(message: pb.RoundOut) -> NDArray[np.int64]:

@@ -25,6 +25,7 @@ from fedgs.deploy.membership import Member, Roster
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.rounds import RoundTrainer
 from fedgs.deploy.station import Station
+from fedgs.deploy.station_optimizer import StationOptimizer
 from fedgs.deploy.tls import peer_identity
 from fedgs.deploy.wire import serialise
 from fedgs.errors import FedgsError, IdentityError, OutputError, WireError
@@ -55,7 +56,7 @@ class Control:
 
     def __init__(self, name: str, station: Station, folder: Path) -> None:
         self.name, self.station = name, station
-        self.trainer = RoundTrainer(station)
+        self.trainer = RoundTrainer(station, optimizer=StationOptimizer(folder))
         self._file = folder / REMEMBERED
         self._running: tuple[bytes, asyncio.Task[bytes]] | None = None
         self._last: tuple[bytes, bytes] | None = None
@@ -104,6 +105,7 @@ class Control:
         # One that the top server cannot take is not kept: asking again may come to a better one.
         await asyncio.to_thread(decode_result, answer)
         if result.iterations:  # where nobody trained, asking again may come to more
+            await asyncio.to_thread(self.trainer.optimizer.keep)
             self._last = digest, answer
             try:
                 await asyncio.to_thread(write_bytes, self._file, digest + _digest(answer) + answer, durable=True)

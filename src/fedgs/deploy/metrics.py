@@ -49,7 +49,7 @@ class TopMetrics:
         self.round = Gauge("fedgs_top_round", "rounds done", registry=registry)
         self.stations = Gauge("fedgs_top_stations", "stations in the last mean", registry=registry)
         self.missing = Counter("fedgs_top_missing_stations", "stations missing in a round", registry=registry)
-        self.accuracy = Gauge("fedgs_top_accuracy", "on the held-out set", registry=registry)
+        self.score = Gauge("fedgs_top_score", "the metric that counts, on the held-out set", registry=registry)
         self.loss = Gauge("fedgs_top_loss", "on the held-out set", registry=registry)
         self.divergence = Gauge("fedgs_top_divergence", "mean over the last round's teams", registry=registry)
         self.duration = Histogram(

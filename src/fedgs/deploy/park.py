@@ -25,6 +25,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedgs.data import DataSet, Federation
+from fedgs.data.arrays import take
+from fedgs.data.federation import ONE_BIN
 from fedgs.data.npz import save_npz
 from fedgs.deploy import pki
 from fedgs.deploy.carrier import call_status
@@ -220,12 +222,18 @@ def _part(federation: Federation, name: str, owners: Sequence[str], samples: Seq
     rows = np.concatenate(samples)
     return DataSet(
         name,
-        np.asarray(federation.images[rows]),
-        federation.labels[rows],
+        take(federation.inputs, rows),
+        take(federation.targets, rows),
         np.repeat(np.arange(len(owners), dtype=np.int32), [len(part) for part in samples]),
         tuple(owners),
-        federation.classes,
+        classes_of(federation),
     )
+
+
+def classes_of(federation: Federation) -> tuple[str, ...]:
+    """Return the classes of a federation whose targets are classes; none of others."""
+    same = isinstance(federation.targets, np.ndarray) and np.array_equal(federation.targets, federation.labels)
+    return federation.classes if same and federation.classes != ONE_BIN else ()
 
 
 def _last_line(path: Path) -> str:

@@ -1,5 +1,6 @@
 """From the settings of a run to the orders of its rounds: the same settings that ``fedgs run`` simulates."""
 
+import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,9 @@ from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Flat, Shapes
 from fedgs.deploy.wire import Task
 from fedgs.errors import ConfigError
+from fedgs.selection.solve import solver_options
 from fedgs.settings import Settings
+from fedgs.training.optimizers import Optimizer
 from fedgs.training.schedule import learning_rates
 
 
@@ -21,14 +24,23 @@ class Recipe:
     settings: Settings
     run: str
     classes: int
-    image_shape: tuple[int, ...]
+    """Bins that selection balances."""
+    inputs: str
+    """Shape and type of one sample, in JSON."""
+    digest: str
+    """Stands for the network."""
+    head: str = ""
+    """The name of its last layer."""
     wire: str = "float32"
 
     @property
     def task(self) -> Task:
         """What devices are told."""
-        training = self.settings.training
-        return Task(self.run, training.model, self.classes, self.image_shape, training.batch_size, self.wire)
+        settings = self.settings
+        return Task(
+            self.run, task_spec(settings), self.classes, self.inputs, settings.training.batch_size, self.wire,
+            self.digest, settings.seed,
+        )  # fmt: skip
 
     def order(
         self, round_number: int, factory: int, shapes: Shapes, weights: Flat, target: NDArray[np.float64] | None
@@ -42,7 +54,7 @@ class Recipe:
             selection.pick,
             selection.presample,
             selection.solver,
-            selection.start,
+            solver_options(selection),
             np.empty(0) if target is None else target,
             self.settings.seed,
             factory,
@@ -62,14 +74,23 @@ class Recipe:
             training.calibration,
             self.settings.server.by_class,
             training.clip,
+            self.head,
+            Optimizer.of(training),
         )
+
+
+def task_spec(settings: Settings) -> str:
+    """Return a task as devices are told it, in JSON: by name, or what differs from the defaults."""
+    if isinstance(settings.task, str):
+        return json.dumps(settings.task)
+    return json.dumps(settings.task.model_dump(exclude_defaults=True) | {"model": settings.task.model})
 
 
 def check_deployable(settings: Settings) -> None:
     """Refuse settings that only a simulation can follow."""
     default = Settings()
     for key, given, allowed in (
-        ("training.momentum", settings.training.momentum, 0.0),
+        ("data.normalise", settings.data.normalise, "none"),
         ("algorithm", settings.algorithm, default.algorithm),
         ("streams", settings.streams, default.streams),
         ("dynamics", settings.dynamics, default.dynamics),

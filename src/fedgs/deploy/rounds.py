@@ -2,7 +2,10 @@
 
     ω_t^m = ω_{t−1}^m + Σ_k (n^{m,k} / n^m) Δ^{m,k}      (eq. internal-aggr, with Δ^{m,k} = ω_t^{m,k} − ω_{t−1}^m)
 
-over the selected devices whose update arrived and was good, in the order of their names and in float64.
+over the selected devices whose update arrived and was good, in the order of their names and in float64. Buffers
+(running statistics) are averaged likewise; of whole numbers the greatest counts. Where the order names an optimiser
+other than plain SGD, the station takes what its team moved by for the mean gradient, ḡ = −Σ_k (n^{m,k} / n^m) Δ^{m,k} /
+η, and makes the optimiser's step with it, as the simulator does (:mod:`fedgs.training.optimizers`).
 """
 
 import asyncio
@@ -19,8 +22,9 @@ from fedgs.deploy.logs import log
 from fedgs.deploy.membership import Member
 from fedgs.deploy.station import Answer, Station
 from fedgs.deploy.station_mix import StationMix
+from fedgs.deploy.station_optimizer import StationOptimizer
 from fedgs.deploy.team import Wanted, select_team, turns_owed
-from fedgs.deploy.tensors import Flat, norm
+from fedgs.deploy.tensors import Flat, Shapes, norm
 from fedgs.deploy.wire import StepMessages
 
 _BLOCK = 1 << 16
@@ -49,6 +53,7 @@ class RoundTrainer:
     station: Station
     progress: Progress = field(default_factory=Progress)
     mix: StationMix = field(default_factory=StationMix)
+    optimizer: StationOptimizer = field(default_factory=StationOptimizer)
     _expected: int | None = None
     """How many devices it is worth waiting for: as many as there have been lately."""
 
@@ -60,6 +65,7 @@ class RoundTrainer:
         progress.iteration, progress.iterations = 0, len(order.rates)
         await station.tell(order.task)
         self.mix.begin(order)
+        self.optimizer.begin(order)
         weights, trained = order.weights, 0
         seen = np.zeros(order.task.classes, np.int64)
         losses, divergences = [], []
@@ -83,9 +89,8 @@ class RoundTrainer:
                 station.events["lost"] += 1
                 continue
             # A large model takes a while: in a thread, so that devices are heard meanwhile.
-            longest = None if order.clip is None else rate * order.clip
-            average = partial(averaged, weights, answers, longest)
-            weights = await asyncio.to_thread(average) if len(weights) > _BLOCK else average()
+            step = partial(self._synchronised, order, weights, answers, rate)
+            weights = await asyncio.to_thread(step) if len(weights) > _BLOCK else step()
             sizes = sum(answer.num_samples for answer in answers)
             loss = sum(answer.num_samples / sizes * answer.loss for answer in answers)
             trained += 1
@@ -102,6 +107,12 @@ class RoundTrainer:
             devices, announced, {name: count for name, count in sorted(station.events.items()) if count},
             seen if order.by_class else np.empty(0, np.int64),  # nothing leaves that nobody asked for
         )  # fmt: skip
+
+    def _synchronised(self, order: RoundOrder, weights: Flat, answers: Sequence[Answer], rate: float) -> Flat:
+        """Return the weights after an internal synchronisation."""
+        longest = None if order.clip is None else rate * order.clip
+        average = averaged(weights, answers, order.shapes, longest)
+        return self.optimizer.step(weights, average, rate)
 
     async def _gather(self, pick: int) -> list[Member]:
         """Wait for enough devices to be ready, for a while; return those that are."""
@@ -141,9 +152,10 @@ class RoundTrainer:
             for (member, _), behind in zip(announced, turns_owed(queue, rows, wanted.pick).tolist(), strict=True):
                 member.queue = behind
         self.station.metrics.selecting.observe(time.perf_counter() - began)
-        start = self.mix.moved(weights, counts[rows], wanted.target) if order.calibration else weights
+        bias = order.shapes.place(f"{order.head}.bias") if order.calibration else None
+        start = weights if bias is None else self.mix.moved(weights, counts[rows], wanted.target, bias)
         messages = StepMessages(rate, order.shapes, start, order.task.wire)
-        largest = self.station.settings.largest_move * max(1.0, norm(weights))
+        largest = self.station.settings.largest_move * max(1.0, norm(weights[: order.shapes.trained_size]))
         team = [announced[index] for index in rows.tolist()]
         answers = await asyncio.gather(
             *(self.station.ask(member, ready, messages, order.shapes, largest) for member, ready in team)
@@ -175,8 +187,8 @@ class RoundTrainer:
             )
 
 
-def averaged(weights: Flat, answers: Sequence[Answer], longest: float | None = None) -> Flat:
-    """Return the weights after an internal synchronisation that moves them by ``longest`` at most."""
+def averaged(weights: Flat, answers: Sequence[Answer], shapes: Shapes, longest: float | None = None) -> Flat:
+    """Return the mean of the devices' weights and buffers; trained weights move by ``longest`` at most."""
     sizes = [answer.num_samples for answer in answers]
     total = sum(sizes)
     result = np.empty_like(weights)
@@ -186,11 +198,15 @@ def averaged(weights: Flat, answers: Sequence[Answer], longest: float | None = N
         for answer, size in zip(answers, sizes, strict=True):
             moved += np.multiply(answer.change[block], size / total, dtype=np.float64)
         result[block] = moved
+    if shapes.integers:
+        whole = slice(shapes.float_size, None)
+        result[whole] = np.max([weights[whole] + answer.change[whole] for answer in answers], axis=0)
     if longest is not None:
-        change = result - weights
+        trained = slice(0, shapes.trained_size)
+        change = result[trained] - weights[trained]
         length = norm(change)
         if length > longest:
-            result = weights + change * np.float32(longest / length)
+            result[trained] = weights[trained] + change * np.float32(longest / length)
     return result
 
 

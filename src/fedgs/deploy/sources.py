@@ -1,6 +1,6 @@
-"""Where a device's labelled batches come from: a small interface and three that are built in.
+"""Where a device's batches come from: a small interface and three that are built in.
 
-    npz:FILE                a file of images and labels, replayed epoch after epoch as the simulator does
+    npz:FILE                a file of inputs and targets, replayed epoch after epoch as the simulator does
     folder:DIR              images dropped into class folders are the stream: DIR/class/xxx.png, used once
     glyphs:CAMERA           an OCR camera of the embedded data set that never stops
     package.module:name     your own: called without arguments, it gives a Source
@@ -8,35 +8,39 @@
 Options follow after commas: ``npz:data.npz,seed=3``, ``folder:/srv/in,size=28x28,used=delete``, ``glyphs:7,seed=1``.
 """
 
-import importlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.errors import DataError, FedgsError, InputFileError
+from fedgs.data.arrays import rows_of, take
+from fedgs.errors import ConfigError, DataError, FedgsError, InputFileError
+from fedgs.imports import load_object
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A labelled mini-batch; it never leaves the device."""
+    """A mini-batch; it never leaves the device."""
 
-    images: NDArray[np.uint8]
-    """(samples, height, width[, channels])."""
-    labels: NDArray[np.int64]
-    """(samples,) class numbers."""
+    inputs: Any
+    """(samples, …), or a tuple or dict of such arrays."""
+    targets: Any
+    """(samples, …); class numbers, where the task has classes."""
+
+    def __len__(self) -> int:
+        return rows_of(self.targets)
 
 
 @runtime_checkable
 class Source(Protocol):
-    """Something that gives labelled batches, each of them once."""
+    """Something that gives batches, each of them once."""
 
     def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
-        """Yield batches of exactly ``size`` samples with labels below ``classes``; None: nothing yet, ask again.
+        """Yield batches of exactly ``size`` samples for a task with ``classes`` bins; None: nothing yet, ask again.
 
         A batch is asked for while the one before it is being trained on; it may take as long as it likes.
         """
@@ -59,7 +63,7 @@ def open_source(text: str, name: str, seed: int = 0) -> Source:
     if kind == "glyphs":
         camera = _whole(text, {"camera": place}, "camera", 0)
         return _made(text, options, lambda: GlyphCamera(camera, _whole(text, options, "seed", seed)))
-    return _own(text, kind, rest)
+    return _own(text)
 
 
 class NpzReplay:
@@ -87,13 +91,12 @@ class NpzReplay:
         from fedgs.data import DeviceStreams, Federation
         from fedgs.data.indexing import IndexLists
 
-        if len(self._data.classes) != classes:
-            raise DataError(f"{self._data.name}: has {len(self._data.classes)} classes, the task has {classes}")
         alone = Federation(
             name=self._data.name,
-            images=self._data.images,
-            labels=self._data.labels,
-            classes=self._data.classes,
+            inputs=self._data.inputs,
+            targets=self._data.targets,
+            labels=np.zeros(len(self._data), np.int32),
+            classes=("all",),
             device_names=(self._name,),
             factory_names=("here",),
             factory_of=np.zeros(1, np.int32),
@@ -103,7 +106,7 @@ class NpzReplay:
         streams = DeviceStreams(alone, size, self._seed)
         while True:
             samples = streams.take([0])[0]
-            yield Batch(np.asarray(alone.images[samples]), alone.labels[samples].astype(np.int64))
+            yield Batch(take(alone.inputs, samples), take(alone.targets, samples))
 
 
 class FolderWatcher:
@@ -236,11 +239,11 @@ def _made(text: str, options: dict[str, str], make: Callable[[], Source]) -> Sou
     return made
 
 
-def _own(text: str, module: str, name: str) -> Source:
+def _own(text: str) -> Source:
     try:
-        made = getattr(importlib.import_module(module), name)()
-    except (ImportError, AttributeError) as error:
-        raise DataError(f"--source {text}: cannot be imported ({error})") from None
+        made = load_object(text, "--source")()
+    except ConfigError as error:
+        raise DataError(str(error)) from None
     if not isinstance(made, Source):
         raise DataError(f"--source {text}: has no method batches(size, classes)")
     return made

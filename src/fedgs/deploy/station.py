@@ -264,7 +264,9 @@ class Station:
         member.asked = None
         if not asked.answer.done():  # else it is late, and that has been counted
             change = assembly.flat()
-            moved = norm(change)
+            moved = norm(change[: asked.shapes.trained_size])
+            if not np.isfinite(change).all():  # buffers too
+                moved = math.inf
             if not abs(update.loss) <= LARGEST_LOSS:  # nor NaN
                 reason = f"a loss of {update.loss:g}; {LARGEST_LOSS:g} is the most"
                 asked.answer.set_exception(TurnLost("rejected", reason))
@@ -305,7 +307,7 @@ class Station:
             assert member.link is not None
             told.append(member.link.send([encode_task(task)]))
         await asyncio.wait_for(asyncio.gather(*told, return_exceptions=True), self.settings.deadline)
-        log.info("task", extra={"run": task.run, "model": task.model, "batch_size": task.batch_size})
+        log.info("task", extra={"run": task.run, "task": task.label, "batch_size": task.batch_size})
 
     async def ask(
         self, member: Member, ready: Ready, messages: StepMessages, shapes: Shapes, largest_norm: float

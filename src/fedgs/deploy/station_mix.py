@@ -1,4 +1,4 @@
-"""Calibration at a station (:mod:`fedgs.training.calibration`): the devices of a team train from a last bias that is moved.
+"""Calibration at a station (:mod:`fedgs.training.calibration`): the team trains from a last bias that is moved.
 
 With s_t the shift and b the bias of the last layer,
 
@@ -46,13 +46,13 @@ class StationMix:
         self._now = deepcopy(self._before)
         self._now.memory, self._now.strength = len(order.rates), order.calibration
 
-    def moved(self, weights: Flat, counts: NDArray[np.int64], target: NDArray[np.float64]) -> Flat:
+    def moved(self, weights: Flat, counts: NDArray[np.int64], target: NDArray[np.float64], bias: slice) -> Flat:
         """Take in the class counts (devices, classes) of a team; return the weights it is to train from.
 
-        ``target`` is P_real as it is known now.
+        ``target`` is P_real as it is known now, ``bias`` where that of the last layer lies.
         """
         self._now.target = target
         shift = self._now.step(counts.sum(axis=0, keepdims=True))[0]
         result = weights.copy()
-        result[-len(shift) :] += shift.astype(np.float32)
+        result[bias] += shift.astype(np.float32)
         return result

@@ -1,5 +1,6 @@
 """One selection at a station (Algorithm 1, client selection): the class counts of who is ready in, a team out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,17 +20,14 @@ class Wanted:
     pick: int
     presample: int
     solver: str
-    start: str
+    """A name, or package.module:name of one that is installed at the station."""
+    options: Mapping[str, Any]
+    """Of the solver."""
     target: NDArray[np.float64]
     seed: int
     factory: int
     coverage: float = 0.0
     """V of :mod:`fedgs.selection.coverage`, every device with the same share of turns; 0: off."""
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Of the solver."""
-        return {"start": self.start} if self.solver == "gbp-cs" and self.start not in ("", "mpinv") else {}
 
 
 def select_team(

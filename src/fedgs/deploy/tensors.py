@@ -27,11 +27,22 @@ MOST_WEIGHTS = 2**31
 
 @dataclass(frozen=True)
 class Shapes:
-    """Names and shapes of a model's weights, in the order of the flat vector."""
+    """Names and shapes of a model's weights and buffers, in the order of the flat vector.
+
+    Trained weights come first, then buffers that are averaged like them, last those of whole numbers.
+    """
 
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
+    buffers: int = 0
+    """So many of the tensors are not trained, the last ones …"""
+    integers: int = 0
+    """… and so many of these hold whole numbers, the last of all."""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.integers <= self.buffers < max(len(self.tensors), 1):
+            raise WireError(
+                f"{self.buffers} buffers, {self.integers} of whole numbers, among {len(self.tensors)} tensors"
+            )
         if not 0 < len(self.tensors) <= MOST_TENSORS:
             raise WireError(f"{len(self.tensors)} tensors; a model has 1 to {MOST_TENSORS}")
         names = {name for name, _ in self.tensors}
@@ -40,20 +51,40 @@ class Shapes:
         for name, shape in self.tensors:
             if not name or len(name) > LONGEST_NAME or not name.isprintable():
                 raise WireError(f"{name[:40]!r} is not the name of a tensor")
-            if len(shape) > MOST_DIMENSIONS or any(not 0 < side < 2**31 for side in shape):
+            if len(shape) > MOST_DIMENSIONS or any(not 0 < side < 2**31 for side in shape):  # () is a single number
                 raise WireError(f"tensor {name!r} has shape {shape[:MOST_DIMENSIONS]}")
         if self.size > MOST_WEIGHTS:
             raise WireError(f"a model of {self.size} weights; {MOST_WEIGHTS} are the most")
 
     @classmethod
-    def of(cls, weights: Mapping[str, Any]) -> "Shapes":
-        """Return names and shapes of a dict of arrays or tensors."""
-        return cls(tuple((name, tuple(int(side) for side in value.shape)) for name, value in weights.items()))
+    def of(cls, weights: Mapping[str, Any], buffers: int = 0, integers: int = 0) -> "Shapes":
+        """Return names and shapes of a dict of arrays or tensors, in its order."""
+        tensors = tuple((name, tuple(int(side) for side in value.shape)) for name, value in weights.items())
+        return cls(tensors, buffers, integers)
 
     @cached_property
     def size(self) -> int:
-        """The number of weights."""
+        """The number of weights and buffers."""
         return sum(prod(shape) for _, shape in self.tensors)
+
+    @cached_property
+    def trained_size(self) -> int:
+        """The number of trained weights, the first part of the vector."""
+        return sum(prod(shape) for _, shape in self.tensors[: len(self.tensors) - self.buffers])
+
+    @cached_property
+    def float_size(self) -> int:
+        """The number of all but whole numbers: what is averaged."""
+        return sum(prod(shape) for _, shape in self.tensors[: len(self.tensors) - self.integers])
+
+    def place(self, name: str) -> slice | None:
+        """Return where a tensor lies in the vector; None where there is none of this name."""
+        first = 0
+        for known, shape in self.tensors:
+            if known == name:
+                return slice(first, first + prod(shape))
+            first += prod(shape)
+        return None
 
     def views(self, flat: Flat) -> dict[str, Flat]:
         """Return the named weights as views into a flat vector."""
@@ -81,6 +112,8 @@ class Shapes:
                 return f"has {name[:40]!r}, which the model does not have"
             if mine[name] != theirs[name]:
                 return f"has {name!r} of shape {theirs[name]}, the model has {mine[name]}"
+        if (self.buffers, self.integers) != (other.buffers, other.integers):
+            return f"has {other.buffers} buffers, the model has {self.buffers}"
         return "" if self.tensors == other.tensors else "has its tensors in another order"
 
 

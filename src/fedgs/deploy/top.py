@@ -22,6 +22,7 @@ from torch import Tensor
 
 from fedgs.algorithms import ServerRule, Upload, server_rule
 from fedgs.algorithms.class_wise import ClassRows, row_weights
+from fedgs.algorithms.server import rule_of
 from fedgs.deploy.carrier import Carrier
 from fedgs.deploy.contract import RoundOrder, RoundResult
 from fedgs.deploy.logs import OnceEach, log
@@ -34,8 +35,8 @@ from fedgs.deploy.top_state import TopState, with_line
 from fedgs.errors import AlgorithmError, ConfigError, IdentityError, PeerError, TrainingError, WireError
 from fedgs.settings import ServerSettings
 
-Evaluate = Callable[[Mapping[str, Tensor]], tuple[float, float]]
-"""Accuracy and loss of weights on the held-out set."""
+Evaluate = Callable[[Mapping[str, Tensor]], Mapping[str, float]]
+"""Metrics and loss of weights on the held-out set, by name."""
 AGAIN = 0.5
 """Seconds before a station that did not answer is asked again; doubled up to ``LONGEST``."""
 LONGEST = 5.0
@@ -53,11 +54,15 @@ class Top:
         evaluate: Evaluate | None = None,
         target: NDArray[np.float64] | None = None,
         rule: ServerRule | None = None,
+        shapes: Shapes | None = None,
+        score: str = "accuracy",
     ) -> None:
         """``target`` None: P_real is estimated from what the devices announce, anew after each round.
 
-        ``rule`` None: the one the settings name.
+        ``rule`` None: the one the settings name. ``shapes``: which of the weights are buffers; None: none of them.
+        ``score``: the metric that counts.
         """
+        self._shapes, self._score = shapes, score
         self.recipe, self.carriers, self.settings, self.metrics = recipe, carriers, settings, metrics
         self._evaluate, self._target = evaluate, target
         self._rule = make_rule(recipe.settings.server) if rule is None else rule
@@ -70,8 +75,8 @@ class Top:
     async def begin(self, run: str, weights: Mapping[str, Tensor]) -> TopState:
         """Return the state before the first round: the roll call is done and the untrained model tested."""
         if self._by_class:  # a model without a classifier is refused before anybody is asked
-            ClassRows([weight.shape for weight in weights.values()])
-        state = TopState(run, 0, weights, self._rule.init(weights), self._target)
+            self._rows(self._shapes_of(weights))
+        state = TopState(run, 0, weights, self._rule.init(self._trained(weights)), self._target)
         if self._target is None:
             results = await self._collect(self._orders(state, 0))
             state = replace(state, target=pooled(results))
@@ -113,9 +118,21 @@ class Top:
         return with_line(new, line)
 
     def _orders(self, state: TopState, number: int) -> list[RoundOrder]:
-        shapes = Shapes.of(state.weights)
+        shapes = self._shapes_of(state.weights)
         flat = shapes.flatten({name: value.numpy() for name, value in state.weights.items()})
         return [self.recipe.order(number, factory, shapes, flat, state.target) for factory in range(len(self.carriers))]
+
+    def _shapes_of(self, weights: Mapping[str, Tensor]) -> Shapes:
+        return self._shapes or Shapes.of(weights)
+
+    def _trained(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the trained ones of weights and buffers: what a server rule sees."""
+        count = len(weights) - self._shapes_of(weights).buffers
+        return dict(list(weights.items())[:count])
+
+    def _rows(self, shapes: Shapes) -> ClassRows:
+        names, sizes = zip(*shapes.tensors, strict=True)
+        return ClassRows(names, sizes, self.recipe.head, self.recipe.classes)
 
     async def _collect(self, orders: Sequence[RoundOrder]) -> dict[int, RoundResult]:
         """Return the answers by factory: enough of them, and those that came soon after."""
@@ -159,34 +176,37 @@ class Top:
     def _synchronised(
         self, state: TopState, trained: Sequence[RoundResult], number: int
     ) -> tuple[dict[str, Tensor], Any]:
-        uploads = []
-        for result in trained:
-            views = result.shapes.views(result.weights)
-            uploads.append(Upload({name: torch.from_numpy(np.array(view)) for name, view in views.items()}, 1))
+        stations = [
+            {name: torch.from_numpy(np.array(view)) for name, view in result.shapes.views(result.weights).items()}
+            for result in trained
+        ]
+        before = self._trained(state.weights)
+        uploads = [Upload({name: station[name] for name in before}, 1) for station in stations]
         try:
-            weights, memory = self._rule.update(state.server, state.weights, uploads)
+            weights, memory = self._rule.update(state.server, before, uploads)
         except AlgorithmError as error:
             raise TrainingError(f"round {number}: the server rule cannot go on: {error}") from None
         if self._by_class:
-            weights = {**weights, **classifier(trained)}
+            weights = {**weights, **classifier(trained, self._rows(trained[0].shapes), self.recipe.head)}
+        weights |= mean_buffers(stations, trained[0].shapes)
         if not all(bool(torch.isfinite(value).all()) for value in weights.values()):
             raise TrainingError(f"round {number}: the global model is not finite; lower the learning rates")
-        return weights, memory
+        return {name: weights[name] for name in state.weights}, memory
 
     def _tested(self, state: TopState, due: bool) -> dict[str, float]:
         if self._evaluate is None or not due:
             return {}
-        accuracy, loss = self._evaluate(state.weights)
-        self.metrics.accuracy.set(accuracy)
-        self.metrics.loss.set(loss)
-        return {"accuracy": accuracy, "loss": loss}
+        found = {name: float(value) for name, value in self._evaluate(state.weights).items()}
+        self.metrics.score.set(found[self._score])
+        self.metrics.loss.set(found["loss"])
+        return {self._score: found[self._score], **found}
 
     def _show(self, line: Mapping[str, Any], missing: int, seconds: float) -> None:
         self.metrics.round.set(line["round"])
         self.metrics.stations.set(line["stations"])
         self.metrics.divergence.set(line["divergence"])
         self.metrics.duration.observe(seconds)
-        shown = {key: round(line[key], 4) for key in ("accuracy", "train_loss", "divergence") if key in line}
+        shown = {key: round(line[key], 4) for key in (self._score, "train_loss", "divergence") if key in line}
         log.info(
             "round", extra={"round": line["round"], **shown, "stations": line["stations"], "seconds": line["seconds"]}
         )
@@ -194,26 +214,30 @@ class Top:
 
 def make_rule(settings: ServerSettings) -> ServerRule:
     """Return the server rule; ``mean`` is the paper's, every station alike."""
-    if settings.rule == "mean":
-        if settings.options:
-            raise ConfigError(f"server.options={settings.options} has no meaning with server.rule='mean'; remove it")
-        return server_rule("fedavg", weighting="uniform")
     if "intrac" in settings.rule or settings.options.get("intrac"):
         raise ConfigError(f"server.rule={settings.rule!r} needs training accuracies, which stations do not report")
-    try:
-        return server_rule(settings.rule, **settings.options)
-    except AlgorithmError as error:
-        raise ConfigError(f"server.rule={settings.rule!r}: {error}") from None
+    return rule_of(settings) or server_rule("fedavg", weighting="uniform")
 
 
-def classifier(trained: Sequence[RoundResult]) -> dict[str, Tensor]:
+def classifier(trained: Sequence[RoundResult], rows: ClassRows, head: str) -> dict[str, Tensor]:
     """Return the last layer averaged class by class, by what the stations' teams have seen."""
-    names, shapes = zip(*trained[0].shapes.tensors, strict=True)
-    rows = ClassRows(shapes)
-    stations = torch.from_numpy(np.stack([result.weights[-rows.size :] for result in trained]))
+    stations = torch.from_numpy(np.stack([result.weights for result in trained]))
     seen = np.stack([result.seen for result in trained])
-    total = rows.total(stations, row_weights(seen, np.ones(len(trained), np.bool_)))
-    return dict(zip(names[-2:], rows.split(total), strict=True))
+    flat = stations[0].clone()
+    rows.put(rows.average(stations, row_weights(seen, np.ones(len(trained), np.bool_))), flat)
+    views = trained[0].shapes.views(flat.numpy())
+    return {name: torch.from_numpy(views[name].copy()) for name in (f"{head}.weight", f"{head}.bias")}
+
+
+def mean_buffers(stations: Sequence[Mapping[str, Tensor]], shapes: Shapes) -> dict[str, Tensor]:
+    """Return the mean of the stations' buffers; of whole numbers the greatest."""
+    names = [name for name, _ in shapes.tensors]
+    found = {}
+    for number, name in enumerate(names[len(names) - shapes.buffers :], start=1):
+        values = torch.stack([station[name] for station in stations])
+        whole = number > shapes.buffers - shapes.integers
+        found[name] = values.amax(0) if whole else values.double().mean(0).float()
+    return found
 
 
 def pooled(results: Mapping[int, RoundResult]) -> NDArray[np.float64] | None:

@@ -6,7 +6,7 @@ import json
 import secrets
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.algorithms import ServerRule
+from fedgs.data.arrays import map_tree, shapes_of
 from fedgs.data.sources import load_dataset
 from fedgs.deploy.carrier import Carrier, GrpcCarrier
 from fedgs.deploy.evaluation import HeldOut
@@ -27,9 +28,11 @@ from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.tls import Bundle, watch_expiry
 from fedgs.deploy.top import Top
 from fedgs.deploy.top_state import TopState, load_state, save_model, save_state, settings_digest
+from fedgs.deploy.torch_trainer import Deployed, deployed_task_of, head_of, is_built_in
 from fedgs.errors import ConfigError, InputFileError
 from fedgs.settings import Settings
-from fedgs.tasks.cnn import build_model
+from fedgs.tasks.from_settings import task_from
+from fedgs.tasks.task import QuantileBins
 
 
 @dataclass(frozen=True)
@@ -83,17 +86,26 @@ def carry_out(
     ``rule`` None: the one the settings name. ``stop``: the signal that ends it, where nobody else looks after signals.
     """
     check_deployable(process.settings)
-    evaluate, classes, shape = _held_out(process)
+    settings, held_out, deployed, classes, inputs = _task(process)
+    process = replace(process, settings=settings)
+    network = deployed.digest(classes, settings.training.batch_size)
     metrics = TopMetrics()
     if process.metrics is not None:
         serve_metrics(metrics.registry, process.metrics)
-    digest = settings_digest(process.settings, classes, shape, len(carriers))
+    digest = settings_digest(settings, network, len(carriers))
     with claim(process.state, "top server"):
         state = load_state(process.state, digest)
         run = f"{process.state.resolve().name[:40]}-{secrets.token_hex(4)}" if state is None else state.run
-        recipe = Recipe(process.settings, run, classes, shape, process.wire)
-        top = Top(recipe, carriers, process.policy, metrics, evaluate, _target(process.target, classes), rule)
-        return asyncio.run(_run(process, top, recipe, state, digest, stop))
+        recipe = Recipe(settings, run, classes, inputs, network, head_of(deployed.task), process.wire)
+        evaluate = held_out
+        if deployed.layout.local and held_out is not None:
+            log.warning("the model is not tested: task.keep_local keeps a part of it on the devices")
+            evaluate = None
+        top = Top(
+            recipe, carriers, process.policy, metrics, evaluate, _target(process.target, classes), rule, deployed.shapes,
+            "loss" if held_out is None else held_out.task.score,
+        )  # fmt: skip
+        return asyncio.run(_run(process, top, recipe, deployed, state, digest, stop))
 
 
 def image_shape(text: str | None) -> tuple[int, ...] | None:
@@ -107,16 +119,16 @@ def image_shape(text: str | None) -> tuple[int, ...] | None:
 
 
 async def _run(
-    process: TopProcess, top: Top, recipe: Recipe, state: TopState | None, digest: str, stop: signal.Signals | None
-) -> TopState:
+    process: TopProcess, top: Top, recipe: Recipe, deployed: Deployed, state: TopState | None, digest: str,
+    stop: signal.Signals | None,
+) -> TopState:  # fmt: skip
     own = asyncio.current_task()
     if stop is not None and own is not None:
         asyncio.get_running_loop().add_signal_handler(stop, own.cancel)
     watching = asyncio.ensure_future(watch_expiry(process.bundle))
     settings = process.settings
     if state is None:
-        model = build_model(settings.training.model, recipe.classes, recipe.image_shape, settings.seed)
-        weights = {name: value.detach().clone() for name, value in model.named_parameters()}
+        weights = deployed.first_weights()
         log.info("run begins", extra={"run": recipe.run, "stations": len(top.carriers)})
         state = await top.begin(recipe.run, weights)
         save_state(process.state, state, digest)
@@ -131,18 +143,36 @@ async def _run(
     return state
 
 
-def _held_out(process: TopProcess) -> tuple[HeldOut | None, int, tuple[int, ...]]:
-    classes, shape = process.classes or 62, process.image_shape or (28, 28)
+def _task(process: TopProcess) -> tuple[Settings, HeldOut | None, Deployed, int, str]:
+    """Return the run's task with its network, the number of bins, and the shapes of one sample in JSON."""
+    settings = process.settings
+    task = task_from(settings.task)
     if process.held_out is None:
-        return None, classes, shape
+        wanted = process.classes or (task.bins if isinstance(task.bins, int) else len(task.bins or ())) or 62
+        images = is_built_in(task) and not isinstance(settings.task, str)
+        shape = process.image_shape or ((28, 28) if images else None)
+        inputs = None if shape is None else [list(shape), "uint8"]
+        return settings, None, deployed_task_of(task, wanted, inputs, settings.seed), wanted, _described(inputs)
     data = load_dataset(process.held_out)
-    own = len(data.classes), tuple(data.images.shape[1:])
-    for option, given, found in (("--classes", process.classes, own[0]), ("--image", process.image_shape, own[1])):
-        if given is not None and given != found:
-            raise ConfigError(f"{option} {given}: the held-out set has {found}; leave the option out")
     if not len(data):
         raise InputFileError(f"{process.held_out}: no sample in it")
-    return HeldOut(data, process.settings.training.model), *own
+    held_out = HeldOut(data, task, settings.seed)
+    classes, shape = len(held_out.task.classes), shapes_of(data.inputs)
+    for option, given, found in (("--classes", process.classes, classes), ("--image", process.image_shape, shape)):
+        if given is not None and given != found:
+            raise ConfigError(f"{option} {given}: the held-out set has {found}; leave the option out")
+    inputs = map_tree(lambda array: [list(array.shape[1:]), str(array.dtype)], data.inputs)
+    # Bins that were found in the held-out set (quantiles) are not those of the devices: who deploys names them.
+    if isinstance(held_out.task.task.balance, QuantileBins) and held_out.task.task.balance != task.balance:
+        raise ConfigError(
+            "the edges of quantile bins must be given where devices are deployed: fedgs.regression(…, edges=[…]); a "
+            "simulation of the same task finds them"
+        )
+    return settings, held_out, deployed_task_of(task, classes, inputs, settings.seed), classes, _described(inputs)
+
+
+def _described(inputs: Any) -> str:
+    return "" if inputs is None else json.dumps(inputs)
 
 
 def _target(text: str, classes: int) -> NDArray[np.float64] | None:

@@ -23,7 +23,7 @@ from fedgs.files import write_text
 from fedgs.settings import Settings
 
 CHECKPOINT, METRICS, MODEL = "checkpoint.safetensors", "metrics.jsonl", "model.safetensors"
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class TopState:
     """One line a round, from round 0 on."""
 
 
-def settings_digest(settings: Settings, classes: int, image_shape: tuple[int, ...], stations: int) -> str:
+def settings_digest(settings: Settings, network: str, stations: int) -> str:
     """Return what a checkpoint is known by: only the same run takes it up again. More rounds are the same run."""
     values = settings.model_dump(
         exclude={"training": {"rounds"}, "eval": True, "checkpoint": True, "tensorboard": True}
     )
-    text = json.dumps([values, classes, list(image_shape), stations], sort_keys=True)
+    text = json.dumps([values, network, stations], sort_keys=True)
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -83,7 +83,10 @@ def load_state(folder: Path, digest: str) -> TopState | None:
             facts = json.loads((file.metadata() or {})["fedgs"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
         if facts["format"] != _FORMAT:
-            raise CheckpointError(f"{path}: written in format {facts['format']}, this version reads {_FORMAT}")
+            raise CheckpointError(
+                f"{path}: written by another version of fedgs (format {facts['format']}, this one reads {_FORMAT}); choose "
+                "another --state, or go on with the version that wrote it"
+            )
         if facts["digest"] != digest:
             raise CheckpointError(f"{path}: belongs to a run with other settings or stations; choose another --state")
         server = {name.removeprefix("server/"): value for name, value in tensors.items() if name.startswith("server/")}
@@ -113,6 +116,14 @@ def save_model(folder: Path, state: TopState) -> Path:
 def with_line(state: TopState, line: Mapping[str, Any]) -> TopState:
     """Return the state with a line more."""
     return replace(state, metrics=(*state.metrics, line))
+
+
+def shown_score(line: Mapping[str, Any]) -> str:
+    """Return the score of a round's line as people read it; "" where the model was not tested."""
+    if "loss" not in line:
+        return ""
+    name, value = next((key, value) for key, value in line.items() if key != "round")  # the score comes first
+    return f"{name} {value:.2%}" if name == "accuracy" else f"{name} {value:.4g}"
 
 
 def _write_durably(path: Path, content: bytes) -> None:

@@ -1,97 +1,130 @@
 """One SGD step on a device (eq. sgd): weights and a batch in, what the step moved them by and the loss out.
 
-    change = −η ∇L(ω; D) ,    L the mean cross-entropy over the batch
+    change = −η ∇L(ω; D) ,    L the mean loss over the batch; of buffers, how far the forward pass moved them
 
-``linear`` is computed with numpy, so that a device that trains it needs no torch; networks take torch, on one thread.
+A device imports its task itself, by the name the station tells it, and refuses one whose network is not the station's:
+both digests are in the line. ``linear`` is computed with numpy, so that a device that trains it needs no torch; all
+other networks take torch, on one thread.
 """
 
-from typing import Protocol
+import json
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.data.arrays import leaves, shapes_of
 from fedgs.deploy.sources import Batch
+from fedgs.deploy.task_digest import network_digest
 from fedgs.deploy.tensors import Flat, Shapes
-from fedgs.deploy.wire import Task
-from fedgs.errors import ConfigError
+from fedgs.deploy.wire import Task, json_of
+from fedgs.errors import ConfigError, DataError
 
 
 class Trainer(Protocol):
     """What a device does when it is selected."""
 
     shapes: Shapes
+    """Of what travels."""
 
     def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
-        """Return the change of the weights and the loss before the step."""
+        """Return the change of weights and buffers, and the loss before the step."""
+        ...
+
+    def bins(self, batch: Batch) -> NDArray[np.int64]:
+        """Return the bin of each sample: what is announced of a batch is how many fall into each."""
         ...
 
 
 def make_trainer(task: Task) -> Trainer:
-    """Return the trainer of a task."""
-    if task.model == "linear":
-        return LinearTrainer(task.classes, task.image_shape)
-    return TorchTrainer(task)
+    """Return the trainer of a task, or refuse one that is another task here than at the station."""
+    spec = json_of("spec", task.spec)
+    inputs = json_of("inputs", task.inputs)
+    linear = isinstance(spec, dict) and spec.get("model") == "linear" and set(spec) <= {"model", "loss"}
+    made: Trainer
+    if linear and spec.get("loss", "cross_entropy") == "cross_entropy" and _one_array(inputs):
+        made = LinearTrainer(task.classes, tuple(inputs[0]))
+        found = made.digest(task.batch_size)
+    else:
+        from fedgs.deploy.torch_trainer import TorchTrainer
+
+        made = TorchTrainer(task, spec, inputs)
+        found = made.digest
+    if task.digest and found != task.digest:
+        raise ConfigError(
+            f"the task {task.label!r} is another network here (digest {found}) than at the station ({task.digest}); install "
+            "the same version of it on both"
+        )
+    return made
+
+
+def check_batch(batch: Batch, task: Task) -> None:
+    """Refuse a batch that is not of the task's size or shape."""
+    described = json_of("inputs", task.inputs)
+    if len(batch) != task.batch_size:
+        raise DataError(f"the source gives {len(batch)} samples, the task has batches of {task.batch_size}")
+    if described is None:
+        return
+    mine = json.loads(json.dumps(shapes_of(batch.inputs)))
+    theirs = _shapes(described)
+    if mine != theirs:
+        raise DataError(f"the source gives inputs of shape {mine}, the task has {theirs}")
+    for name, array in leaves(batch.inputs):
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+            raise DataError(
+                f"the source gives inputs{f' {name!r}' if name else ''} with NaN or infinity (sample {int(np.argmin(finite))} "
+                "of a batch)"
+            )
+
+
+def _one_array(inputs: Any) -> bool:
+    return isinstance(inputs, list) and len(inputs) == 2 and isinstance(inputs[1], str)
+
+
+def _shapes(described: Any) -> Any:
+    if isinstance(described, dict):
+        return {key: value[0] for key, value in described.items()}
+    return described[0] if _one_array(described) else [value[0] for value in described]
 
 
 class LinearTrainer:
     """Softmax regression: with p the predicted probabilities, ∇W = (p − y)ᵀ x / n and ∇b = Σ (p − y) / n."""
 
-    def __init__(self, classes: int, image_shape: tuple[int, ...]) -> None:
-        pixels = int(np.prod(image_shape))
-        self.shapes = Shapes((("dense.weight", (classes, pixels)), ("dense.bias", (classes,))))
+    def __init__(self, classes: int, input_shape: tuple[int, ...]) -> None:
+        numbers = int(np.prod(input_shape))
+        self._classes = classes
+        self.shapes = Shapes((("dense.weight", (classes, numbers)), ("dense.bias", (classes,))))
+
+    def digest(self, batch_size: int) -> str:
+        """Return what stands for this network."""
+        return network_digest(
+            [(name, shape, "float32") for name, shape in self.shapes.tensors], self._classes, batch_size
+        )
+
+    def bins(self, batch: Batch) -> NDArray[np.int64]:
+        """Return the classes."""
+        return np.asarray(batch.targets, np.int64)
 
     def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
         """Return the change of the weights and the loss before the step."""
         now = self.shapes.views(weights)
-        images = batch.images
-        if images.ndim == 4:
-            images = np.moveaxis(images, 3, 1)  # channels first, as networks see them
-        pixels = images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
-        logits = pixels @ now["dense.weight"].T + now["dense.bias"]
+        inputs, labels = batch.inputs, np.asarray(batch.targets, np.int64)
+        if inputs.dtype == np.uint8 and inputs.ndim == 4:
+            inputs = np.moveaxis(inputs, 3, 1)  # channels first, as networks see them
+        numbers = inputs.reshape(len(inputs), -1).astype(np.float32)
+        if batch.inputs.dtype == np.uint8:
+            numbers /= np.float32(255)
+        logits = numbers @ now["dense.weight"].T + now["dense.bias"]
         logits -= logits.max(axis=1, keepdims=True)
         odds = np.exp(logits)
-        rows, total = np.arange(len(images)), odds.sum(axis=1)
-        loss = float(np.mean(np.log(total) - logits[rows, batch.labels]))
+        rows, total = np.arange(len(inputs)), odds.sum(axis=1)
+        loss = float(np.mean(np.log(total) - logits[rows, labels]))
         odds /= total[:, None]
-        odds[rows, batch.labels] -= 1
-        odds *= np.float32(-learning_rate / len(images))
+        odds[rows, labels] -= 1
+        odds *= np.float32(-learning_rate / len(inputs))
         change: NDArray[np.float32] = np.empty(self.shapes.size, np.float32)
         view = self.shapes.views(change)
-        np.matmul(odds.T, pixels, out=view["dense.weight"])
+        np.matmul(odds.T, numbers, out=view["dense.weight"])
         odds.sum(axis=0, out=view["dense.bias"])
         return change, loss
-
-
-class TorchTrainer:
-    """Any network of ``fedgs.tasks``."""
-
-    def __init__(self, task: Task) -> None:
-        import torch
-
-        from fedgs.tasks.cnn import MODELS, build_model
-
-        if task.model not in MODELS:
-            raise ConfigError(f"the station trains a model {task.model!r}, which this version of fedgs does not know")
-        torch.set_num_threads(1)  # a mini-batch is too small to share out among cores
-        self._model = build_model(task.model, task.classes, task.image_shape)
-        self._model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._parameters = list(self._model.parameters())
-        self.shapes = Shapes.of(dict(self._model.named_parameters()))
-
-    def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
-        """Return the change of the weights and the loss before the step."""
-        import torch
-        from torch.nn.functional import cross_entropy
-
-        from fedgs.tasks.cnn import as_input
-
-        with torch.no_grad():
-            for parameter, value in zip(self._parameters, self.shapes.views(weights).values(), strict=True):
-                parameter.copy_(torch.from_numpy(np.array(value)))
-        images, labels = as_input(torch.from_numpy(batch.images)), torch.from_numpy(batch.labels)
-        loss = cross_entropy(self._model(images), labels)
-        gradients = torch.autograd.grad(loss, self._parameters)
-        change = np.empty(self.shapes.size, np.float32)
-        for view, gradient in zip(self.shapes.views(change).values(), gradients, strict=True):
-            np.multiply(gradient.numpy(), np.float32(-learning_rate), out=view)
-        return change, float(loss.detach())

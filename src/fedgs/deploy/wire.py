@@ -8,6 +8,7 @@ Weights that do not fit into one message follow it in parts (:class:`Assembly`),
 ``LARGEST_MESSAGE`` whatever the model: a sender of two gigabytes is stopped at the first part too many.
 """
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,12 +22,14 @@ from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.tensors import WIRE_TYPES, Flat, Shapes, from_bytes, item_size, to_bytes
 from fedgs.errors import WireError
 
-VERSION = 1
+VERSION = 4
 """Of the protocol; both ends must speak the same."""
 PART = 1 << 20
 """Bytes of weights in one message."""
 LARGEST_MESSAGE = 2 * PART
 MOST_CLASSES, MOST_SAMPLES = 1 << 16, 1 << 24
+LONGEST_SPEC = 1 << 16
+"""Characters of what is said in JSON."""
 ATTACH = "/fedgs.v1.Edge/Attach"
 RUN_ROUND = "/fedgs.v1.StationControl/RunRound"
 STATUS = "/fedgs.v1.StationControl/Status"
@@ -90,11 +93,23 @@ class Task:
     """What is trained."""
 
     run: str
-    model: str
+    spec: str
+    """The task by name, or its parts, in JSON: what a device imports."""
     classes: int
-    image_shape: tuple[int, ...]
+    """Bins that selection balances."""
+    inputs: str
+    """Shapes and types of one sample, in JSON; "" where nobody says."""
     batch_size: int
     wire: str = "float32"
+    digest: str = ""
+    """Stands for the network a device must find."""
+    seed: int = 0
+    """Of the first weights of what is frozen."""
+
+    @property
+    def label(self) -> str:
+        """A short name of the task, for logs."""
+        return label_of(self.spec)
 
 
 @dataclass(frozen=True)
@@ -223,6 +238,8 @@ def encode_params(shapes: Shapes, coded: memoryview, wire: str, most: int | None
         dtype=_DTYPES[wire],
         size=len(coded),
         data=bytes(coded[:most]),
+        buffers=shapes.buffers,
+        integers=shapes.integers,
     )
 
 
@@ -230,11 +247,13 @@ def task_message(task: Task) -> pb.Task:
     """A task as a message."""
     return pb.Task(
         run=task.run,
-        model=task.model,
+        spec=task.spec,
         classes=task.classes,
-        image_shape=task.image_shape,
+        inputs=task.inputs,
         batch_size=task.batch_size,
         wire=_DTYPES[task.wire],
+        digest=task.digest,
+        seed=task.seed,
     )
 
 
@@ -320,26 +339,46 @@ def check_ready(message: pb.Ready) -> Ready:
 
 def check_task(message: pb.Task) -> Task:
     """A task with sensible numbers."""
-    shape = tuple(message.image_shape)
     if not 0 < message.classes <= MOST_CLASSES or not 0 < message.batch_size <= MOST_SAMPLES:
         raise WireError(f"a task with {message.classes} classes and batches of {message.batch_size}")
-    if len(shape) not in (2, 3) or any(not 0 < side < 1 << 16 for side in shape):
-        raise WireError(f"a task with images of shape {shape[:8]}")
+    for field, value in (("spec", message.spec), ("inputs", message.inputs)):
+        json_of(field, value)
     return Task(
         text("run", message.run),
-        text("model", message.model),
+        text("spec", message.spec, LONGEST_SPEC),
         message.classes,
-        shape,
+        text("inputs", message.inputs, LONGEST_SPEC),
         message.batch_size,
         _wire(message.wire),
+        text("digest", message.digest),
+        message.seed,
     )
+
+
+def json_of(field: str, value: str) -> Any:
+    """What a text in JSON stands for; None for an empty one."""
+    if not value:
+        return None
+    try:
+        if len(value) > LONGEST_SPEC:
+            raise ValueError
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise WireError(f"{field} is {value[:40]!r}, which is no JSON of up to {LONGEST_SPEC} characters") from None
+
+
+def label_of(spec: str) -> str:
+    """A short name of a task: of what is imported, or of its network."""
+    found = json_of("spec", spec)
+    return str(found.get("model", "task")) if isinstance(found, dict) else str(found)
 
 
 def check_head(message: pb.Params) -> Head:
     """Weights whose size fits their shapes; the bytes may be incomplete."""
     if len(message.tensors) > 4096:
         raise WireError(f"{len(message.tensors)} tensors; a model has fewer")
-    shapes = Shapes(tuple((tensor.name, tuple(tensor.shape)) for tensor in message.tensors))
+    tensors = tuple((tensor.name, tuple(tensor.shape)) for tensor in message.tensors)
+    shapes = Shapes(tensors, message.buffers, message.integers)
     wire = _wire(message.dtype)
     if message.size != shapes.size * item_size(wire):
         raise WireError(f"{message.size} bytes of weights, their shapes need {shapes.size * item_size(wire)}")

@@ -9,6 +9,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedgs.deploy.logs import log, set_up
 from fedgs.deploy.top_process import carry_out
+from fedgs.deploy.top_state import shown_score
 from fedgs.errors import FedgsError
 from fedgs.flower.carrier import FlowerCarrier, SuperNodes
 from fedgs.flower.options import process_of
@@ -30,6 +31,6 @@ def main(grid: Grid, context: Context) -> None:
     except FedgsError as error:
         log.error(str(error))  # in one line; Flower adds the traceback
         raise
-    accuracy = last.metrics[-1].get("accuracy")
-    shown = {} if accuracy is None else {"accuracy": round(accuracy, 4)}
+    score = shown_score(last.metrics[-1])
+    shown = {"score": score} if score else {}
     log.info("run done", extra={"rounds": last.round, **shown, "model": process.state / "model.safetensors"})

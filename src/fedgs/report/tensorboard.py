@@ -23,7 +23,8 @@ class TensorBoard(Callback):
         self._make = SummaryWriter
         self._folder = Path(folder)
         self._writer: Any = None
-        self._score, self._metrics = "accuracy", ("accuracy",)
+        self._score = "accuracy"
+        self._metrics: tuple[str, ...] = ("accuracy",)
 
     def on_begin(self, run: Run) -> None:
         """Open the events; what a run that was killed wrote beyond its checkpoint is not shown."""

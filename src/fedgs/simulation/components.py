@@ -11,7 +11,8 @@ from fedgs.errors import AlgorithmError, ConfigError
 from fedgs.imports import is_import_path, load_object, path_of
 from fedgs.selection.solve import Solver, resolve_solver
 from fedgs.settings import Settings, TaskSettings
-from fedgs.tasks.task import Task, describe, load_task
+from fedgs.tasks.from_settings import task_from
+from fedgs.tasks.task import Task, describe
 from fedgs.training.objective import Objective
 
 
@@ -38,7 +39,7 @@ def resolve(
     ``task``, ``algorithm`` and ``solver`` are objects that take the place of what the settings name. ``classes``: of
     the task, for baselines whose rule wants to know.
     """
-    found_task = task_of(settings) if task is None else task
+    found_task = task_from(settings.task) if task is None else task
     found_algorithm = algorithm_of(settings, classes) if algorithm is None else _checked(algorithm)
     found_solver = None if solver is None or isinstance(solver, str) else resolve_solver(solver)
     changes: dict[str, Any] = {}
@@ -55,21 +56,6 @@ def resolve(
     return settings.model_copy(update=changes), Components(
         found_task, found_algorithm, found_solver if isinstance(found_solver, Solver) else None
     )
-
-
-def task_of(settings: Settings) -> Task:
-    """Return the task the settings describe."""
-    if isinstance(settings.task, str):
-        return load_task(settings.task)
-    given = settings.task
-    values = given.model_dump()
-    values["options"] = dict(given.options)
-    values["metrics"] = None if given.metrics is None else tuple(given.metrics)
-    values["keep_local"] = tuple(given.keep_local)
-    for key in ("prepare", "augment"):
-        if values[key] is not None:
-            values[key] = load_object(values[key], f"task.{key}")
-    return Task(**values)
 
 
 def _named_task(task: Task) -> TaskSettings | str:

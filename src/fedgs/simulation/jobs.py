@@ -50,8 +50,8 @@ def carry_out(
 ) -> None:
     """Carry out runs one after the other, or go on with them.
 
-    ``callbacks`` gives those of a run; ``done`` is told of each one that has ended, with None where there was nothing left
-    to do. Whatever would stop the second run is found before the first begins.
+    ``callbacks`` gives those of a run; ``done`` is told of each one that has ended, with None where there was nothing
+    left to do. Whatever would stop the second run is found before the first begins.
     """
     with join_world(device) as world, _rank0_only(world), ExitStack() as made:
         # Every rank asks before the first of them has had time to finish anything.

@@ -3,16 +3,13 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
-from fedgs.data import Federation
-from fedgs.data.indexing import IndexLists
 from fedgs.errors import ConfigError, InputFileError
 from fedgs.simulation import folder as folders
-from fedgs.simulation.components import task_of
 from fedgs.simulation.history import History
 from fedgs.tasks.bind import build_module
+from fedgs.tasks.from_settings import stand_in, task_from
 from fedgs.tasks.prepare import NormalisedInputs
 from fedgs.tasks.task import Task
 
@@ -56,8 +53,8 @@ def model_of_folder(history: History) -> "nn.Module":
     if "inputs" not in facts:
         raise InputFileError(f"{history.folder}: was made by an older version; its weights are in History.weights")
     try:
-        task = history.task or task_of(history.settings)
-        module = build_module(task, _stand_in(facts), history.settings.seed)
+        task = history.task or task_from(history.settings.task)
+        module = build_module(task, stand_in(facts["inputs"], facts["classes"]), history.settings.seed)
     except ConfigError as error:
         raise ConfigError(
             f"{history.folder}: its network cannot be made again ({error}); give it: load_history(…, task=task)"
@@ -75,23 +72,3 @@ def model_of_folder(history: History) -> "nn.Module":
                 raise ConfigError(f"{history.folder}: weight {name!r} does not fit the network of the task")
             known[name].copy_(value)
     return module.eval()
-
-
-def _stand_in(facts: dict[str, Any]) -> Federation:
-    """Return a federation of one sample with the shapes of a run's: networks are built to them."""
-
-    def array(shape: list[int], kind: str) -> Any:
-        return np.zeros((1, *shape), np.dtype(kind))
-
-    given = facts["inputs"]
-    if isinstance(given, dict):
-        inputs: Any = {key: array(*one) for key, one in given.items()}
-    elif given and isinstance(given[0], list) and len(given) != 2:
-        inputs = tuple(array(*one) for one in given)
-    else:
-        inputs = array(*given)
-    none = IndexLists.of([np.empty(0, np.int64)])
-    return Federation(
-        "stand-in", inputs, np.zeros(1, np.int64), np.zeros(1, np.int32), tuple(facts["classes"]), ("one",), ("one",),
-        np.zeros(1, np.int32), IndexLists.of([np.zeros(1, np.int64)]), none,
-    )  # fmt: skip

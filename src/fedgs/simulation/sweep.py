@@ -87,7 +87,7 @@ def sweep_rows(
             return
         if "fork" not in multiprocessing.get_all_start_methods():
             raise ConfigError("sweep: several workers need a system that can fork processes; use workers=1")
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             raise ConfigError(
                 "sweep: this process uses a GPU already, which other processes cannot share; use workers=1"
             )

@@ -1,7 +1,7 @@
 """A task brought together with a federation: the network is built, the bins are found, and everything is tried out.
 
-Whatever does not fit (a loss that gives one number for all samples, outputs that do not suit the targets, a bin that does
-not exist, a network that is another one at each call) is found here, on two samples, and ends in one line.
+Whatever does not fit (a loss that gives one number for all samples, outputs that do not suit the targets, a bin that
+does not exist, a network that is another one at each call) is found here, on two samples, and ends in one line.
 """
 
 import copy
@@ -73,18 +73,30 @@ class BoundTask:
 
     def prepare(self, raw: Any) -> Any:
         """Return the network's inputs of stored ones."""
-        if self.task.prepare is not None:
-            return self.task.prepare(raw)
-        images = isinstance(self.task.model, str) and self.task.model in ("paper", "compact")
-        return preparing.image_prepare(raw) if images else preparing.default_prepare(raw)
-
-    def balance_of(self, targets: Any) -> NDArray[np.int64]:
-        """Return the bin of each sample of these targets."""
-        return _bins(self.task.balance, targets, len(self.classes), "a batch") if self.task.balance else targets
+        return prepare_of(self.task)(raw)
 
     def better(self, one: float, other: float) -> bool:
         """Tell whether one score is better than another."""
         return one > other if self.mode == "max" else one < other
+
+
+def prepare_of(task: Task) -> Callable[[Any], Any]:
+    """Return what makes network inputs of stored ones."""
+    if task.prepare is not None:
+        return task.prepare
+    images = isinstance(task.model, str) and task.model in ("paper", "compact")
+    return preparing.image_prepare if images else preparing.default_prepare
+
+
+def bins_of(task: Task, targets: Any, number: int) -> NDArray[np.int64]:
+    """Return the bin of each sample of a batch: its class, or what the task's balance says."""
+    balance = _by_name(task.balance, "task.balance")
+    if balance is not None:
+        return _bins(balance, targets, number, "a batch")
+    labels = np.asarray(targets)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise DataError("the source gives targets that are no classes; name the bins with task.balance")
+    return labels.astype(np.int64)
 
 
 def bind(task: Task, federation: Federation, seed: int = 0, normalise: str = "none") -> BoundTask:
@@ -114,8 +126,8 @@ def bind(task: Task, federation: Federation, seed: int = 0, normalise: str = "no
     if normalise == "per-channel":
         statistics = preparing.channel_statistics(federation, bound.prepare)
         wrapped = preparing.NormalisedInputs(module, statistics)
-        inner = {key: f"network.{name}" if name else None for key, name in (("head", head), ("features", features))}
-        bound = replace(bound, module=wrapped, **inner)
+        inner = [f"network.{name}" if name else None for name in (head, features)]
+        bound = replace(bound, module=wrapped, head=inner[0], features=inner[1])
     elif normalise != "none":
         raise ConfigError(f"data.normalise={normalise!r}; it is none or per-channel")
     try_out(bound)

@@ -1,7 +1,7 @@
 """What a model is judged by: one number a sample, pooled over samples, devices or factories.
 
-A metric of your own is any function f(outputs, targets) → (B,), with a third parameter the inputs too; its pooled value is
-the mean. :class:`Metric` says more: whether less is better, and another way to pool (AUROC, root of a mean).
+A metric of your own is any function f(outputs, targets) → (B,), with a third parameter the inputs too; its pooled value
+is the mean. :class:`Metric` says more: whether less is better, and another way to pool (AUROC, root of a mean).
 """
 
 from collections.abc import Callable

@@ -268,7 +268,8 @@ def column(targets: Any, key: int | str) -> NDArray[Any]:
     """Return one column of the targets: a key of a dict, a number of a tuple or of a table's columns."""
     try:
         if isinstance(targets, Mapping | tuple | list):
-            return np.asarray(targets[key])  # type: ignore[call-overload]
+            named: Any = targets
+            return np.asarray(named[key])
         array = np.asarray(targets)
         if isinstance(key, int) and array.ndim == 2:
             return np.asarray(array[:, key])

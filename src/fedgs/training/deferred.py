@@ -18,8 +18,8 @@ from w* by a = 1 − ημ in every step, the steps it has kept included. With A 
 
 The length of a step that is not written out is that of its factors' products, (B, B) each: ‖δᵀx‖² = Σ (δδᵀ) ⊙ (xxᵀ).
 
-In the weights of a network a :class:`PutOff` stands where the layer's tensor would; :func:`fedgs.training.stacked_layers.dense`
-knows what to do with it, and nothing else does.
+In the weights of a network a :class:`PutOff` stands where the layer's tensor would;
+:func:`fedgs.training.stacked_layers.dense` knows what to do with it, and nothing else does.
 """
 
 from typing import Any

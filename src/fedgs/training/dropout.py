@@ -42,11 +42,13 @@ class SeededDropout(nn.Module):
         shape = inputs.shape[:2] + (1,) * (inputs.ndim - 2) if self.by_channel and inputs.ndim > 2 else inputs.shape
         keep = torch.empty(shape, dtype=inputs.dtype).bernoulli_(1 - self.p, generator=self.generator)
         if not self.alpha:
-            return inputs * (keep / (1 - self.p))
+            kept: Tensor = inputs * (keep / (1 - self.p))
+            return kept
         # Klambauer et al. (2017): dropped units get α′, and an affine map keeps mean and variance.
         dropped = -1.7580993408473766
         scale = ((1 - self.p) * (1 + self.p * dropped**2)) ** -0.5
-        return (inputs * keep + dropped * (1 - keep)) * scale - scale * dropped * self.p
+        changed: Tensor = (inputs * keep + dropped * (1 - keep)) * scale - scale * dropped * self.p
+        return changed
 
 
 def with_seeded_dropout(module: nn.Module) -> nn.Module:

@@ -5,12 +5,12 @@ All devices of a super node start from the same model and make one plain SGD ste
     Σ_k (n^{m,k} / n^m) (ω − η ∇L(ω; D^{m,k})) = ω − η ∇L(ω; ∪_k D^{m,k}) ,
 
 where L is the mean over samples: the weights n^{m,k} / n^m and the means over n^{m,k} samples cancel to the mean over
-the union, for unequal batches too. One forward and backward pass replaces L of them (``union``). Where samples of a batch
-are not independent of each other, or devices keep weights of their own, each device has its own pass and the station
-adds up what they give.
+the union, for unequal batches too. One forward and backward pass replaces L of them (``union``). Where samples of a
+batch are not independent of each other, or devices keep weights of their own, each device has its own pass and the
+station adds up what they give.
 
-Factories do not meet within a round. Each trains its T iterations in a thread of its own, with one thread inside; so the
-result does not depend on the number of cores. On a GPU they take turns here, and :mod:`fedgs.training.graph` runs
+Factories do not meet within a round. Each trains its T iterations in a thread of its own, with one thread inside; so
+the result does not depend on the number of cores. On a GPU they take turns here, and :mod:`fedgs.training.graph` runs
 them side by side.
 """
 

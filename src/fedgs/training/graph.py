@@ -1,8 +1,8 @@
 """The GPU path for any network: forward and backward pass of every factory, all in one captured graph.
 
-The mathematics is that of :mod:`fedgs.training.fused`, on a team's union batch or device by device; the machinery is that of
-:mod:`fedgs.training.captured`. Device by device, short batches cannot be filled up, because their statistics would change: a
-round with such batches (stragglers) is trained by the oracle.
+The mathematics is that of :mod:`fedgs.training.fused`, on a team's union batch or device by device; the machinery is
+that of :mod:`fedgs.training.captured`. Device by device, short batches cannot be filled up, because their statistics
+would change: a round with such batches (stragglers) is trained by the oracle.
 """
 
 import numpy as np

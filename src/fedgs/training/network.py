@@ -4,8 +4,9 @@
     outputs = network(weights, inputs, clients, keys)       # weights (1, …) each, inputs (1, B, …)
 
 The module itself is never changed: ``torch.func.functional_call`` runs it with the weights it is given, in train mode
-where there are ``keys``, in eval mode where there are none. Buffers that the module updates in place (running statistics)
-are updated in the tensors given. Every thread has a copy of the module, which shares all tensors with the others.
+where there are ``keys``, in eval mode where there are none. Buffers that the module updates in place (running
+statistics) are updated in the tensors given. Every thread has a copy of the module, which shares all tensors with the
+others.
 
 Algorithms that cut a network (FedFusion, CGAU, FedMMD's hidden layer) do so through :meth:`Network.forward`: ``fuse``
 changes what the part named by ``Task.features`` gives, ``classify`` takes the place of the part named by ``Task.head``.
@@ -186,11 +187,12 @@ class ModuleNetwork(Network):
         )
         if batch.full:
             return self.task.loss.mean(own, targets, inputs)[None]
-        return (self.task.loss(own, targets, inputs) * batch.shares[0]).sum()[None]
+        total: Tensor = (self.task.loss(own, targets, inputs) * batch.shares[0]).sum()
+        return total[None]
 
     def hits(self, outputs: Any, batch: Batch) -> Tensor:
         """Return how many samples were put into the right class, (1,)."""
-        right = (predicted_classes(outputs[0]) == batch.targets[0]) & (batch.shares[0] > 0)
+        right: Tensor = (predicted_classes(outputs[0]) == batch.targets[0]) & (batch.shares[0] > 0)
         return right.sum()[None].float()
 
     def first_weights(self, seed: int) -> dict[str, Tensor]:
@@ -209,7 +211,9 @@ class ModuleNetwork(Network):
         return found
 
     def _run(self, module: nn.Module, weights: Weights, inputs: Any) -> Any:
-        own = {name: weights[name].squeeze(0) for name in self.layout.names if name in weights}  # no copy back, as [0] has
+        own = {
+            name: weights[name].squeeze(0) for name in self.layout.names if name in weights
+        }  # no copy back, as [0] has
         counters = {name: own[name].detach().to(kind) for name, kind in self.layout.integers.items() if name in own}
         arguments = map_tree(lambda value: value[0], inputs)
         with mixed_precision(self.device, self.precision):

@@ -6,9 +6,9 @@ The objective here is the task's loss. Others override what differs, and nothing
     pull        a weight μ that holds w near w_t       FedProx
     network     the model itself                       CGAU, FedFusion
 
-An objective is written for D clients at once: weights, inputs and targets have the client as their first dimension, a loss
-is one number a client. Who trains how many of them together is not its business: a network of the user's own is trained
-with D = 1 at a time, the built-in CNNs with all clients of a round in one stack.
+An objective is written for D clients at once: weights, inputs and targets have the client as their first dimension, a
+loss is one number a client. Who trains how many of them together is not its business: a network of the user's own is
+trained with D = 1 at a time, the built-in CNNs with all clients of a round in one stack.
 """
 
 from collections.abc import Mapping

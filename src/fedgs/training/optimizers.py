@@ -1,8 +1,8 @@
 """Optimisers: from a mean gradient to the direction of a step. On tensors and on numpy arrays alike.
 
-A station applies the mean gradient ḡ of its team, so an optimiser there is exact: it sees what it would see if all data of
-the team lay in one place. Clients of the baselines have one each, fresh in every round. With w the weights, λ the weight
-decay and t the steps made so far, this one included,
+A station applies the mean gradient ḡ of its team, so an optimiser there is exact: it sees what it would see if all data
+of the team lay in one place. Clients of the baselines have one each, fresh in every round. With w the weights, λ the
+weight decay and t the steps made so far, this one included,
 
     sgd        d = g + λw
     momentum   v ← μv + g + λw ,  d = v
@@ -15,9 +15,10 @@ with m̂ = m / (1 − β₁ᵗ), ŝ = s / (1 − β₂ᵗ) (Kingma and Ba, 2015)
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from fedgs.settings import TrainingSettings
+if TYPE_CHECKING:
+    from fedgs.settings import TrainingSettings
 
 Name = Literal["sgd", "momentum", "adam", "adamw"]
 NAMES: tuple[str, ...] = ("sgd", "momentum", "adam", "adamw")
@@ -38,7 +39,7 @@ class Optimizer:
     weight_decay: float = 0.0
 
     @classmethod
-    def of(cls, settings: TrainingSettings) -> "Optimizer":
+    def of(cls, settings: "TrainingSettings") -> "Optimizer":
         """Return the optimiser of the settings; SGD with a momentum is ``momentum``."""
         name, momentum = settings.optimizer, settings.momentum
         if name == "sgd" and momentum:

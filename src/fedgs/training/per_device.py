@@ -5,8 +5,8 @@ by batch size (eq. internal-aggr):
 
     ω^{m,k} = ω^m − η ∇L(ω^m; D^{m,k}) ,     ω^m ← Σ_k (n^{m,k} / n^m) ω^{m,k} ,
 
-in float64 and in the order of the devices; buffers likewise, of whole numbers the greatest. Slow, and simple enough to be
-right; the fast engines must equal it.
+in float64 and in the order of the devices; buffers likewise, of whole numbers the greatest. Slow, and simple enough to
+be right; the fast engines must equal it.
 
 What is not in the paper is applied to what the average moved by, ḡ = (ω^m − average) / η: clipping first, then the
 station's optimiser (:mod:`fedgs.training.optimizers`), then an objective's pull towards the model the round began with.

@@ -9,7 +9,8 @@ import torch
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Let every thread compute alone: factories or clients are shared out over threads, not the insides of an operation.
+    """Let every thread compute alone: factories or clients are shared out over threads, not the insides of an
+    operation.
 
     That is faster for small networks, and the result does not depend on the number of cores.
     """

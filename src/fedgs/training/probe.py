@@ -1,8 +1,9 @@
 """What kind of network this is, found by trying it on a few samples: which ways of training it are exact.
 
-The step of a team on its union batch equals the mean of its devices' steps only where the loss is a mean of terms of single
-samples. Batch normalisation in training, attention across samples and the like break that; so does a buffer that changes
-in training. The probe looks at the kinds of layers, and compares the outputs of a batch with those of its halves.
+The step of a team on its union batch equals the mean of its devices' steps only where the loss is a mean of terms of
+single samples. Batch normalisation in training, attention across samples and the like break that; so does a buffer that
+changes in training. The probe looks at the kinds of layers, and compares the outputs of a batch with those of its
+halves.
 """
 
 import copy
@@ -130,9 +131,9 @@ def _check_buffers(task: BoundTask, plain: nn.Module, inputs: Any) -> None:
         raise ConfigError(f"task.model {task.task.named()}: changes between calls: its forward adds buffer {new!r}")
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found = ""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -148,7 +149,7 @@ def _reads(task: BoundTask, plain: nn.Module, inputs: Any, targets: Any) -> str:
     try:
         with watch:
             losses = task.loss(call(tried, inputs), targets, inputs)
-            (losses * torch.ones_like(losses)).sum().backward()
+            (losses * torch.ones_like(losses)).sum().backward()  # type: ignore[no-untyped-call]
     except ValueError:
         return ""
     return f"its training reads values of tensors ({watch.found})" if watch.found else ""

@@ -1,8 +1,9 @@
 """Local training one client after the other, batch by batch.
 
 No stack, no filling up: each client's model alone, on mini-batches of their true sizes. With one thread it is slow and
-simple enough to be right, the oracle that every other way must equal. With several, clients are shared out over threads,
-each with one thread inside: the way of any network on processors, the same to the bit however many threads there are.
+simple enough to be right, the oracle that every other way must equal. With several, clients are shared out over
+threads, each with one thread inside: the way of any network on processors, the same to the bit however many threads
+there are.
 """
 
 import os

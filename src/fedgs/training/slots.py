@@ -1,14 +1,14 @@
 """Local training of any network on a GPU: one client's step is a captured graph, in sixteen slots side by side.
 
-A slot has room for one client: its weights, what its optimiser remembers, and a CUDA graph of its step on a stream of its
-own. Clients are dealt out to free slots, those with most steps first; a step is one replay, which finds the client's next
-batch by two counters on the GPU, so nothing is copied meanwhile. Kernels of one small network fill a fraction of a GPU;
-those of sixteen fill it.
+A slot has room for one client: its weights, what its optimiser remembers, and a CUDA graph of its step on a stream of
+its own. Clients are dealt out to free slots, those with most steps first; a step is one replay, which finds the
+client's next batch by two counters on the GPU, so nothing is copied meanwhile. Kernels of one small network fill a
+fraction of a GPU; those of sixteen fill it.
 
-Where samples of a batch are independent of each other, a short last batch is filled up with samples of no share, and one
-graph a slot does for all. Where they are not (batch normalisation), a short batch has a graph of its size, captured when
-it is first met. A step that reads values of tensors in Python cannot be captured: it runs on the slots' streams as it
-stands. Without a GPU the same steps run one after the other: that is how they are tested.
+Where samples of a batch are independent of each other, a short last batch is filled up with samples of no share, and
+one graph a slot does for all. Where they are not (batch normalisation), a short batch has a graph of its size, captured
+when it is first met. A step that reads values of tensors in Python cannot be captured: it runs on the slots' streams as
+it stands. Without a GPU the same steps run one after the other: that is how they are tested.
 """
 
 import warnings

@@ -1,10 +1,10 @@
 """Local training of many clients at once: weights stacked, one step for all that are still busy.
 
-For the built-in CNNs. Every participant has its own copy of the model, (P, …) a weight. Step s of the round is step s of
-every client: one forward and one backward pass over the mini-batches of all who have that many, each client with its own
-weights (:mod:`fedgs.training.stacked_layers`). They lie sorted by their number of steps, so the busy ones are the first A
-of the stack, and a step costs nothing for those who are done. Short batches are filled up with samples of no share, which
-is exact: such a sample's gradient is multiplied by 0.
+For the built-in CNNs. Every participant has its own copy of the model, (P, …) a weight. Step s of the round is step s
+of every client: one forward and one backward pass over the mini-batches of all who have that many, each client with its
+own weights (:mod:`fedgs.training.stacked_layers`). They lie sorted by their number of steps, so the busy ones are the
+first A of the stack, and a step costs nothing for those who are done. Short batches are filled up with samples of no
+share, which is exact: such a sample's gradient is multiplied by 0.
 
 On a GPU all participants are one stack (:mod:`fedgs.training.captured_clients`). On processors they are cut into
 buckets of ``BUCKET`` clients alike in size, and threads share out the buckets; the cut does not depend on the number of
@@ -112,7 +112,8 @@ class StackedTraining(ClientTraining):
         self, weights: dict[str, Tensor], memory: Memory, steps: Any, sent: Sent, batch: Batch, rates: Tensor,
         active: int, put_off: Mapping[str, PutOff] = NOTHING,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Make step number ``steps`` of the first ``active`` clients, each with its own rate; losses and logits before it.
+        """Make step number ``steps`` of the first ``active`` clients, each with its own rate; losses and logits before
+        it.
 
         A loss that is told is the task's alone, whatever penalty the objective adds to it. Layers in ``put_off`` keep
         their steps to themselves for now.

@@ -29,7 +29,7 @@ from fedgs.training.stacked_layers import convolution, dense, normalised, paper_
 class StackedNetwork(Network):
     """What every stacked network is: first weights, and a way from images to logits."""
 
-    num_classes: int = 62  # type: ignore[misc]
+    num_classes: int = 62
     image_shape: tuple[int, int, int] = (28, 28, 1)
     dtype: torch.dtype = torch.float32
     """In which the products of a GPU are taken; bfloat16 or float32."""
@@ -97,7 +97,7 @@ class StackedNetwork(Network):
 
     def hits(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return how many samples of each client were right."""
-        right = (outputs.argmax(-1) == batch.targets) & (batch.shares > 0)
+        right: Tensor = (outputs.argmax(-1) == batch.targets) & (batch.shares > 0)
         return right.sum(1).to(torch.float32)
 
     def first_weights(self, seed: int) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """The samples of a federation where the training wants them: in numpy on processors, in its memory on a GPU.
 
-Inputs are stored as they came and prepared (bytes to numbers from 0 to 1, …) only when a batch is gathered. On a GPU all
-samples that belong to a device lie in its memory (FEMNIST's 80,000: 63 MB), and gathering is an index.
+Inputs are stored as they came and prepared (bytes to numbers from 0 to 1, …) only when a batch is gathered. On a GPU
+all samples that belong to a device lie in its memory (FEMNIST's 80,000: 63 MB), and gathering is an index.
 """
 
 from functools import cached_property

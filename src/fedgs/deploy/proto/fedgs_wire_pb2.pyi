@@ -27,16 +27,20 @@ class Tensor(_message.Message):
     def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Params(_message.Message):
-    __slots__ = ("tensors", "dtype", "size", "data")
+    __slots__ = ("tensors", "dtype", "size", "data", "buffers", "integers")
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    BUFFERS_FIELD_NUMBER: _ClassVar[int]
+    INTEGERS_FIELD_NUMBER: _ClassVar[int]
     tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
     dtype: DType
     size: int
     data: bytes
-    def __init__(self, tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., dtype: _Optional[_Union[DType, str]] = ..., size: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    buffers: int
+    integers: int
+    def __init__(self, tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., dtype: _Optional[_Union[DType, str]] = ..., size: _Optional[int] = ..., data: _Optional[bytes] = ..., buffers: _Optional[int] = ..., integers: _Optional[int] = ...) -> None: ...
 
 class Part(_message.Message):
     __slots__ = ("data",)
@@ -103,20 +107,24 @@ class Down(_message.Message):
     def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., step: _Optional[_Union[Step, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., bye: _Optional[_Union[Bye, _Mapping]] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("run", "model", "classes", "image_shape", "batch_size", "wire")
+    __slots__ = ("run", "spec", "classes", "inputs", "batch_size", "wire", "digest", "seed")
     RUN_FIELD_NUMBER: _ClassVar[int]
-    MODEL_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
-    IMAGE_SHAPE_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     WIRE_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
     run: str
-    model: str
+    spec: str
     classes: int
-    image_shape: _containers.RepeatedScalarFieldContainer[int]
+    inputs: str
     batch_size: int
     wire: DType
-    def __init__(self, run: _Optional[str] = ..., model: _Optional[str] = ..., classes: _Optional[int] = ..., image_shape: _Optional[_Iterable[int]] = ..., batch_size: _Optional[int] = ..., wire: _Optional[_Union[DType, str]] = ...) -> None: ...
+    digest: str
+    seed: int
+    def __init__(self, run: _Optional[str] = ..., spec: _Optional[str] = ..., classes: _Optional[int] = ..., inputs: _Optional[str] = ..., batch_size: _Optional[int] = ..., wire: _Optional[_Union[DType, str]] = ..., digest: _Optional[str] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Step(_message.Message):
     __slots__ = ("step", "batch_id", "learning_rate", "weights")
@@ -137,7 +145,7 @@ class Bye(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class RoundIn(_message.Message):
-    __slots__ = ("version", "run", "round", "task", "seed", "factory", "pick", "presample", "solver", "start", "target", "first_iteration", "learning_rates", "weights", "coverage", "calibration", "by_class", "clip")
+    __slots__ = ("version", "run", "round", "task", "seed", "factory", "pick", "presample", "solver", "target", "first_iteration", "learning_rates", "weights", "coverage", "calibration", "by_class", "clip", "head", "solver_options", "optimizer")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -147,7 +155,6 @@ class RoundIn(_message.Message):
     PICK_FIELD_NUMBER: _ClassVar[int]
     PRESAMPLE_FIELD_NUMBER: _ClassVar[int]
     SOLVER_FIELD_NUMBER: _ClassVar[int]
-    START_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     FIRST_ITERATION_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATES_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +163,9 @@ class RoundIn(_message.Message):
     CALIBRATION_FIELD_NUMBER: _ClassVar[int]
     BY_CLASS_FIELD_NUMBER: _ClassVar[int]
     CLIP_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    SOLVER_OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
     version: int
     run: str
     round: int
@@ -165,7 +175,6 @@ class RoundIn(_message.Message):
     pick: int
     presample: int
     solver: str
-    start: str
     target: _containers.RepeatedScalarFieldContainer[float]
     first_iteration: int
     learning_rates: _containers.RepeatedScalarFieldContainer[float]
@@ -174,7 +183,10 @@ class RoundIn(_message.Message):
     calibration: float
     by_class: bool
     clip: float
-    def __init__(self, version: _Optional[int] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., seed: _Optional[int] = ..., factory: _Optional[int] = ..., pick: _Optional[int] = ..., presample: _Optional[int] = ..., solver: _Optional[str] = ..., start: _Optional[str] = ..., target: _Optional[_Iterable[float]] = ..., first_iteration: _Optional[int] = ..., learning_rates: _Optional[_Iterable[float]] = ..., weights: _Optional[_Union[Params, _Mapping]] = ..., coverage: _Optional[float] = ..., calibration: _Optional[float] = ..., by_class: bool = ..., clip: _Optional[float] = ...) -> None: ...
+    head: str
+    solver_options: str
+    optimizer: str
+    def __init__(self, version: _Optional[int] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., seed: _Optional[int] = ..., factory: _Optional[int] = ..., pick: _Optional[int] = ..., presample: _Optional[int] = ..., solver: _Optional[str] = ..., target: _Optional[_Iterable[float]] = ..., first_iteration: _Optional[int] = ..., learning_rates: _Optional[_Iterable[float]] = ..., weights: _Optional[_Union[Params, _Mapping]] = ..., coverage: _Optional[float] = ..., calibration: _Optional[float] = ..., by_class: bool = ..., clip: _Optional[float] = ..., head: _Optional[str] = ..., solver_options: _Optional[str] = ..., optimizer: _Optional[str] = ...) -> None: ...
 
 class RoundOut(_message.Message):
     __slots__ = ("version", "run", "round", "weights", "iterations", "samples", "loss", "divergence", "devices", "announced", "events", "seen")

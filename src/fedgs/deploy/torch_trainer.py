@@ -1,0 +1,149 @@
+"""A device's step with any network, on one thread of torch; and the task of a deployed run as top server and device see it."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fedgs.data.arrays import map_tree
+from fedgs.deploy.sources import Batch
+from fedgs.deploy.task_digest import network_digest
+from fedgs.deploy.tensors import Flat, Shapes
+from fedgs.deploy.wire import Task as WireTask
+from fedgs.errors import ConfigError, DataError
+from fedgs.settings import TaskSettings
+from fedgs.tasks.bind import bins_of, build_module, prepare_of
+from fedgs.tasks.cnn import MODELS
+from fedgs.tasks.from_settings import stand_in, task_from
+from fedgs.tasks.losses import Loss
+from fedgs.tasks.prepare import as_tensor, call, prepare_targets
+from fedgs.tasks.task import Task
+from fedgs.training.layout import Layout
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A task without its data: the network, and which of its weights travel."""
+
+    task: Task
+    module: nn.Module
+    layout: Layout
+    shapes: Shapes
+    """Of what travels, in the order of the wire."""
+
+    @classmethod
+    def of(cls, task: Task, module: nn.Module) -> "Deployed":
+        """Return the deployed form of a task with its network."""
+        layout = Layout.of(module, task.keep_local)
+        travelling = [name for name in layout.names if name not in layout.local]
+        shape_of = dict(zip(layout.names, layout.shapes, strict=True))
+        trained = [name for name in travelling if name in layout.names[: layout.trained]]
+        integers = [name for name in travelling if name in layout.integers]
+        shapes = Shapes(
+            tuple((name, tuple(shape_of[name])) for name in travelling), len(travelling) - len(trained), len(integers)
+        )
+        return cls(task, module, layout, shapes)
+
+    def digest(self, bins: int, batch_size: int) -> str:
+        """Return what stands for the network; frozen weights count with their values."""
+        everything = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        tensors = [
+            (name, tuple(value.shape), str(value.dtype).removeprefix("torch.")) for name, value in everything.items()
+        ]
+        frozen = b"".join(
+            value.detach().cpu().contiguous().numpy().tobytes()
+            for name, value in sorted(self.module.named_parameters())
+            if not value.requires_grad
+        )
+        return network_digest(tensors, bins, batch_size, frozen)
+
+    def first_weights(self) -> dict[str, torch.Tensor]:
+        """Return what travels, with its first values, as float32."""
+        known = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        return {name: known[name].detach().float().clone() for name, _ in self.shapes.tensors}
+
+
+def deployed_task(spec: Any, classes: int, inputs: Any, seed: int) -> Deployed:
+    """Return the task that a station's words stand for, imported here."""
+    if isinstance(spec, dict):
+        try:
+            spec = TaskSettings.model_validate(spec)
+        except ValueError as error:
+            raise ConfigError(f"the station's task cannot be: {str(error).splitlines()[0]}") from None
+    return deployed_task_of(task_from(spec), classes, inputs, seed)
+
+
+def deployed_task_of(task: Task, classes: int, inputs: Any, seed: int) -> Deployed:
+    """Return a task with its network, built to shapes without any data."""
+    return Deployed.of(task, build_module(task, stand_in(inputs, classes), seed))
+
+
+def is_built_in(task: Task) -> bool:
+    """Whether the network is one of the built-in CNNs, which are built to the shape of images."""
+    return isinstance(task.model, str) and task.model in MODELS
+
+
+def head_of(task: Task) -> str:
+    """Return the name of the last layer; "" where nobody says."""
+    built_in = {"paper": "dense2", "compact": "dense2", "linear": "dense", "vibration": "head"}
+    return task.head or (built_in.get(task.model, "") if isinstance(task.model, str) else "")
+
+
+class TorchTrainer:
+    """Trains any network one step at a time."""
+
+    def __init__(self, task: WireTask, spec: Any, inputs: Any) -> None:
+        torch.set_num_threads(1)  # a mini-batch is too small to share out among cores
+        deployed = deployed_task(spec, task.classes, inputs, task.seed)
+        self.shapes, self._task, self._classes = deployed.shapes, deployed.task, task.classes
+        self.digest = deployed.digest(task.classes, task.batch_size)
+        self._prepare = prepare_of(deployed.task)
+        self._loss = Loss.of(deployed.task.loss)
+        self._module = copy.deepcopy(deployed.module).train()
+        if any(weight.ndim == 4 for weight in self._module.parameters()):
+            self._module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        known = {**dict(self._module.named_parameters()), **dict(self._module.named_buffers())}
+        self._travelling = [known[name] for name, _ in self.shapes.tensors]
+        self._local = [known[name] for name in deployed.layout.names if name in deployed.layout.local]
+        self._trained = len(self.shapes.tensors) - self.shapes.buffers
+        self._generator = torch.Generator().manual_seed(task.seed)
+
+    def bins(self, batch: Batch) -> NDArray[np.int64]:
+        """Return the bin of each sample."""
+        return bins_of(self._task, batch.targets, self._classes)
+
+    def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
+        """Return the change of weights and buffers, and the loss before the step."""
+        given = list(self.shapes.views(weights).values())
+        with torch.no_grad():
+            for own, value in zip(self._travelling, given, strict=True):
+                own.copy_(torch.from_numpy(np.array(value)))
+        inputs = self._prepare(map_tree(as_tensor, map_tree(np.asarray, batch.inputs)))
+        if self._task.augment is not None:
+            inputs = self._task.augment(inputs, self._generator)
+        targets = prepare_targets(map_tree(as_tensor, map_tree(np.asarray, batch.targets)))
+        try:
+            loss = self._loss.mean(call(self._module, inputs), targets, inputs)
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise DataError(f"the task cannot train on this batch ({str(error).splitlines()[0]})") from None
+        own_local = [weight for weight in self._local if weight.requires_grad]
+        wanted = [*self._travelling[: self._trained], *own_local]
+        found = torch.autograd.grad(loss, wanted, allow_unused=True)
+        change = np.zeros(self.shapes.size, np.float32)
+        views = list(self.shapes.views(change).values())
+        for view, gradient in zip(views, found[: self._trained], strict=False):
+            if gradient is not None:
+                np.multiply(gradient.numpy(), np.float32(-learning_rate), out=view)
+        for view, own, before in zip(
+            views[self._trained :], self._travelling[self._trained :], given[self._trained :], strict=True
+        ):
+            view[...] = own.detach().float().numpy() - before
+        with torch.no_grad():  # what stays on the device moves here
+            for weight, gradient in zip(own_local, found[self._trained :], strict=True):
+                if gradient is not None:
+                    weight.sub_(gradient, alpha=learning_rate)
+        return change, float(loss.detach())
