@@ -8,20 +8,21 @@ import torch
 from torch import Tensor
 
 from fedgs.algorithms import APPROACHES, RULES, Approach, Batch, Sent, Upload, make_approach
-from fedgs.algorithms.baseline import cross_entropy
 from fedgs.algorithms.fedprox import FedProx
 from fedgs.algorithms.upload import Weights
 from fedgs.errors import AlgorithmError
-from fedgs.simulation.participants import FlatPlan
+from fedgs.settings import TrainingSettings
+from fedgs.training.client_plan import ClientPlan
+from fedgs.training.clients import ClientSetup, ClientTraining
 from fedgs.training.layout import Layout
-from fedgs.training.sequential import OneByOne
-from fedgs.training.stacked_clients import LocalTraining
-from fedgs.training.stacked_networks import Network, build_network
-from fedgs.training.store import ImageStore
-from tests.simulation.small import small_federation
+from fedgs.training.network import Network
+from fedgs.training.sequential import Sequential
+from fedgs.training.stacked_clients import StackedTraining
+from fedgs.training.stacked_networks import CompactNetwork, cross_entropy
+from fedgs.training.store import SampleStore
+from tests.simulation.small import small_task
 
-NETWORK = build_network("compact", 4, (8, 8))
-STORE = ImageStore(small_federation(), torch.device("cpu"))
+STORE = SampleStore(small_task(), torch.device("cpu"))
 CENTRES = torch.tensor([1.0, -3.0])
 
 
@@ -31,48 +32,53 @@ def quadratic(parent: type[Approach], **options: float) -> Approach:
     @dataclass(frozen=True)
     class Quadratic(parent):  # type: ignore[misc, valid-type]
         def objective(self, network: Network, weights: Weights, sent: Sent, batch: Batch) -> tuple[Tensor, Tensor]:
-            loss = (weights["w"][:, 0] - CENTRES[batch.owners[:, 0]]).square() / 2
-            return loss, torch.zeros(*batch.labels.shape, 4)  # what is reported does not matter
+            loss = (weights["w"][:, 0] - CENTRES[batch.clients[:, 0]]).square() / 2
+            return loss, torch.zeros(*batch.targets.shape, 4)  # what is reported does not matter
 
     return Quadratic(**options)
 
 
-def three_steps(trainer: type[LocalTraining], approach: Approach, steps: int = 3) -> tuple[list[float], float]:
+class OneNumber(CompactNetwork):
+    """A network of a single weight; what it gives does not matter."""
+
+    layout = Layout(("w",), (torch.Size([1]),), 1)
+
+
+def three_steps(trainer: type[ClientTraining], approach: Approach, steps: int = 3) -> tuple[list[float], float]:
     """Return the two devices' weights after some steps of rate 0.1 from 0, and the server's (n = 10 and 30)."""
-    plan = FlatPlan(
+    plan = ClientPlan(
         1, np.array([0, 1]), np.zeros((steps, 2, 1), np.int32), np.ones((steps, 2), np.int32),
         np.array([1, 1]), np.array([10, 30]), np.array([0, 0]), 0.0,
     )  # fmt: skip
-    layout = Layout(("w",), (torch.Size([1]),))
     start = {"w": torch.zeros(1)}
-    training = trainer(NETWORK, approach, layout, STORE, np.arange(2))
+    training = trainer(ClientSetup(OneNumber(4, (8, 8, 1)), approach, STORE, np.arange(2), TrainingSettings()))
     trained = training.train(Sent({"w": start["w"][None]}, {}), plan, 0.1)
     ends = trained.weights["w"][:, 0].tolist()
     uploads = [Upload({"w": torch.tensor([w])}, n) for w, n in zip(ends, (10, 30), strict=True)]
     return ends, float(approach.update(approach.init(start), start, uploads)[0]["w"])
 
 
-@pytest.mark.parametrize("trainer", [LocalTraining, OneByOne])
-def test_t_avg_2_two_quadratics(trainer: type[LocalTraining]) -> None:
+@pytest.mark.parametrize("trainer", [StackedTraining, Sequential])
+def test_t_avg_2_two_quadratics(trainer: type[ClientTraining]) -> None:
     """T-AVG-2: 0.271 and −0.813 after three steps; the server has −0.542."""
     ends, server = three_steps(trainer, quadratic(Approach))
     assert ends == pytest.approx([0.271, -0.813], abs=1e-6)
     assert server == pytest.approx(-0.542, abs=1e-6)
 
 
-@pytest.mark.parametrize("trainer", [LocalTraining, OneByOne])
+@pytest.mark.parametrize("trainer", [StackedTraining, Sequential])
 @pytest.mark.parametrize(
     ("mu", "ends", "server"), [(0.5, [0.25725, -0.77175], -0.5145), (1.0, [0.244, -0.732], -0.488)]
 )
-def test_t_prox_1_two_quadratics(trainer: type[LocalTraining], mu: float, ends: list[float], server: float) -> None:
+def test_t_prox_1_two_quadratics(trainer: type[ClientTraining], mu: float, ends: list[float], server: float) -> None:
     """T-PROX-1: the pull is μ (w − w_t), the square with its half."""
     found = three_steps(trainer, quadratic(FedProx, mu=mu))
     assert found[0] == pytest.approx(ends, abs=1e-6)
     assert found[1] == pytest.approx(server, abs=1e-6)
 
 
-@pytest.mark.parametrize("trainer", [LocalTraining, OneByOne])
-def test_t_prox_2_the_first_step_is_fedavgs(trainer: type[LocalTraining]) -> None:
+@pytest.mark.parametrize("trainer", [StackedTraining, Sequential])
+def test_t_prox_2_the_first_step_is_fedavgs(trainer: type[ClientTraining]) -> None:
     """T-PROX-2: at w_t there is no pull."""
     assert three_steps(trainer, quadratic(FedProx, mu=1.0), 1) == three_steps(trainer, quadratic(Approach), 1)
     assert three_steps(trainer, quadratic(FedProx, mu=1.0), 2) != three_steps(trainer, quadratic(Approach), 2)

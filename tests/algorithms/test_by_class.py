@@ -10,15 +10,19 @@ from fedgs.config import load_settings
 from fedgs.deploy.recipe import check_deployable
 from fedgs.errors import ConfigError
 from fedgs.settings import ServerSettings
+from fedgs.simulation.process_group import World
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator
 from fedgs.tasks.cnn import build_model
 from fedgs.training.layout import Layout
 from tests.simulation.small import small_federation, small_settings
 
-LAYOUT = Layout(
-    ("first", "last.weight", "last.bias"), (torch.Size([2]), torch.Size([3, 2]), torch.Size([3]))
-)  # three classes
+NAMES, SHAPES = ("first", "last.weight", "last.bias"), (torch.Size([2]), torch.Size([3, 2]), torch.Size([3]))
+LAYOUT = Layout(NAMES, SHAPES, 3)  # three classes
+
+
+def synchroniser_of(settings: ServerSettings) -> Synchroniser:
+    return Synchroniser(settings, LAYOUT, World(), "last", 3)
 
 
 def test_weights_worked_by_hand() -> None:
@@ -34,7 +38,7 @@ def test_rows_and_biases_go_by_class_and_all_else_by_the_mean() -> None:
     stations = torch.arange(22, dtype=torch.float32).view(2, 11) ** 2
     seen = np.array([[8, 0, 4], [0, 8, 4]])
     trained = np.array([True, True])
-    synchroniser = Synchroniser(ServerSettings(by_class=True), LAYOUT)
+    synchroniser = synchroniser_of(ServerSettings(by_class=True))
     found, _ = synchroniser.update({}, torch.zeros(11), stations, trained, (), seen)
     views = LAYOUT.views(found)
     one, other = LAYOUT.views(stations[0]), LAYOUT.views(stations[1])
@@ -45,7 +49,7 @@ def test_rows_and_biases_go_by_class_and_all_else_by_the_mean() -> None:
         for kind in range(3):
             expected = say[0, kind] * one[name][kind] + say[1, kind] * other[name][kind]
             torch.testing.assert_close(views[name][kind], expected.float())
-    plain, _ = Synchroniser(ServerSettings(), LAYOUT).update({}, torch.zeros(11), stations, trained, (), seen)
+    plain, _ = synchroniser_of(ServerSettings()).update({}, torch.zeros(11), stations, trained, (), seen)
     torch.testing.assert_close(plain, stations.mean(0))
 
 
@@ -53,14 +57,15 @@ def test_alike_stations_give_the_papers_mean_and_who_sat_out_counts_nothing() ->
     stations = torch.randn(3, 11, generator=torch.Generator().manual_seed(0))
     stations[2] = torch.nan
     trained = np.array([True, True, False])
-    synchroniser = Synchroniser(ServerSettings(by_class=True), LAYOUT)
+    synchroniser = synchroniser_of(ServerSettings(by_class=True))
     found, _ = synchroniser.update({}, torch.zeros(11), stations, trained, (), np.array([[2, 4, 6]] * 2 + [[0, 0, 0]]))
     torch.testing.assert_close(found, stations[:2].mean(0))
 
 
 @pytest.mark.parametrize("name", ["paper", "compact", "linear"])
 def test_the_classifier_of_every_model_is_found(name: str) -> None:
-    assert ClassRows(Layout.of(build_model(name, 7, (28, 28))).shapes).classes == 7
+    layout = Layout.of(build_model(name, 7, (28, 28)))
+    assert ClassRows(layout.names, layout.shapes, "dense" if name == "linear" else "dense2", 7).classes == 7
 
 
 def test_a_run_with_it_differs_and_what_cannot_be_is_refused() -> None:
@@ -75,9 +80,11 @@ def test_a_run_with_it_differs_and_what_cannot_be_is_refused() -> None:
         load_settings(overrides=["server.rule=fedadam", "server.by_class=true"])
     assert "\n" not in str(error.value)
     check_deployable(load_settings(overrides=["server.by_class=true"]))
-    for shapes in ([(3,), (2,)], [(3, 2), (2,)], [(3, 2), (3, 1)], [(3,)], []):
-        with pytest.raises(ConfigError, match="last layer is dense"):
-            ClassRows(shapes)
+    for shapes in ([(3,), (2,)], [(3, 2), (2,)], [(3, 2), (3, 1)], [(4, 2), (4,)]):
+        with pytest.raises(ConfigError, match="last layer that is dense"):
+            ClassRows(("last.weight", "last.bias"), shapes, "last", 3)
+    with pytest.raises(ConfigError, match="last layer that is dense"):
+        ClassRows(NAMES, SHAPES, None, 3)
 
 
 def test_only_samples_that_were_trained_on_count() -> None:

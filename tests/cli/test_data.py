@@ -54,7 +54,7 @@ def file(tmp_path: Path) -> Path:
 
 def write_leaf(dataset: DataSet, path: Path) -> None:
     users: dict[str, dict[str, list[object]]] = {}
-    for image, label, owner in zip(dataset.images, dataset.labels, dataset.owners, strict=True):
+    for image, label, owner in zip(dataset.inputs, dataset.labels, dataset.owners, strict=True):
         user = users.setdefault(dataset.owner_names[owner], {"x": [], "y": []})
         user["x"].append((image.reshape(-1) / 255).tolist())
         user["y"].append(int(label))
@@ -81,7 +81,7 @@ def test_convert(file: Path, tmp_path: Path, fedgs: Run) -> None:
     done = fedgs("convert", file, tmp_path / "out.npz")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("femnist: 6 images of 2 owners, written to")
-    assert np.array_equal(load_npz(tmp_path / "out.npz").images, load_npz(file).images)
+    assert np.array_equal(load_npz(tmp_path / "out.npz").inputs, load_npz(file).inputs)
 
 
 def test_fetch_what_is_there_then_use_its_name(file: Path, tmp_path: Path, fedgs: Run) -> None:
@@ -221,10 +221,10 @@ def test_fetch_takes_a_single_npz_white_on_black(file: Path, tmp_path: Path, fed
     folder = tmp_path / "dir"
     folder.mkdir()
     known = load_npz(file)
-    save_npz(replace(known, images=255 - known.images), folder / "mine.npz")
+    save_npz(replace(known, inputs=255 - known.inputs), folder / "mine.npz")
     done = fedgs("fetch", "femnist", "--dir", folder, "--url", "http://127.0.0.1:9", "--invert")
     assert done.returncode == 0, done.stderr
-    assert np.array_equal(cache.load(tmp_path / "cache" / "femnist").images, known.images)
+    assert np.array_equal(cache.load(tmp_path / "cache" / "femnist").inputs, known.inputs)
     write_leaf(known, folder / "all_data" / "all_data_0.json")
     assert "could be leaf or npz" in fedgs("fetch", "femnist", "--dir", folder).stderr
     assert "from leaf files" in fedgs("fetch", "femnist", "--dir", folder, "--layout", "leaf").stdout

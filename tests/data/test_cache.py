@@ -21,9 +21,9 @@ def test_round_trip_with_mapped_images(cache: Path) -> None:
     assert folder == cache / "small"
     loaded = sets.load(folder)
     assert_same(dataset, loaded)
-    assert isinstance(loaded.images, np.memmap)
+    assert isinstance(loaded.inputs, np.memmap)
     with pytest.raises(ValueError, match="read-only"):
-        loaded.images[0] = 0
+        loaded.inputs[0] = 0
     assert sets.describe(folder)["source"] == {"path": "somewhere"}
     assert sets.cached_sets() == ["small"]
     sets.verify(folder)
@@ -39,15 +39,15 @@ def test_nothing_else_is_left_in_the_cache(cache: Path) -> None:
 
 def test_who_has_the_old_set_keeps_it(cache: Path) -> None:
     old = sets.load(sets.store(small_set(), "small", {}))
-    before = old.images.copy()
+    before = old.inputs.copy()
     other = small_set()
     sets.store(
-        DataSet(other.name, 255 - other.images, other.labels, other.owners, other.owner_names, other.classes),
+        DataSet(other.name, 255 - other.inputs, other.labels, other.owners, other.owner_names, other.classes),
         "small",
         {},
     )
-    assert np.array_equal(old.images, before)
-    assert np.array_equal(sets.load(cache / "small").images, 255 - before)
+    assert np.array_equal(old.inputs, before)
+    assert np.array_equal(sets.load(cache / "small").inputs, 255 - before)
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:

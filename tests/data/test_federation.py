@@ -66,7 +66,7 @@ def test_the_order_of_files_does_not_matter(seed: int, order: list[int], partiti
     pieces = [np.flatnonzero(dataset.owners == owner) for owner in order]
     shuffled = np.concatenate(pieces)
     other = from_arrays(
-        dataset.images[shuffled],
+        dataset.inputs[shuffled],
         dataset.labels[shuffled],
         np.repeat([dataset.owner_names[owner] for owner in order], [len(piece) for piece in pieces]),
         classes=dataset.classes,
@@ -80,7 +80,7 @@ def _or_error(dataset: DataSet, partition: str, seed: int) -> tuple[object, ...]
         federation = build_federation(dataset, 2, partition, seed=seed, devices=6)
     except DataError as error:
         return (str(error),)
-    return federation.fingerprint(), federation.images.tobytes(), federation.device_names
+    return federation.fingerprint(), federation.inputs.tobytes(), federation.device_names
 
 
 def test_a_device_is_split_alike_in_any_company() -> None:
@@ -93,7 +93,7 @@ def test_a_device_is_split_alike_in_any_company() -> None:
 def test_images_are_shared_and_indices_are_views() -> None:
     dataset = numbered([10, 10])
     federation = build_federation(dataset, 1)
-    assert federation.images is dataset.images
+    assert federation.inputs is dataset.inputs
     assert np.shares_memory(federation.train_indices(0), federation.train.flat)
     with pytest.raises(ValueError, match="read-only"):
         federation.train_indices(0)[0] = 3
@@ -171,7 +171,7 @@ def test_regroup_carries_every_sample_to_its_new_owner() -> None:
     owners = Owners(("z", "a"), IndexLists.of([np.array([0, 2, 4, 6]), np.array([5, 1, 3])]))
     dealt = regroup(dataset, owners)
     assert dealt.owner_names == ("a", "z")
-    assert dealt.images.reshape(7, 4).view("<u4").ravel().tolist() == [5, 1, 3, 0, 2, 4, 6]
+    assert dealt.inputs.reshape(7, 4).view("<u4").ravel().tolist() == [5, 1, 3, 0, 2, 4, 6]
     assert dealt.labels.tolist() == dataset.labels[[5, 1, 3, 0, 2, 4, 6]].tolist()
     assert dealt.test is not None
     assert dealt.test.tolist() == [False] * 3 + [True] * 4

@@ -41,8 +41,8 @@ def test_no_image_of_a_device_is_in_train_and_test(femnist: DataSet) -> None:
     federation = paper_federation(femnist, seed=0)
     shared = 0
     for device in range(len(federation)):
-        train = {femnist.images[sample].tobytes() for sample in federation.train_indices(device)}
-        shared += sum(femnist.images[sample].tobytes() in train for sample in federation.test_indices(device))
+        train = {femnist.inputs[sample].tobytes() for sample in federation.train_indices(device)}
+        shared += sum(femnist.inputs[sample].tobytes() in train for sample in federation.test_indices(device))
     assert shared == 0
 
 

@@ -31,13 +31,13 @@ def histograms(data: DataSet) -> np.ndarray:
 
 
 def digest(data: DataSet) -> str:
-    return hashlib.sha256(data.images.tobytes() + data.labels.tobytes() + data.owners.tobytes()).hexdigest()
+    return hashlib.sha256(data.inputs.tobytes() + data.labels.tobytes() + data.owners.tobytes()).hexdigest()
 
 
 def test_the_form_is_that_of_every_loader(few: DataSet) -> None:
     assert few.name == "glyphs"
-    assert few.images.shape == (len(few), 28, 28)
-    assert few.images.dtype == few.labels.dtype == np.uint8
+    assert few.inputs.shape == (len(few), 28, 28)
+    assert few.inputs.dtype == few.labels.dtype == np.uint8
     assert few.owners.dtype == few.attributes["line"].dtype == np.int32
     assert "".join(few.classes) == "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
     assert few.owner_names[0] == "camera-00000"
@@ -54,7 +54,7 @@ def test_workers_do_not_change_a_byte(few: DataSet) -> None:
 def test_a_camera_does_not_depend_on_how_many_others_there_are(few: DataSet) -> None:
     fewer = load_glyphs(devices=5, samples_per_device=40, seed=3, cache=False)
     own = few.owners < 5
-    assert np.array_equal(fewer.images, few.images[own])
+    assert np.array_equal(fewer.inputs, few.inputs[own])
     assert np.array_equal(fewer.labels, few.labels[own])
     assert np.array_equal(fewer.attributes["line"], few.attributes["line"][:5])
 
@@ -63,7 +63,7 @@ def test_a_fresh_process_makes_the_same_bytes(few: DataSet) -> None:
     program = (
         "import hashlib; from fedgs.data.glyphs import load_glyphs;"
         "d = load_glyphs(devices=12, samples_per_device=40, seed=3, cache=False);"
-        "print(hashlib.sha256(d.images.tobytes() + d.labels.tobytes() + d.owners.tobytes()).hexdigest())"
+        "print(hashlib.sha256(d.inputs.tobytes() + d.labels.tobytes() + d.owners.tobytes()).hexdigest())"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
@@ -84,9 +84,9 @@ def test_another_seed_gives_another_park(few: DataSet) -> None:
 
 
 def test_ink_is_dark_and_paper_light(many: DataSet) -> None:
-    assert many.images.mean() > 180
+    assert many.inputs.mean() > 180
     for device in range(len(many.owner_names)):
-        pictures = many.images[many.owners == device].astype(float)
+        pictures = many.inputs[many.owners == device].astype(float)
         corners = pictures[:, [0, 0, -1, -1], [0, -1, 0, -1]]
         assert pictures.mean() > 127
         assert corners.mean() > 150
@@ -96,7 +96,7 @@ def test_ink_is_dark_and_paper_light(many: DataSet) -> None:
 
 def test_no_two_pictures_of_a_camera_are_the_same(many: DataSet) -> None:
     for device in range(len(many.owner_names)):
-        pictures = many.images[many.owners == device]
+        pictures = many.inputs[many.owners == device]
         assert len(np.unique(pictures.reshape(len(pictures), -1), axis=0)) == len(pictures)
 
 
@@ -166,7 +166,7 @@ def test_impossible_arguments_are_named(arguments: dict[str, int], words: str) -
 
 def test_one_sample_of_one_camera() -> None:
     data = load_glyphs(devices=1, samples_per_device=1, cache=False)
-    assert data.images.shape == (1, 28, 28)
+    assert data.inputs.shape == (1, 28, 28)
 
 
 def test_the_cache_gives_back_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_the_cache_gives_back_the_same_bytes(tmp_path: Path, monkeypatch: pytest
     assert {file: file.stat().st_mtime_ns for file in folders[0].iterdir()} == stored
     fresh = load_glyphs(devices=2, samples_per_device=10, cache=False)
     assert digest(made) == digest(read) == digest(fresh)
-    assert isinstance(read.images, np.memmap)
+    assert isinstance(read.inputs, np.memmap)
     assert np.array_equal(read.attributes["line"], fresh.attributes["line"])
     load_glyphs(devices=2, samples_per_device=10, seed=1)
     assert len(list((tmp_path / "store").iterdir())) == 2

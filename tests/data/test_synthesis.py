@@ -32,7 +32,7 @@ def test_dirichlet_alpha_sets_the_skew() -> None:
 def test_synthetic_owners_share_the_images() -> None:
     dataset = numbered([300], classes=10)
     federation = build_federation(dataset, 5, owners=classes_per_device(dataset.labels, 10, 2))
-    assert federation.images is dataset.images
+    assert federation.inputs is dataset.inputs
     assert ((federation.train_counts + federation.test_counts) > 0).sum(axis=1).tolist() == [2] * 10
 
 

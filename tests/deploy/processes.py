@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from fedgs.data import DataSet, Federation
+from fedgs.data.arrays import take
 from fedgs.data.npz import save_npz
 from fedgs.deploy import pki
 from fedgs.deploy.carrier import call_station, call_status
 from fedgs.deploy.contract import RoundOrder, RoundResult, decode_result, encode_order
+from fedgs.deploy.park import classes_of
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Shapes
@@ -25,7 +27,17 @@ from fedgs.deploy.wire import Task
 from fedgs.errors import PeerError
 
 CLASSES, SHAPE, BATCH = 4, (8, 8), 5
-TASK = Task("test", "linear", CLASSES, SHAPE, BATCH)
+
+
+def named_task(
+    run: str = "test", model: str = "linear", classes: int = CLASSES, shape: tuple[int, ...] = SHAPE,
+    batch_size: int = BATCH, wire: str = "float32",
+) -> Task:  # fmt: skip
+    """Return the task of a built-in network on images, as a station tells it."""
+    return Task(run, json.dumps({"model": model}), classes, json.dumps([list(shape), "uint8"]), batch_size, wire)
+
+
+TASK = named_task()
 SHAPES = Shapes((("dense.weight", (CLASSES, 64)), ("dense.bias", (CLASSES,))))
 RUN_ROUND_TIMEOUT = 60
 UNIFORM = np.full(CLASSES, 1 / CLASSES)
@@ -143,7 +155,7 @@ class StationHandle:
 
 def order(number: int = 1, iterations: int = 3, rate: float = 0.1, pick: int = 3, **changes: Any) -> RoundOrder:
     """Return an order of the small linear task."""
-    wanted = Wanted(pick, 1, "gbp-cs", "", UNIFORM, 0, 0)
+    wanted = Wanted(pick, 1, "gbp-cs", {}, UNIFORM, 0, 0)
     values: dict[str, Any] = {
         "run": "test",
         "round": number,
@@ -171,11 +183,11 @@ def write_device(federation: Federation, device: int, path: Path) -> Path:
     samples = federation.train[device]
     alone = DataSet(
         federation.device_names[device],
-        np.asarray(federation.images[samples]),
-        federation.labels[samples],
+        take(federation.inputs, samples),
+        take(federation.targets, samples),
         np.zeros(len(samples), np.int32),
         (federation.device_names[device],),
-        federation.classes,
+        classes_of(federation),
     )
     save_npz(alone, path)
     return path

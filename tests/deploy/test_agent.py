@@ -13,9 +13,9 @@ from fedgs.deploy.sources import Batch
 from fedgs.deploy.wire import Task
 from fedgs.errors import DataError
 from tests.deploy.devices import Noise
-from tests.deploy.processes import BATCH, CLASSES, SHAPE
+from tests.deploy.processes import BATCH, CLASSES, SHAPE, named_task
 
-TASK = Task("r", "linear", CLASSES, SHAPE, BATCH)
+TASK = named_task("r", batch_size=BATCH)
 
 
 def agent(name: str = "a", source: object = None, **settings: float) -> Agent:
@@ -66,8 +66,8 @@ def test_a_batch_that_is_announced_again_has_the_same_noise() -> None:
 @pytest.mark.parametrize(
     ("images", "labels", "reason"),
     [
-        ((BATCH, 9, 9), range(BATCH), "images of shape (9, 9), the task has 5 of (8, 8)"),
-        ((BATCH - 1, *SHAPE), range(BATCH - 1), "the source gives 4 images"),
+        ((BATCH, 9, 9), range(BATCH), "inputs of shape [9, 9], the task has [8, 8]"),
+        ((BATCH - 1, *SHAPE), range(BATCH - 1), "the source gives 4 samples"),
         ((BATCH, *SHAPE), [0, 1, 2, 3, 4], "the source gives label 4, the task has 4 classes"),
     ],
 )
@@ -88,9 +88,9 @@ def test_a_new_run_goes_on_with_the_same_stream() -> None:
         made = agent()
         await made._begin(TASK)
         first = await made._next(None)
-        await made._begin(Task("other", "linear", CLASSES, SHAPE, BATCH))
+        await made._begin(named_task("other", batch_size=BATCH))
         again = await made._next(None)
-        await made._begin(Task("other", "linear", CLASSES, SHAPE, BATCH + 1))
+        await made._begin(named_task("other", batch_size=BATCH + 1))
         larger = await made._next(None)
         assert first is not None
         assert again is not None

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedgs.deploy.tensors import Shapes
 from tests.deploy.devices import good_devices, run_round
-from tests.deploy.processes import StationHandle, park_in
+from tests.deploy.processes import StationHandle, named_task, park_in
 
 
 def test_two_hundred_devices_on_one_station(tmp_path: Path) -> None:
@@ -37,11 +37,10 @@ def resident(station: StationHandle) -> float:
 
 def test_the_memory_of_a_station_stays_flat(tmp_path: Path) -> None:
     """An update of this model is 100 KB; a station that kept one an iteration would grow by 60 MB."""
-    from fedgs.deploy.wire import Task
 
     classes, shape = 4, (80, 80)
     shapes = Shapes((("dense.weight", (classes, 6400)), ("dense.bias", (classes,))))
-    task = Task("large", "linear", classes, shape, 5)
+    task = named_task("large", "linear", classes, shape, 5)
     weights = np.zeros(shapes.size, np.float32)
 
     async def run() -> None:

@@ -14,9 +14,8 @@ from fedgs.deploy.rounds import averaged
 from fedgs.deploy.settings import DeviceSettings
 from fedgs.deploy.station import Answer
 from fedgs.deploy.trainers import LinearTrainer
-from fedgs.deploy.wire import Task
 from tests.deploy.devices import Noise, good_devices, run_round
-from tests.deploy.processes import BATCH, CLASSES, SHAPE, SHAPES, StationHandle, park_in, wait_for
+from tests.deploy.processes import BATCH, CLASSES, SHAPE, SHAPES, StationHandle, named_task, park_in, wait_for
 
 
 def test_an_internal_synchronisation_by_hand() -> None:
@@ -39,7 +38,7 @@ def test_a_synchronisation_is_no_longer_than_it_may_be() -> None:
 @pytest.mark.parametrize(("wire", "tolerance"), [("float32", 1e-6), ("bfloat16", 2e-3), ("float16", 3e-4)])
 def test_a_round_is_sgd_on_the_batches_of_the_team(tmp_path: Path, wire: str, tolerance: float) -> None:
     """All three devices in each of four iterations, so that plain SGD in this process must give the same weights."""
-    task = Task("test", "linear", CLASSES, SHAPE, BATCH, wire)
+    task = named_task(wire=wire)
 
     async def run() -> None:
         async with good_devices(park, station, "a", "b", "c"):
@@ -101,7 +100,7 @@ def test_neither_a_station_nor_a_linear_device_imports_torch() -> None:
     code = (
         "import sys; import fedgs.deploy.station_process, fedgs.deploy.device_process, fedgs.deploy.sources;"
         "from fedgs.deploy.trainers import make_trainer; from fedgs.deploy.wire import Task;"
-        "make_trainer(Task('r', 'linear', 4, (8, 8), 5)); assert 'torch' not in sys.modules;"
+        "make_trainer(Task('r', '{\"model\": \"linear\"}', 4, '[[8, 8], \"uint8\"]', 5)); assert 'torch' not in sys.modules;"
         "assert 'fedgs.simulation' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 from fedgs.data import build_federation
 from fedgs.data.npz import save_npz
 from fedgs.deploy import pki
-from fedgs.simulation.runs import create_run, execute
+from fedgs.simulation.folder import create_run
+from fedgs.simulation.run import execute
 from fedgs.simulation.selection_plan import SelectionPlan
 from tests.deploy.processes import park_in, write_device
 from tests.simulation.small import SMALL, small_set, small_settings
@@ -26,7 +27,7 @@ def test_a_park_ends_with_the_simulators_selections_and_weights(tmp_path: Path, 
     settings = small_settings(*options)
     federation = build_federation(small_set(10), 2, seed=settings.seed)
     create_run(tmp_path / "simulated", settings)
-    execute(tmp_path / "simulated", settings, federation)
+    execute(settings, federation, folder=tmp_path / "simulated")
     plan = SelectionPlan(federation, settings)
     expected: list[list[list[str]]] = [[], []]
     for _ in range(3):

@@ -26,18 +26,18 @@ def test_an_npz_is_replayed_as_the_simulator_does(tmp_path: Path) -> None:
     for batch in islice(source.batches(5, 4), 20):  # more than an epoch
         assert batch is not None
         samples = streams.take([device])[0]
-        np.testing.assert_array_equal(batch.images, federation.images[samples])
-        np.testing.assert_array_equal(batch.labels, federation.labels[samples])
+        np.testing.assert_array_equal(batch.inputs, federation.inputs[samples])
+        np.testing.assert_array_equal(batch.targets, federation.labels[samples])
 
 
 def test_of_an_npz_with_many_owners_a_device_takes_its_own(tmp_path: Path) -> None:
     data = small_set()
     save_npz(data, tmp_path / "all.npz")
     source = open_source(f"npz:{tmp_path / 'all.npz'},seed=1", "device-03")
-    mine = data.images[data.owners == 3]
+    mine = data.inputs[data.owners == 3]
     for batch in islice(source.batches(5, 4), 5):
         assert batch is not None
-        assert all((image == mine).all(axis=(1, 2)).any() for image in batch.images)
+        assert all((image == mine).all(axis=(1, 2)).any() for image in batch.inputs)
     with pytest.raises(InputFileError, match="holds 12 owners and none is called 'camera-1'"):
         open_source(f"npz:{tmp_path / 'all.npz'}", "camera-1")
     with pytest.raises(DataError, match="has 4 classes, the task has 62"):
@@ -62,8 +62,8 @@ def test_a_folder_is_a_stream_of_what_is_dropped_into_it(tmp_path: Path, used: s
     batches = open_source(f"folder:{tmp_path},used={used}", "d").batches(2, 3)
     first = next(batches)
     assert first is not None
-    assert first.labels.tolist() == [2, 0]  # the oldest first; classes by name
-    assert first.images[:, 0, 0].tolist() == [10, 20]
+    assert first.targets.tolist() == [2, 0]  # the oldest first; classes by name
+    assert first.inputs[:, 0, 0].tolist() == [10, 20]
     assert next(batches) is None
     drop(tmp_path, "dent", "3.png", 30)
     (tmp_path / "dent" / "broken.png").write_bytes(b"not an image")
@@ -74,7 +74,7 @@ def test_a_folder_is_a_stream_of_what_is_dropped_into_it(tmp_path: Path, used: s
     drop(tmp_path, "good", "4.png", 50, age=5)
     second = next(batches)
     assert second is not None
-    assert second.images[:, 0, 0].tolist() == [30, 50]
+    assert second.inputs[:, 0, 0].tolist() == [30, 50]
     assert (tmp_path / "good" / "1.png").exists() == (used == "keep")
 
 
@@ -91,17 +91,17 @@ def test_folders_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         next(FolderWatcher(tmp_path).batches(2, 1))
     resized = next(FolderWatcher(tmp_path, (6, 7)).batches(2, 1))
     assert resized is not None
-    assert resized.images.shape == (2, 6, 7)
+    assert resized.inputs.shape == (2, 6, 7)
 
 
 def test_a_camera_reads_on_for_ever_and_never_twice() -> None:
     batches = [batch for batch in islice(open_source("glyphs:3,seed=1", "d").batches(40, 62), 20) if batch is not None]
     again = next(open_source("glyphs:3", "d", seed=1).batches(40, 62))
     assert again is not None
-    np.testing.assert_array_equal(batches[0].images, again.images)
-    pictures = np.concatenate([batch.images for batch in batches]).reshape(800, -1)
+    np.testing.assert_array_equal(batches[0].inputs, again.inputs)
+    pictures = np.concatenate([batch.inputs for batch in batches]).reshape(800, -1)
     assert len(np.unique(pictures, axis=0)) == 800
-    assert all(batch.labels.max() < 62 for batch in batches)
+    assert all(batch.targets.max() < 62 for batch in batches)
 
 
 def test_a_source_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,6 @@ def test_teams_are_those_of_the_simulator(options: list[str], compiled: bool) ->
 @pytest.mark.parametrize("solver", sorted(set(SOLVERS) - {"bayesian", "brute"}))
 def test_any_solver_selects_a_team(solver: str) -> None:
     counts = np.random.default_rng(0).multinomial(5, np.full(4, 1 / 4), size=9)
-    team, divergence = select_team(counts, Wanted(4, 1, solver, "", np.full(4, 1 / 4), 0, 0), 3)
+    team, divergence = select_team(counts, Wanted(4, 1, solver, {}, np.full(4, 1 / 4), 0, 0), 3)
     assert len(set(team.tolist())) == 4
     assert 0 <= divergence <= 2**0.5

@@ -4,10 +4,12 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fedgs.deploy.sources import Batch
-from fedgs.deploy.trainers import LinearTrainer, TorchTrainer, make_trainer
-from fedgs.deploy.wire import Task
+from fedgs.deploy.torch_trainer import TorchTrainer
+from fedgs.deploy.trainers import LinearTrainer, make_trainer
 from fedgs.errors import ConfigError
-from fedgs.tasks.cnn import as_input, build_model
+from fedgs.tasks.cnn import build_model
+from fedgs.tasks.prepare import as_input
+from tests.deploy.processes import named_task
 
 
 def test_a_linear_step_by_hand() -> None:
@@ -25,9 +27,9 @@ def test_a_step_moves_the_weights_down_the_gradient(model: str, shape: tuple[int
     draws = np.random.default_rng(1)
     batch = Batch(draws.integers(0, 256, (6, *shape)).astype(np.uint8), draws.integers(0, 4, 6))
     network = build_model(model, 4, shape, seed=3)
-    loss = cross_entropy(network(as_input(torch.from_numpy(batch.images))), torch.from_numpy(batch.labels))
+    loss = cross_entropy(network(as_input(torch.from_numpy(batch.inputs))), torch.from_numpy(batch.targets))
     gradients = torch.autograd.grad(loss, list(network.parameters()))
-    trainer = make_trainer(Task("r", model, 4, shape, 6))
+    trainer = make_trainer(named_task("r", model, 4, shape, 6))
     assert isinstance(trainer, LinearTrainer if model == "linear" else TorchTrainer)
     flat = trainer.shapes.flatten({name: value.detach().numpy() for name, value in network.named_parameters()})
     change, found = trainer.step(flat, batch, 0.5)
@@ -43,10 +45,10 @@ def test_a_moved_last_bias_trains_as_shifted_logits_do(model: str) -> None:
     batch = Batch(draws.integers(0, 256, (6, 8, 8)).astype(np.uint8), draws.integers(0, 4, 6))
     shift = draws.normal(0, 3, 4).astype(np.float32)
     network = build_model(model, 4, (8, 8), seed=3)
-    logits = network(as_input(torch.from_numpy(batch.images)))
-    loss = cross_entropy(logits + torch.from_numpy(shift), torch.from_numpy(batch.labels))
+    logits = network(as_input(torch.from_numpy(batch.inputs)))
+    loss = cross_entropy(logits + torch.from_numpy(shift), torch.from_numpy(batch.targets))
     gradients = torch.autograd.grad(loss, list(network.parameters()))
-    trainer = make_trainer(Task("r", model, 4, (8, 8), 6))
+    trainer = make_trainer(named_task("r", model, 4, (8, 8), 6))
     flat = trainer.shapes.flatten({name: value.detach().numpy() for name, value in network.named_parameters()})
     flat[-4:] += shift
     change, found = trainer.step(flat, batch, 0.5)
@@ -56,5 +58,5 @@ def test_a_moved_last_bias_trains_as_shifted_logits_do(model: str) -> None:
 
 
 def test_an_unknown_model_is_refused() -> None:
-    with pytest.raises(ConfigError, match="trains a model 'huge', which this version"):
-        make_trainer(Task("r", "huge", 4, (8, 8), 6))
+    with pytest.raises(ConfigError, match=r"task\.model='huge' is not a built-in network"):
+        make_trainer(named_task("r", "huge", 4, (8, 8), 6))

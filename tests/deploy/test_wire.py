@@ -17,6 +17,7 @@ from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.tensors import Shapes
 from fedgs.deploy.wire import (
     PART,
+    VERSION,
     Assembly,
     Bye,
     Hello,
@@ -36,7 +37,7 @@ from fedgs.deploy.wire import (
     serialise,
 )
 from fedgs.errors import WireError
-from tests.deploy.processes import SHAPES, TASK, order
+from tests.deploy.processes import SHAPES, TASK, named_task, order
 
 READY = Ready(7, np.array([2, 0, 3, 0]))
 CHANGE = np.linspace(-1, 1, SHAPES.size, dtype=np.float32)
@@ -58,7 +59,7 @@ DOWNS = [encode_task(TASK), a_step(), encode_bye("enough")]
 
 def test_what_a_device_says_comes_through() -> None:
     hello, ready, update, part = (decode_up(data) for data in UPS)
-    assert hello == Hello(1, "fedgs")
+    assert hello == Hello(VERSION, "fedgs")
     assert isinstance(ready, Ready)
     assert (ready.batch_id, ready.batch_size, ready.counts.tolist()) == (7, 5, [2, 0, 3, 0])
     assert isinstance(update, Update)
@@ -231,7 +232,8 @@ def test_lengths_that_cannot_be_are_refused(clip: float) -> None:
         ("solver", "best", "no solver is called 'best'"),
         ("pick", 0, "pick=0"),
         ("presample", 9, "presample=9"),
-        ("start", "here", "start='here'"),
+        ("solver_options", "here", "solver_options is"),
+        ("optimizer", "{}", "optimizer is"),
         ("run", "x" * 101, "run is"),
         ("calibration", math.nan, "calibration=nan"),
         ("calibration", math.inf, "calibration=inf"),
@@ -262,8 +264,9 @@ def test_orders_with_numbers_that_cannot_be_are_refused() -> None:
         ({"rates": np.array([0.1, np.nan])}, "learning_rates holds a number that is not finite"),
         ({"rates": np.array([-0.1])}, "the least -0.1"),
         ({"weights": np.full(SHAPES.size, np.inf, np.float32)}, "weights that are not finite"),
-        ({"task": Task("r", "linear", 3, (8, 8), 5)}, "a target of 4 classes, the task has 3"),
-        ({"task": Task("r", "linear", 4, (8,), 5)}, "images of shape"),
+        ({"task": named_task("r", classes=3)}, "a target of 4 classes, the task has 3"),
+        ({"task": replace(TASK, spec="{")}, "spec is"),
+        ({"task": replace(TASK, inputs="]")}, "inputs is"),
     ):
         with pytest.raises(WireError, match=reason):
             decode_order(encode_order(order(**changes)))

@@ -3,11 +3,21 @@
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from fedgs.algorithms.algorithm import Context, Rounds
 from fedgs.config import load_settings
 from fedgs.data import DataSet, Federation, build_federation
 from fedgs.data.npz import save_npz
-from fedgs.settings import Settings
+from fedgs.settings import Settings, TrainingSettings
+from fedgs.simulation.components import resolve
+from fedgs.simulation.process_group import World
+from fedgs.tasks.bind import BoundTask, bind, sample_inputs
+from fedgs.tasks.task import Task
+from fedgs.training.engine import Setup
+from fedgs.training.network import ModuleNetwork
+from fedgs.training.probe import probe
+from fedgs.training.store import SampleStore
 
 SMALL = [
     "federation.devices=12",
@@ -61,3 +71,24 @@ def small_config(folder: Path, *overrides: str) -> list[str]:
         save_npz(small_set(), data)
     options = [*SMALL, "beside=[]", f"data.name='{data}'", *overrides]
     return [part for option in options for part in ("--set", option)]
+
+
+def small_task(model: str = "compact", federation: Federation | None = None, seed: int = 0) -> BoundTask:
+    return bind(Task(model), federation or small_federation(), seed)
+
+
+def small_engine_setup(training: TrainingSettings, task: BoundTask | None = None, device: str = "cpu") -> Setup:
+    """What an engine of FedGS is made of, for a task of the small federation."""
+    task = task or small_task()
+    where = torch.device(device)
+    network = ModuleNetwork(task, where, training.precision)
+    traits = probe(task, *sample_inputs(task, 4))
+    return Setup(network, SampleStore(task, where), training, traits=traits)
+
+
+def small_rounds(settings: Settings, federation: Federation, device: str = "cpu") -> Rounds:
+    """What runs the rounds of some settings."""
+    settings, components = resolve(settings, classes=len(federation.classes))
+    task = bind(components.task, federation, settings.seed)
+    store = SampleStore(task, torch.device(device))
+    return components.algorithm.bind(Context(settings, task, store, World()))

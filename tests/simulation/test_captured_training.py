@@ -10,16 +10,18 @@ from torch import Tensor
 
 from fedgs.algorithms import APPROACHES, Approach, Sent
 from fedgs.algorithms.baseline import Batch
-from fedgs.algorithms.client_server import FlatRounds
+from fedgs.algorithms.client_server import ClientServer
 from fedgs.algorithms.upload import Weights
-from fedgs.simulation.process_group import World
+from fedgs.simulation.participants import ParticipantPlan
 from fedgs.training import stacked_ops
 from fedgs.training.captured_clients import AT_ONCE, LARGE, RUNG, CapturedTraining
-from fedgs.training.sequential import OneByOne
+from fedgs.training.clients import ClientSetup
+from fedgs.training.network import Network
+from fedgs.training.precision import gpu_precision
+from fedgs.training.sequential import Sequential
 from fedgs.training.stacked_layers import paper_maps
-from fedgs.training.stacked_networks import Network, build_network
-from fedgs.training.store import ImageStore, gpu_precision
-from tests.simulation.small import small_federation, small_settings
+from fedgs.training.stacked_networks import build_network
+from tests.simulation.small import small_federation, small_rounds, small_settings
 
 FEDERATION = small_federation()
 TRAINED_THEIR_OWN_WAY = [name for name, entry in APPROACHES.items() if entry.rule in ("fedavg", "ida+intrac")]
@@ -44,24 +46,19 @@ def train(
         f"algorithm.name={name}", "algorithm.local_epochs=2", "algorithm.devices_per_round=10",
         f"task.model={model}", "training.precision=float32", *overrides,
     )  # fmt: skip
-    rounds = FlatRounds(settings, FEDERATION, ImageStore(FEDERATION, torch.device(device)), World())
-    made = (
-        rounds.network,
-        approach or rounds.approach,
-        rounds.layout,
-        rounds.store,
-        rounds.owners,
-        settings.training.momentum,
+    rounds = small_rounds(settings, FEDERATION, device)
+    assert isinstance(rounds, ClientServer)
+    setup = ClientSetup(
+        rounds.network, approach or rounds.baseline, rounds.store, rounds.numbers, rounds.settings.training
     )
-    more = {"precision": "float32", "clip": settings.training.clip}
-    fast, slow = CapturedTraining(*made, **more), OneByOne(*made, **more)
+    fast, slow = CapturedTraining(setup), Sequential(setup, threads=1)
     fast.large = large
     # First biases are 0: where images are blank rectifiers stand at their edge, and rounding says which way they fall.
     first = {key: value + 0.05 * (value.ndim == 1) * torch.rand(value.shape, generator=torch.Generator().manual_seed(3))
              for key, value in rounds.network.first_weights(0).items()}  # fmt: skip
     weights = rounds.layout.flatten(first).to(device)
     memory = rounds.begin(weights)
-    plan = rounds.plan()
+    plan = ParticipantPlan(FEDERATION, settings)
     differences = []
     for _ in range(2):
         sent = Sent({key: weight[None] for key, weight in rounds.layout.views(weights).items()}, memory)

@@ -8,10 +8,11 @@ import torch
 
 from fedgs.algorithms.run_state import RunState
 from fedgs.errors import CheckpointError
-from fedgs.simulation.checkpoint import list_checkpoints, load_model, load_newest, save_checkpoint, save_model
+from fedgs.simulation.checkpoint import list_checkpoints, load_newest, save_checkpoint
+from fedgs.training.files import load_model, save_model
 from fedgs.training.layout import Layout
 
-LAYOUT = Layout(("conv", "bias"), (torch.Size([2, 3, 2, 2]), torch.Size([5])))
+LAYOUT = Layout(("conv", "bias"), (torch.Size([2, 3, 2, 2]), torch.Size([5])), 2)
 
 
 def state(number: int) -> RunState:
@@ -22,19 +23,22 @@ def state(number: int) -> RunState:
         weights=weights,
         plan={"round": number, "queue": [0.1, 1 / 3]},
         server={"round": number, "velocity": {"conv": torch.rand(2, 3, 2, 2, dtype=torch.float64)}},
-        momentum=torch.rand(2, LAYOUT.size, generator=generator),
+        stations={"velocity": torch.rand(2, LAYOUT.size, generator=generator), "steps": torch.tensor([3.0, 4.0])},
+        local=torch.rand(3, 2, generator=generator),
         average=average,
         metrics=({"round": 0, "loss": 0.1}, {"round": number, "loss": 1 / 7}),
     )
 
 
 def assert_equal(one: RunState, other: RunState) -> None:
-    assert one.momentum is not None
-    assert other.momentum is not None
     assert one.average is not None
     assert other.average is not None
     assert torch.equal(one.weights, other.weights)
-    assert torch.equal(one.momentum, other.momentum)
+    assert one.stations.keys() == other.stations.keys()
+    assert all(torch.equal(value, other.stations[entry]) for entry, value in one.stations.items())
+    assert one.local is not None
+    assert other.local is not None
+    assert torch.equal(one.local, other.local)
     assert torch.equal(one.average, other.average)
     assert torch.equal(one.server["velocity"]["conv"], other.server["velocity"]["conv"])
     assert one.server["round"] == other.server["round"]
@@ -52,11 +56,11 @@ def test_a_state_comes_back_to_the_bit_and_the_last_two_are_kept(tmp_path: Path)
 
 
 def test_without_momentum_average_and_rule(tmp_path: Path) -> None:
-    plain = replace(state(1), momentum=None, average=None, server={})
+    plain = replace(state(1), stations={}, local=None, average=None, server={})
     save_checkpoint(tmp_path, plain, LAYOUT, "me")
     found = load_newest(tmp_path, LAYOUT, "me")
     assert found is not None
-    assert (found.momentum, found.average, found.server) == (None, None, {})
+    assert (found.stations, found.local, found.average, found.server) == ({}, None, None, {})
 
 
 @pytest.mark.parametrize("harm", ["cut", "flip", "no numbers", "no tensors", "half numbers", "empty", "foreign"])

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedgs.simulation.checkpoint import load_model
 from fedgs.simulation.process_group import World
+from fedgs.training.files import load_model
 from fedgs.training.layout import Layout
 from tests.simulation.small import small_config
 
@@ -46,7 +46,7 @@ def _layout(run: Path) -> Layout:
     from safetensors.torch import load_file
 
     weights = load_file(run / "model.safetensors")
-    return Layout(tuple(weights), tuple(weight.shape for weight in weights.values()))
+    return Layout.of_weights(weights)
 
 
 @pytest.fixture(scope="module")

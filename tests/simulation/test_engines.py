@@ -1,6 +1,8 @@
 """The fast path equals the slow one, and both are the mathematics of the paper."""
 
 import copy
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,30 +12,42 @@ from torch.nn.functional import cross_entropy
 from fedgs.errors import ConfigError
 from fedgs.settings import TrainingSettings
 from fedgs.simulation.selection_plan import SelectionPlan
-from fedgs.tasks.cnn import build_model
-from fedgs.training.engine import make_engine
-from fedgs.training.fused import FusedEngine
+from fedgs.training.engine import Setup, make_engine
+from fedgs.training.fused import FactoryThreads
 from fedgs.training.graph import GraphEngine
 from fedgs.training.layout import Layout
 from fedgs.training.per_device import PerDeviceEngine
 from fedgs.training.round_plan import RoundPlan
 from fedgs.training.stacked import StackedEngine
-from fedgs.training.store import ImageStore
-from tests.simulation.small import small_federation, small_settings
+from fedgs.training.store import SampleStore
+from tests.simulation.small import small_engine_setup, small_federation, small_settings, small_task
 
 FEDERATION = small_federation()
-STORE = ImageStore(FEDERATION, torch.device("cpu"))
-MODEL = build_model("compact", 4, (8, 8))
+TASKS = {name: small_task(name, FEDERATION) for name in ("compact", "paper")}
+STORE = SampleStore(TASKS["compact"], torch.device("cpu"))
+MODEL = TASKS["compact"].module
 LAYOUT = Layout.of(MODEL)
-WEIGHTS = LAYOUT.flatten(dict(MODEL.named_parameters()))
+WEIGHTS = LAYOUT.of_module(MODEL)
 RATES = np.linspace(0.1, 0.05, 4)
 GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
 SHORT = 0.1
 """A length that most gradients here are over."""
 
 
-def made(momentum: float = 0.0, clip: float | None = None) -> TrainingSettings:
-    return TrainingSettings(momentum=momentum, clip=clip, precision="float32")
+def made(
+    momentum: float = 0.0,
+    clip: float | None = None,
+    model: str = "compact",
+    device: str = "cpu",
+    engine: Any = "auto",
+    threads: int | None = None,
+) -> Setup:
+    training = TrainingSettings(momentum=momentum, clip=clip, precision="float32", engine=engine)
+    return replace(small_engine_setup(training, TASKS[model], device), threads=threads)
+
+
+def first_weights(model: str) -> torch.Tensor:
+    return Layout.of(TASKS[model].module).of_module(TASKS[model].module)
 
 
 def plan(unequal: bool) -> RoundPlan:
@@ -54,15 +68,14 @@ def plan(unequal: bool) -> RoundPlan:
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("name", ["compact", "paper"])
 def test_fused_equals_per_device(unequal: bool, clip: float | None, momentum: float, name: str) -> None:
-    model = build_model(name, 4, (8, 8))
-    weights = Layout.of(model).flatten(dict(model.named_parameters()))
+    weights = first_weights(name)
     schedule = plan(unequal)
     # With large steps of a large network one unit at the edge of its rectifier tells rounding errors apart.
     rates = RATES if name == "compact" else 0.1 * RATES
-    slow, fast = PerDeviceEngine(model, STORE, made(momentum, clip)), FusedEngine(model, STORE, made(momentum, clip))
+    slow, fast = PerDeviceEngine(made(momentum, clip, name)), FactoryThreads(made(momentum, clip, name))
     expected = slow.train_round(weights, schedule, rates)
     if clip is not None:
-        free = PerDeviceEngine(model, STORE, made(momentum)).train_round(weights, schedule, rates)
+        free = PerDeviceEngine(made(momentum, None, name)).train_round(weights, schedule, rates)
         assert not torch.allclose(expected.stations, free.stations, atol=1e-4)
     found = fast.train_round(weights, schedule, rates)
     assert not torch.allclose(expected.stations, weights.expand_as(expected.stations), atol=1e-4)
@@ -70,11 +83,9 @@ def test_fused_equals_per_device(unequal: bool, clip: float | None, momentum: fl
     np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-4)
     assert np.array_equal(np.isnan(found.losses), schedule.totals == 0)
     if momentum:
-        assert found.momentum is not None
-        assert expected.momentum is not None
-        torch.testing.assert_close(found.momentum, expected.momentum, rtol=1e-3, atol=1e-4)
-        further = fast.train_round(weights, schedule, rates, found.momentum)
-        expected = slow.train_round(weights, schedule, rates, expected.momentum)
+        torch.testing.assert_close(found.memory["velocity"], expected.memory["velocity"], rtol=1e-3, atol=1e-4)
+        further = fast.train_round(weights, schedule, rates, found.memory)
+        expected = slow.train_round(weights, schedule, rates, expected.memory)
         torch.testing.assert_close(further.stations, expected.stations, rtol=1e-3, atol=1e-4)
     fast.close()
 
@@ -82,11 +93,11 @@ def test_fused_equals_per_device(unequal: bool, clip: float | None, momentum: fl
 def test_one_internal_synchronisation_is_one_sgd_step_on_the_union() -> None:
     schedule = plan(unequal=True)
     one = RoundPlan(1, schedule.devices[2:3], schedule.samples[2:3], schedule.sizes[2:3], schedule.divergence[2:3])
-    result = PerDeviceEngine(MODEL, STORE, made()).train_round(WEIGHTS, one, np.array([0.5]))
+    result = PerDeviceEngine(made()).train_round(WEIGHTS, one, np.array([0.5]))
     samples = one.union(0, 0)
     assert len(samples) == 1 + 5 + 2
     model = copy.deepcopy(MODEL)
-    images = torch.from_numpy(FEDERATION.images[samples]).float()[:, None] / 255
+    images = torch.from_numpy(FEDERATION.inputs[samples]).float()[:, None] / 255
     loss = cross_entropy(model(images), torch.from_numpy(FEDERATION.labels[samples].astype(np.int64)))
     loss.backward()
     torch.optim.SGD(model.parameters(), lr=0.5).step()
@@ -107,10 +118,10 @@ def test_a_union_holds_the_counting_parts_of_the_batches() -> None:
 def test_the_number_of_threads_changes_no_bit(threads: int) -> None:
     schedule = plan(unequal=False)
     inside = torch.get_num_threads()
-    engine = FusedEngine(MODEL, STORE, made(), threads=threads)
+    engine = FactoryThreads(made(threads=threads))
     found = engine.train_round(WEIGHTS, schedule, RATES).stations
     engine.close()
-    reference = FusedEngine(MODEL, STORE, made(), threads=3).train_round(WEIGHTS, schedule, RATES).stations
+    reference = FactoryThreads(made(threads=3)).train_round(WEIGHTS, schedule, RATES).stations
     assert torch.equal(found, reference)
     assert torch.get_num_threads() == inside
 
@@ -118,7 +129,7 @@ def test_the_number_of_threads_changes_no_bit(threads: int) -> None:
 def test_engines_leave_their_input_alone_and_report_every_iteration() -> None:
     before = WEIGHTS.clone()
     ticks: list[float] = []
-    for engine in (FusedEngine(MODEL, STORE, made()), PerDeviceEngine(MODEL, STORE, made())):
+    for engine in (FactoryThreads(made()), PerDeviceEngine(made())):
         ticks.clear()
         engine.train_round(WEIGHTS, plan(unequal=False), RATES, tick=ticks.append)
         assert sum(ticks) == pytest.approx(4)
@@ -128,14 +139,14 @@ def test_engines_leave_their_input_alone_and_report_every_iteration() -> None:
 
 def test_a_cuda_graph_without_a_gpu_is_refused() -> None:
     with pytest.raises(ConfigError, match="needs --device cuda"):
-        make_engine(MODEL, STORE, TrainingSettings(engine="graph"))
+        make_engine(made(engine="graph"))
 
 
 def test_images_are_scaled_to_one_and_channels_last() -> None:
     images, labels = STORE.batch(np.array([3, 0]))
     assert images.shape == (2, 1, 8, 8)
     assert labels.tolist() == FEDERATION.labels[[3, 0]].tolist()
-    assert np.allclose(images[0, 0].numpy() * 255, FEDERATION.images[3])
+    assert np.allclose(images[0, 0].numpy() * 255, FEDERATION.inputs[3])
     assert images.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -148,41 +159,36 @@ def test_gpu_engines_equal_per_device(
     unequal: bool, clip: float | None, momentum: float, engine: type[GraphEngine] | type[StackedEngine], device: str
 ) -> None:
     """Without a GPU their steps as they stand, not captured; the stacked one with the plain pieces of its kernels."""
-    model = build_model("paper", 4, (8, 8))
-    weights = Layout.of(model).flatten(dict(model.named_parameters()))
+    weights = first_weights("paper")
     schedule = plan(unequal)
-    expected = PerDeviceEngine(model, STORE, made(momentum, clip)).train_round(weights, schedule, 0.1 * RATES)
-    store = STORE if device == "cpu" else ImageStore(FEDERATION, torch.device(device))
-    trained = engine(model, store, made(momentum, clip))
+    expected = PerDeviceEngine(made(momentum, clip, "paper")).train_round(weights, schedule, 0.1 * RATES)
+    trained = engine(made(momentum, clip, "paper", device))
     for found in (trained.train_round(weights, schedule, 0.1 * RATES) for _ in range(2)):  # the memory is used again
         torch.testing.assert_close(found.stations.cpu(), expected.stations, rtol=1e-4, atol=3e-6)
         np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-4)
         if momentum:
-            assert found.momentum is not None
-            assert expected.momentum is not None
-            torch.testing.assert_close(found.momentum.cpu(), expected.momentum, rtol=1e-3, atol=1e-4)
+            velocity = found.memory["velocity"].cpu()
+            torch.testing.assert_close(velocity, expected.memory["velocity"], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("engine", ["per-device", "fused", "stacked"])
 def test_an_engine_is_told_how_long_gradients_may_be(engine: str) -> None:
-    model = build_model("paper", 4, (8, 8))
-    asked = make_engine(model, STORE, made(0.5, 0.25).model_copy(update={"engine": engine}))
-    weights = Layout.of(model).flatten(dict(model.named_parameters()))
-    expected = PerDeviceEngine(model, STORE, made(0.5, 0.25)).train_round(weights, plan(False), 0.1 * RATES)
+    asked = make_engine(made(0.5, 0.25, "paper", engine=engine))
+    weights = first_weights("paper")
+    expected = PerDeviceEngine(made(0.5, 0.25, "paper")).train_round(weights, plan(False), 0.1 * RATES)
     found = asked.train_round(weights, plan(False), 0.1 * RATES)
     torch.testing.assert_close(found.stations, expected.stations, rtol=1e-4, atol=3e-6)
-    free = PerDeviceEngine(model, STORE, made(0.5)).train_round(weights, plan(False), 0.1 * RATES)
+    free = PerDeviceEngine(made(0.5, None, "paper")).train_round(weights, plan(False), 0.1 * RATES)
     assert not torch.allclose(free.stations, expected.stations, atol=1e-4)
 
 
-@pytest.mark.parametrize("engine", [PerDeviceEngine, FusedEngine, StackedEngine])
-def test_nothing_moves_at_rate_0(engine: type[PerDeviceEngine] | type[FusedEngine] | type[StackedEngine]) -> None:
-    model = build_model("paper", 4, (8, 8))
-    weights = Layout.of(model).flatten(dict(model.named_parameters()))
-    found = engine(model, STORE, made(clip=SHORT)).train_round(weights, plan(False), 0 * RATES)
+@pytest.mark.parametrize("engine", [PerDeviceEngine, FactoryThreads, StackedEngine])
+def test_nothing_moves_at_rate_0(engine: type[PerDeviceEngine] | type[FactoryThreads] | type[StackedEngine]) -> None:
+    weights = first_weights("paper")
+    found = engine(made(clip=SHORT, model="paper")).train_round(weights, plan(False), 0 * RATES)
     assert torch.equal(found.stations, weights.expand_as(found.stations))
 
 
 def test_stacked_is_for_the_papers_network_only() -> None:
     with pytest.raises(ConfigError, match="'stacked' is for the paper's CNN"):
-        make_engine(MODEL, STORE, TrainingSettings(engine="stacked"))
+        make_engine(made(engine="stacked"))

@@ -7,18 +7,19 @@ import pytest
 import torch
 
 from fedgs.algorithms import APPROACHES
-from fedgs.algorithms.client_server import FlatRounds
+from fedgs.algorithms.client_server import ClientServer
 from fedgs.algorithms.run_state import RunState
+from fedgs.data import Federation
 from fedgs.errors import ConfigError, TrainingError
 from fedgs.settings import Settings
 from fedgs.simulation.participants import ParticipantPlan
 from fedgs.simulation.process_group import World
 from fedgs.simulation.simulator import Simulator
-from fedgs.training import stacked_clients as local_training
-from fedgs.training.sequential import OneByOne
-from fedgs.training.stacked_clients import LocalTraining
-from fedgs.training.store import ImageStore
-from tests.simulation.small import small_federation, small_settings
+from fedgs.training import stacked_clients
+from fedgs.training.clients import ClientSetup, ClientTraining, Trained
+from fedgs.training.sequential import Sequential
+from fedgs.training.stacked_clients import StackedTraining
+from tests.simulation.small import small_federation, small_rounds, small_settings
 
 FEDERATION = small_federation()
 CGAU = ("algorithm.options.pretrain_rounds=1", "algorithm.options.units=32")
@@ -67,24 +68,31 @@ def test_the_stack_equals_one_device_after_the_other(name: str, options: tuple[s
         assert fast["train_loss"] == pytest.approx(slow["train_loss"], rel=1e-4)
 
 
-def one_round(name: str, trainer: type[LocalTraining], threads: int | None = None) -> local_training.Trained:
+def rounds_of(name: str, federation: Federation = FEDERATION) -> ClientServer:
+    rounds = small_rounds(flat_settings(name), federation)
+    assert isinstance(rounds, ClientServer)
+    return rounds
+
+
+def one_round(name: str, trainer: type[ClientTraining], threads: int | None = None) -> Trained:
     """Return what the participants of a first round come to."""
     from fedgs.algorithms import Sent
 
-    settings = flat_settings(name)
-    rounds = FlatRounds(settings, FEDERATION, ImageStore(FEDERATION, torch.device("cpu")), World())
+    rounds = rounds_of(name)
     weights = rounds.first_weights(None)
     views = rounds.layout.views(weights)
     sent = Sent({key: weight[None] for key, weight in views.items()}, rounds.begin(weights))
-    training = trainer(rounds.network, rounds.approach, rounds.layout, rounds.store, rounds.owners, threads=threads)
-    return training.train(sent, rounds.plan().next_round(), 0.05)
+    setup = ClientSetup(
+        rounds.network, rounds.baseline, rounds.store, rounds.numbers, rounds.settings.training, threads=threads
+    )
+    return trainer(setup).train(sent, ParticipantPlan(FEDERATION, rounds.settings).next_round(), 0.05)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "ida+intrac", "fedmmd", "cgau", "fedfusion+conv"])
 def test_threads_change_no_bit(name: str) -> None:
-    reference = one_round(name, LocalTraining, threads=1)
+    reference = one_round(name, StackedTraining, threads=1)
     for threads in (2, 5):
-        found = one_round(name, LocalTraining, threads)
+        found = one_round(name, StackedTraining, threads)
         assert all(torch.equal(found.weights[key], weight) for key, weight in reference.weights.items())
         assert np.array_equal(found.losses, reference.losses, equal_nan=True)
         assert found.accuracies is None or np.array_equal(found.accuracies, reference.accuracies)
@@ -93,9 +101,9 @@ def test_threads_change_no_bit(name: str) -> None:
 @pytest.mark.parametrize("bucket", [1, 3, 100])
 def test_buckets_change_nothing_beyond_rounding(bucket: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Devices alone, some together, all together: each has its own weights, losses and accuracy."""
-    expected = one_round("ida+intrac", OneByOne)
-    monkeypatch.setattr(local_training, "BUCKET", bucket)
-    found = one_round("ida+intrac", LocalTraining)
+    expected = one_round("ida+intrac", Sequential)
+    monkeypatch.setattr(stacked_clients, "BUCKET", bucket)
+    found = one_round("ida+intrac", StackedTraining)
     for key, weight in expected.weights.items():
         torch.testing.assert_close(found.weights[key], weight, rtol=1e-4, atol=2e-6)
     np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-4)
@@ -107,7 +115,7 @@ def test_participants_and_batches_are_the_same_for_all_approaches() -> None:
     """Curves are paired: at a seed every approach sees the same devices, in the same rounds, on the same batches."""
     plans = []
     for name in APPROACHES:
-        plan = FlatRounds(flat_settings(name), FEDERATION, ImageStore(FEDERATION, torch.device("cpu")), World()).plan()
+        plan = ParticipantPlan(FEDERATION, flat_settings(name))
         plans.append([plan.next_round() for _ in range(3)])
     for others in plans[1:]:
         for one, other in zip(plans[0], others, strict=True):
@@ -196,10 +204,9 @@ def test_a_device_is_known_by_the_place_of_its_name() -> None:
     """However the devices are dealt to factories, a column belongs to a name."""
     other = small_federation(factories=2, seed=3)
     for federation in (FEDERATION, other):
-        store = ImageStore(federation, torch.device("cpu"))
-        rounds = FlatRounds(flat_settings("cgau"), federation, store, World())
+        rounds = rounds_of("cgau", federation)
         names = sorted(federation.device_names)
-        assert [names[owner] for owner in rounds.owners] == list(federation.device_names)
+        assert [names[number] for number in rounds.numbers] == list(federation.device_names)
 
 
 def test_rates_of_a_flat_round() -> None:

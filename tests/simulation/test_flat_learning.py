@@ -33,7 +33,7 @@ def digits() -> Federation:
     few = few[: len(few) // DEVICES * DEVICES]
     owners = np.repeat(np.arange(DEVICES, dtype=np.int32), len(few) // DEVICES)
     names = tuple(f"device-{number}" for number in range(DEVICES))
-    chosen = DataSet("digits", glyphs.images[few], glyphs.labels[few], owners, names, glyphs.classes[:CLASSES])
+    chosen = DataSet("digits", glyphs.inputs[few], glyphs.labels[few], owners, names, glyphs.classes[:CLASSES])
     return build_federation(chosen, 2, seed=0)
 
 

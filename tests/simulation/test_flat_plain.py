@@ -27,7 +27,7 @@ def shuffled_federation() -> Federation:
     keep = np.array([owner < 6 or row % 2 == 0 for row, owner in enumerate(made.owners)])
     names = tuple(f"camera-{99 - device}" for device in range(12))
     return build_federation(
-        DataSet("bars", made.images[keep], made.labels[keep], made.owners[keep], names, made.classes), 3, seed=1
+        DataSet("bars", made.inputs[keep], made.targets[keep], made.owners[keep], names, made.classes), 3, seed=1
     )
 
 
@@ -54,7 +54,7 @@ def gated_logits(weights: Weights, images: Tensor, owner: int) -> Tensor:
 
 
 def batch(samples: np.ndarray) -> tuple[Tensor, Tensor]:
-    images = torch.from_numpy(FEDERATION.images[samples]).float()[:, None] / 255
+    images = torch.from_numpy(FEDERATION.inputs[samples]).float()[:, None] / 255
     return images, torch.from_numpy(FEDERATION.labels[samples].astype(np.int64))
 
 

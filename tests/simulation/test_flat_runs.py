@@ -4,6 +4,7 @@ import json
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -210,18 +211,18 @@ def test_the_display_of_a_flat_run_counts_rounds() -> None:
 
     from fedgs.algorithms.run_state import RunState
     from fedgs.cli.run_display import RunDisplay
-    from fedgs.simulation.simulator import Timing
 
     file = io.StringIO()
     settings = small_settings("algorithm.name=fedavg", "training.rounds=4")
     display = RunDisplay("a", settings, Console(width=120, file=file, force_terminal=True))
-    display.begin(RunState(2, torch.zeros(1), {}))
-    display.tick(0.5)
+    run = SimpleNamespace(state=RunState(2, torch.zeros(1), {}), score="accuracy")
+    display.on_begin(run)  # type: ignore[arg-type]
+    display.on_tick(0.5)
     display._progress.refresh()
     assert " 62%" in file.getvalue()
-    display.round(RunState(3, torch.zeros(1), {}, metrics=({"round": 3, "accuracy": 0.5},)), Timing())
+    display.on_round(RunState(3, torch.zeros(1), {}), {"round": 3, "accuracy": 0.5})
     display._progress.refresh()
-    display.end()
+    display.on_stop(None)
     assert " 75%" in file.getvalue()
     assert "s/round" in file.getvalue()
 

@@ -13,23 +13,24 @@ from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.tasks.cnn import build_model
 from fedgs.training.layout import Layout
 from fedgs.training.round_plan import RoundPlan
-from fedgs.training.store import ImageStore
-from tests.simulation.small import small_federation, small_settings
+from fedgs.training.store import SampleStore
+from tests.simulation.small import small_federation, small_settings, small_task
 
 FEDERATION, SETTINGS = small_federation(), small_settings()
 CPU = torch.device("cpu")
+TASK = small_task("compact", FEDERATION)
 CLASSES = len(FEDERATION.classes)
-MODEL = build_model("compact", CLASSES, FEDERATION.images.shape[1:], 3)
+MODEL = build_model("compact", CLASSES, FEDERATION.inputs.shape[1:], 3)
 WEIGHTS = Layout.of(MODEL).flatten(dict(MODEL.named_parameters()))
 EVERYTHING = np.asarray(FEDERATION.train.flat, dtype=np.int64)
 
 
 def plain(samples: np.ndarray, weights: torch.Tensor = WEIGHTS) -> np.ndarray:
     """The gradient as anybody would write it: one module, one batch."""
-    model = build_model("compact", CLASSES, FEDERATION.images.shape[1:], 3)
+    model = build_model("compact", CLASSES, FEDERATION.inputs.shape[1:], 3)
     layout = Layout.of(model)
-    layout.bind(model, weights.clone())
-    images, labels = ImageStore(FEDERATION, CPU).batch(samples)
+    layout.load(model, weights)
+    images, labels = SampleStore(TASK, CPU).batch(samples)
     found = torch.autograd.grad(cross_entropy(model(images), labels), list(model.parameters()))
     return layout.flatten(dict(zip(layout.names, found, strict=True))).double().numpy()
 
@@ -40,7 +41,7 @@ def plan() -> RoundPlan:
 
 def test_delta_and_beta_are_those_of_gradients_by_class() -> None:
     coming, iterations = plan(), [0, 2]
-    found = measure(Gradients(SETTINGS, FEDERATION, CPU), WEIGHTS, coming, iterations, 0.1, 0, per_class=None)
+    found = measure(Gradients(TASK, CPU), WEIGHTS, coming, iterations, 0.1, 0, per_class=None)
     labels = FEDERATION.labels
     central = np.stack([plain(EVERYTHING[labels[EVERYTHING] == kind]) for kind in range(CLASSES)])
     shares, nodes = [], []
@@ -69,12 +70,12 @@ def test_a_super_node_that_holds_all_data_does_not_diverge() -> None:
     samples[0, 0, 0] = EVERYTHING
     whole = replace(coming, devices=np.zeros((1, 1, 1), np.int32), samples=samples,
                     sizes=np.full((1, 1, 1), len(EVERYTHING), np.int32))  # fmt: skip
-    found = measure(Gradients(SETTINGS, FEDERATION, CPU), WEIGHTS, whole, [0], 0.1, 0, per_class=None)
+    found = measure(Gradients(TASK, CPU), WEIGHTS, whole, [0], 0.1, 0, per_class=None)
     assert found.delta == pytest.approx(0, abs=1e-5 * found.gradient)
 
 
 def test_a_sample_of_every_class_comes_close_and_is_drawn_from_the_seed() -> None:
-    gradients, coming = Gradients(SETTINGS, FEDERATION, CPU), plan()
+    gradients, coming = Gradients(TASK, CPU), plan()
     whole, *some = (
         measure(gradients, WEIGHTS, coming, [0], 0.1, seed, per_class=count)
         for seed, count in ((0, None), (0, 20), (0, 20), (1, 20))

@@ -37,7 +37,7 @@ def run(*options: str) -> RunState:
 
 
 def model_bytes() -> int:
-    classes, shape = len(FEDERATION.classes), FEDERATION.images.shape[1:]
+    classes, shape = len(FEDERATION.classes), FEDERATION.inputs.shape[1:]
     return WEIGHT_BYTES * Layout.of_weights(build_network("compact", classes, shape).first_weights(0)).size
 
 

@@ -7,22 +7,23 @@ import pytest
 import torch
 
 from fedgs.algorithms import RULES
-from fedgs.algorithms.fedgs import GroupedRounds
+from fedgs.algorithms.fedgs import StationRounds
 from fedgs.algorithms.run_state import RunState
 from fedgs.algorithms.synchronise import Synchroniser
 from fedgs.errors import ConfigError, DeviceError, FedgsError, TrainingError
 from fedgs.settings import ServerSettings, TrainingSettings
 from fedgs.simulation.checkpoint import load_newest, save_checkpoint
 from fedgs.simulation.evaluate import Evaluator
+from fedgs.simulation.folder import create_run
 from fedgs.simulation.memory import memory_errors_in_words
-from fedgs.simulation.process_group import World
-from fedgs.simulation.runs import create_run, execute
+from fedgs.simulation.run import execute
+from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator, pick_device
 from fedgs.tasks.cnn import build_model
 from fedgs.training.layout import Layout
 from fedgs.training.schedule import learning_rates
-from fedgs.training.store import ImageStore
-from tests.simulation.small import small_federation, small_settings
+from fedgs.training.store import SampleStore
+from tests.simulation.small import small_federation, small_rounds, small_settings, small_task
 
 FEDERATION = small_federation()
 
@@ -73,9 +74,7 @@ def test_rounds_are_functions_of_the_state() -> None:
         again = list(other.rounds(states[1]))
     assert [state.round for state in again] == [2, 3]
     assert torch.equal(again[-1].weights, states[-1].weights)
-    assert again[-1].momentum is not None
-    assert states[-1].momentum is not None
-    assert torch.equal(again[-1].momentum, states[-1].momentum)
+    assert torch.equal(again[-1].stations["velocity"], states[-1].stations["velocity"])
     assert again[-1].metrics == states[-1].metrics
 
 
@@ -106,8 +105,9 @@ def test_the_top_server_takes_any_rule(rule: str) -> None:
 def test_stations_report_the_accuracy_of_their_own_model() -> None:
     """Two stations' models that always answer 1 and 2: right as often as these classes are in their last batches."""
     settings = small_settings("server.rule=ida+intrac")
-    method = GroupedRounds(settings, FEDERATION, ImageStore(FEDERATION, torch.device("cpu")), World())
-    plan = method.plan().next_round()
+    method = small_rounds(settings, FEDERATION)
+    assert isinstance(method, StationRounds)
+    plan = SelectionPlan(FEDERATION, settings).next_round()
     stations = torch.zeros(3, method.layout.size)
     for station, answer in ((0, 1), (1, 2), (2, 2)):
         method.layout.views(stations[station])["dense2.bias"][answer] = 1.0
@@ -118,14 +118,15 @@ def test_stations_report_the_accuracy_of_their_own_model() -> None:
 
 
 def test_leaf_weighs_devices_by_all_their_samples() -> None:
-    store = ImageStore(FEDERATION, torch.device("cpu"))
+    task = small_task("compact", FEDERATION)
+    store = SampleStore(task, torch.device("cpu"))
 
     def always_two(samples: np.ndarray, devices: np.ndarray) -> torch.Tensor:
         logits = torch.zeros(len(samples), 4)
         logits[:, 2] = 1
         return logits
 
-    found = Evaluator(FEDERATION, store, weighting="leaf").evaluate(always_two)
+    found = Evaluator(task, store, weighting="leaf").evaluate(always_two)
     shares = np.array([(FEDERATION.test_labels(k) == 2).mean() for k in range(12)])
     sizes = FEDERATION.train.sizes + FEDERATION.test.sizes
     assert found.accuracy == pytest.approx((shares * sizes).sum() / sizes.sum())
@@ -140,8 +141,9 @@ def test_evaluation_by_hand() -> None:
         for weight in model.parameters():
             weight.zero_()
         model.get_parameter("dense2.bias")[2] = 1.0
-    store = ImageStore(FEDERATION, torch.device("cpu"))
-    found = Evaluator(FEDERATION, store).evaluate(lambda samples, devices: model(store.batch(samples)[0]))
+    task = small_task("compact", FEDERATION)
+    store = SampleStore(task, torch.device("cpu"))
+    found = Evaluator(task, store).evaluate(lambda samples, devices: model(store.batch(samples)[0]))
     labels = FEDERATION.labels[FEDERATION.test.flat]
     shares = np.array([(FEDERATION.test_labels(k) == 2).mean() for k in range(12)])
     assert found.accuracy == pytest.approx((labels == 2).mean())
@@ -243,7 +245,7 @@ def test_a_server_rule_that_blows_up_is_named_and_the_last_good_round_kept(tmp_p
     settings = small_settings("server.rule=fedadam", "server.options.server_lr=1e38")
     create_run(tmp_path / "run", settings)
     with pytest.raises(TrainingError, match=r"server\.rule='fedadam'"):
-        execute(tmp_path / "run", settings, small_federation())
+        execute(settings, small_federation(), folder=tmp_path / "run")
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert all("NaN" not in line and "Infinity" not in line for line in lines)
     assert (tmp_path / "run" / "checkpoints" / "round-000000").is_dir()

@@ -85,7 +85,7 @@ def test_training_with_it_differs_and_the_test_is_of_plain_logits() -> None:
             run.layout.bind(model, states[-1].weights)
             samples = np.asarray(federation.test.flat, dtype=np.int64)
             with torch.no_grad():
-                logits = model(torch.from_numpy(federation.images[samples]).float()[:, None] / 255)
+                logits = model(torch.from_numpy(federation.inputs[samples]).float()[:, None] / 255)
             labels = torch.from_numpy(federation.labels[samples].astype(np.int64))
             expected = float(cross_entropy(logits, labels))
             assert states[-1].metrics[-1]["loss"] == pytest.approx(expected, rel=1e-4)

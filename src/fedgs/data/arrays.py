@@ -20,7 +20,7 @@ def map_tree(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Return the tree with ``function`` applied to each of its arrays (and to the same places of the others)."""
     if isinstance(tree, Mapping):
         return {key: map_tree(function, tree[key], *(other[key] for other in others)) for key in tree}
-    if isinstance(tree, tuple | list):
+    if isinstance(tree, tuple):
         return tuple(map_tree(function, *parts) for parts in zip(tree, *others, strict=True))
     return function(tree, *others)
 
@@ -29,7 +29,7 @@ def leaves(tree: Any) -> Iterator[tuple[str, Any]]:
     """Yield every array with its name: its key in a dict, its number in a tuple, "" where it is the only one."""
     if isinstance(tree, Mapping):
         yield from ((str(key), value) for key, value in tree.items())
-    elif isinstance(tree, tuple | list):
+    elif isinstance(tree, tuple):
         yield from ((str(number), value) for number, value in enumerate(tree))
     else:
         yield "", tree

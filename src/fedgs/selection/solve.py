@@ -113,6 +113,8 @@ def resolve_solver(solver: "str | Solver | OwnSolver") -> "str | Solver":
         return solver
     if isinstance(solver, str) and ":" not in solver:
         return solver
+    if not isinstance(solver, str) and not callable(solver):
+        raise SolverError(f"no solver is called {solver!r}; {suggestion(solver)}")
     name = solver if isinstance(solver, str) else getattr(solver, "__name__", type(solver).__name__)
     function: Any = load_object(solver, "selection.solver") if isinstance(solver, str) else solver
     if isinstance(function, Solver):

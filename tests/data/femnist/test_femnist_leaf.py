@@ -42,7 +42,7 @@ def test_all_data(tmp_path: Path, everybody: dict[str, User]) -> None:
     assert dataset.test is None
     for number, name in enumerate(WRITERS):
         mine = dataset.owners == number
-        assert np.array_equal(dataset.images[mine], pictures(5 + number, name))
+        assert np.array_equal(dataset.inputs[mine], pictures(5 + number, name))
         assert np.array_equal(dataset.labels[mine], labels(5 + number, name))
 
 
@@ -55,7 +55,7 @@ def test_leaf_compat_keeps_the_doubles(tmp_path: Path, everybody: dict[str, User
 def test_number_of_workers_changes_nothing(tmp_path: Path, everybody: dict[str, User]) -> None:
     path = all_data(tmp_path, everybody)
     one, two = (convert_femnist(path, workers=workers).dataset for workers in (1, 2))
-    assert np.array_equal(one.images, two.images)
+    assert np.array_equal(one.inputs, two.inputs)
     assert np.array_equal(one.labels, two.labels)
 
 
@@ -73,7 +73,7 @@ def test_a_split_folder_keeps_its_split(tmp_path: Path, everybody: dict[str, Use
     dataset = convert_femnist(split(tmp_path, everybody, [3, 4])).dataset
     assert dataset.test is not None
     assert dataset.test[dataset.owners == 0].tolist() == [False] * 3 + [True] * 2
-    assert np.array_equal(dataset.images[dataset.owners == 0], pictures(5, WRITERS[0]))
+    assert np.array_equal(dataset.inputs[dataset.owners == 0], pictures(5, WRITERS[0]))
 
 
 def test_a_double_across_the_split_does_not_leak(tmp_path: Path, everybody: dict[str, User]) -> None:
@@ -84,8 +84,8 @@ def test_a_double_across_the_split_does_not_leak(tmp_path: Path, everybody: dict
     assert dataset.test is not None
     for owner in range(3):
         mine = dataset.owners == owner
-        train = {image.tobytes() for image in dataset.images[mine & ~dataset.test]}
-        test = {image.tobytes() for image in dataset.images[mine & dataset.test]}
+        train = {image.tobytes() for image in dataset.inputs[mine & ~dataset.test]}
+        test = {image.tobytes() for image in dataset.inputs[mine & dataset.test]}
         assert train
         assert test
         assert not train & test
@@ -180,7 +180,7 @@ def test_white_on_black_is_refused_and_can_be_inverted(tmp_path: Path) -> None:
     file = leaf_file(tmp_path / "inverted.json", {"a": (255 - x, y)})
     with pytest.raises(ValueError, match=r"inverted.json: the images are white on black"):
         convert_femnist(file)
-    assert np.array_equal(convert_femnist(file, invert=True).dataset.images, x)
+    assert np.array_equal(convert_femnist(file, invert=True).dataset.inputs, x)
 
 
 @pytest.mark.parametrize("window", [1, 7, 4096])

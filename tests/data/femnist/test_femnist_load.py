@@ -22,8 +22,8 @@ def test_the_second_load_comes_from_the_cache(source: Path, cache: Path) -> None
     (entry,) = cache.iterdir()
     before = entry.stat().st_mtime_ns
     second = load_femnist(source)
-    assert isinstance(second.images, np.memmap)
-    assert np.array_equal(first.images, second.images)
+    assert isinstance(second.inputs, np.memmap)
+    assert np.array_equal(first.inputs, second.inputs)
     assert entry.stat().st_mtime_ns == before
     assert sets.describe(entry)["source"] == {"path": str(source), "layout": "leaf", "doubles_dropped": 0}
 

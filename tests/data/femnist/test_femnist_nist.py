@@ -50,12 +50,12 @@ def test_the_thumbnail_is_pillows(trees: tuple[Path, Written]) -> None:
     first, _ = sorted(written[WRITERS[0]])[0]
     image = Image.open(root / "by_write" / "hsf_0" / WRITERS[0] / first).convert("L")
     image.thumbnail((28, 28), Image.Resampling.LANCZOS)
-    assert np.array_equal(dataset.images[0], np.asarray(image))
+    assert np.array_equal(dataset.inputs[0], np.asarray(image))
     # 128 to 28 is a mean of 4.57 pixels a side: the blot of rows 40..87 covers rows 8.75..19.25
     # and, faintly, three more on each side, as far as the filter reaches.
-    assert np.all(dataset.images[0][:5] == 255)
-    assert np.all(dataset.images[0][23:] == 255)
-    assert dataset.images[0][9:19, 9:19].mean() < 200
+    assert np.all(dataset.inputs[0][:5] == 255)
+    assert np.all(dataset.inputs[0][23:] == 255)
+    assert dataset.inputs[0][9:19, 9:19].mean() < 200
 
 
 def test_colour_and_one_bit_files_become_grey(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_colour_and_one_bit_files_become_grey(tmp_path: Path) -> None:
             buffer = io.BytesIO()
             Image.open(file).convert(mode).save(buffer, "PNG")
             file.write_bytes(buffer.getvalue())
-        assert np.array_equal(convert_femnist(root).dataset.images, plain.images)
+        assert np.array_equal(convert_femnist(root).dataset.inputs, plain.inputs)
 
 
 def test_workers_zips_and_order_of_files_change_nothing(trees: tuple[Path, Written], tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_workers_zips_and_order_of_files_change_nothing(trees: tuple[Path, Writt
         convert_femnist(zipped(root, tmp_path / "stored", zipfile.ZIP_STORED), workers=1),
     ]
     for other in others:
-        assert np.array_equal(other.dataset.images, plain.images)
+        assert np.array_equal(other.dataset.inputs, plain.inputs)
         assert np.array_equal(other.dataset.labels, plain.labels)
         assert other.dataset.owner_names == plain.owner_names
 
@@ -97,8 +97,8 @@ def test_leaf_compat_doubles_all_first_images_but_the_first(trees: tuple[Path, W
     assert np.bincount(doubled.owners).tolist() == [4, 5, 5, 63]
     assert len(doubled) == len(plain) + len(ALL) - 1
     second = np.flatnonzero(doubled.owners == 1)
-    assert np.array_equal(doubled.images[second[0]], doubled.images[second[1]])
-    assert np.array_equal(doubled.images[second[1:]], plain.images[plain.owners == 1])
+    assert np.array_equal(doubled.inputs[second[0]], doubled.inputs[second[1]])
+    assert np.array_equal(doubled.inputs[second[1:]], plain.inputs[plain.owners == 1])
 
 
 def test_of_equal_images_the_first_class_counts(trees: tuple[Path, Written]) -> None:
@@ -200,10 +200,10 @@ def test_a_changed_tree_is_converted_again(trees: tuple[Path, Written], cache: P
     deep = sorted((root / "by_write" / "hsf_4").rglob("*.png"))
     deep[0].unlink()
     assert len(load_femnist(root)) == 73
-    before = load_femnist(root).images.copy()
+    before = load_femnist(root).inputs.copy()
     other = deep[1].read_bytes()
     deep[1].write_bytes(deep[2].read_bytes())  # replaced in place: no folder changes
-    assert not np.array_equal(load_femnist(root).images, before)
+    assert not np.array_equal(load_femnist(root).inputs, before)
     deep[1].write_bytes(other)
     shutil.rmtree(root / "by_write" / "hsf_4")
     assert len(load_femnist(root)) == 70

@@ -32,7 +32,7 @@ def test_writers_are_sorted_and_copies_dropped(tmp_path: Path) -> None:
     assert done.dataset.owner_names == WRITERS
     assert done.dataset.attributes["hsf"].tolist() == [0, 1, 4]
     assert done.dataset.owners.tolist() == [0] * 3 + [1] * 3 + [2] * 3
-    assert np.array_equal(done.dataset.images, pictures(9, "npz")[[3, 4, 5, 6, 7, 8, 0, 1, 2]])
+    assert np.array_equal(done.dataset.inputs, pictures(9, "npz")[[3, 4, 5, 6, 7, 8, 0, 1, 2]])
     assert np.array_equal(done.dataset.labels, labels(9, "npz")[[3, 4, 5, 6, 7, 8, 0, 1, 2]])
 
 
@@ -40,7 +40,7 @@ def test_leaf_compat(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **arrays())
     kept = load_femnist(tmp_path / "a.npz", leaf_compat=True, use_cache=False)
     assert len(kept) == 12
-    assert np.array_equal(kept.images[0], kept.images[1])
+    assert np.array_equal(kept.inputs[0], kept.inputs[1])
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_own_form(tmp_path: Path, cache: Path) -> None:
     dataset = convert_femnist(tmp_path / "a.npz").dataset
     save_npz(dataset, tmp_path / "own.npz")
     again = load_femnist(tmp_path / "own.npz")
-    assert np.array_equal(again.images, dataset.images)
+    assert np.array_equal(again.inputs, dataset.inputs)
     assert again.attributes["hsf"].tolist() == [0, 1, 4]
 
 
@@ -85,9 +85,9 @@ def test_real_writers(cache: Path) -> None:
         pytest.skip("FEDGS_FEMNIST does not name a .npz of real FEMNIST")
     dataset = load_femnist(path)
     mapped = load_femnist(path)
-    assert np.array_equal(dataset.images, mapped.images)
+    assert np.array_equal(dataset.inputs, mapped.inputs)
     assert len(load_femnist(path, leaf_compat=True)) - len(dataset) == len(dataset.owner_names)
-    seen = {(int(owner), image.tobytes()) for owner, image in zip(dataset.owners, dataset.images, strict=True)}
+    seen = {(int(owner), image.tobytes()) for owner, image in zip(dataset.owners, dataset.inputs, strict=True)}
     assert len(seen) == len(dataset)  # no writer has an image twice
     from fedgs.data.femnist.form import partition_of
 

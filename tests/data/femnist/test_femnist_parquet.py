@@ -37,13 +37,13 @@ def test_rows_are_grouped_by_writer(folder: Path) -> None:
     assert dataset.attributes["hsf"].tolist() == [0, 0, 4]
     assert dataset.test is None
     for number, writer in enumerate(WRITERS):
-        assert np.array_equal(dataset.images[dataset.owners == number], pictures(5, writer))
+        assert np.array_equal(dataset.inputs[dataset.owners == number], pictures(5, writer))
         assert np.array_equal(dataset.labels[dataset.owners == number], labels(5, writer))
 
 
 def test_workers_change_nothing(folder: Path) -> None:
     one, two = (convert_femnist(folder, workers=workers).dataset for workers in (1, 2))
-    assert np.array_equal(one.images, two.images)
+    assert np.array_equal(one.inputs, two.inputs)
 
 
 def test_one_file(folder: Path) -> None:

@@ -31,8 +31,8 @@ def test_tffs_own_split_is_kept(folder: Path) -> None:
     assert dataset.test.tolist() == ([False] * 5 + [True] * 2) * 3
     for number, name in enumerate(WRITERS):
         mine = dataset.owners == number
-        assert np.array_equal(dataset.images[mine & ~dataset.test], pictures(5, name, "train"))
-        assert np.array_equal(dataset.images[mine & dataset.test], pictures(2, name, "test"))
+        assert np.array_equal(dataset.inputs[mine & ~dataset.test], pictures(5, name, "train"))
+        assert np.array_equal(dataset.inputs[mine & dataset.test], pictures(2, name, "test"))
         assert np.array_equal(dataset.labels[mine & dataset.test], labels(2, name, "test"))
 
 

@@ -23,7 +23,7 @@ def test_arrays_are_grouped_by_owner_name_and_keep_their_order() -> None:
     )
     assert dataset.classes == ("ant", "bee", "cat")
     assert dataset.owner_names == ("w", "x", "y")
-    assert dataset.images.reshape(5, 4).view("<u4").ravel().tolist() == [4, 1, 3, 0, 2]
+    assert dataset.inputs.reshape(5, 4).view("<u4").ravel().tolist() == [4, 1, 3, 0, 2]
     assert dataset.labels.tolist() == [0, 0, 1, 2, 2]
     assert dataset.test is not None
     assert dataset.test.tolist() == [False, False, True, True, False]
@@ -31,7 +31,7 @@ def test_arrays_are_grouped_by_owner_name_and_keep_their_order() -> None:
 
 def test_grouped_arrays_are_not_copied() -> None:
     images = number_images(4)
-    assert from_arrays(images, [0, 1, 2, 1], [0, 0, 5, 11]).images is images
+    assert from_arrays(images, [0, 1, 2, 1], [0, 0, 5, 11]).inputs is images
     assert from_arrays(images, [0, 1, 2, 1], [0, 0, 5, 11]).owner_names == ("00", "05", "11")
     assert from_arrays(images, [0, 1, 2, 1]).owner_names == ("all",)
 
@@ -46,7 +46,7 @@ def test_attributes_follow_their_owners() -> None:
 
 def test_float_images_become_bytes() -> None:
     images = np.array([0.0, 0.5, 1.0, 100 / 255]).reshape(1, 2, 2)
-    assert from_arrays(images, [0]).images.ravel().tolist() == [0, 128, 255, 100]
+    assert from_arrays(images, [0]).inputs.ravel().tolist() == [0, 128, 255, 100]
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_folder_by_device_and_class(tmp_path: Path) -> None:
     dataset = from_folder(tmp_path, name="parts")
     assert dataset.owner_names == ("cam1", "cam2")
     assert dataset.classes == ("bolt", "nut", "screw")
-    assert dataset.images.shape == (4, 3, 4)
-    assert dataset.images[:, 0, 0].tolist() == [2, 1, 3, 4]
+    assert dataset.inputs.shape == (4, 3, 4)
+    assert dataset.inputs[:, 0, 0].tolist() == [2, 1, 3, 4]
     assert dataset.labels.tolist() == [0, 1, 1, 2]
 
 
@@ -172,8 +172,8 @@ def test_folder_by_class_in_colour(tmp_path: Path) -> None:
         picture(tmp_path / name / "1.png", number, mode="RGB")
     dataset = from_folder(tmp_path)
     assert dataset.owner_names == ("all",)
-    assert dataset.images.shape == (2, 3, 4, 3)
-    assert from_folder(tmp_path, grey=True, size=(6, 5)).images.shape == (2, 6, 5)
+    assert dataset.inputs.shape == (2, 3, 4, 3)
+    assert from_folder(tmp_path, grey=True, size=(6, 5)).inputs.shape == (2, 6, 5)
 
 
 def test_bad_folders(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_sixteen_bit_images_are_scaled(tmp_path: Path, wide: bool) -> None:
     (tmp_path / "nut").mkdir()
     array = values.astype(np.uint16 if wide else np.int32)
     Image.fromarray(array).save(tmp_path / "nut" / "1.png", "PNG" if wide else "TIFF")
-    assert from_folder(tmp_path).images.tolist() == [[[0, 1, 128, 255]]]
+    assert from_folder(tmp_path).inputs.tolist() == [[[0, 1, 128, 255]]]
 
 
 def test_pixels_that_cannot_be_scaled_are_refused(tmp_path: Path) -> None:
