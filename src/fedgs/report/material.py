@@ -67,7 +67,7 @@ class Material:
         return (
             not self.quick
             and all(run.get("devices", size["K"]) == size["K"] for run in runs)
-            and all(run["settings"]["training"]["model"] == "paper" for run in runs)
+            and all(_network(run["settings"]) == "paper" for run in runs)
             and all(number == size["R"] for number, _ in rounds.most_common(1))
         )
 
@@ -149,3 +149,9 @@ def read_remarks(path: Path) -> Remarks:
             if not isinstance(text, str) or not text.strip():
                 raise InputFileError(f'{path}: [{section}] {key} is no text; write it as {key} = "…"')
     return values
+
+
+def _network(settings: dict[str, Any]) -> str:
+    """Return the network of a run; parts of older versions have it among the settings of training."""
+    task = settings.get("task")
+    return str(task["model"] if isinstance(task, dict) else task or settings["training"].get("model"))
