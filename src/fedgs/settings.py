@@ -242,7 +242,9 @@ class DataSettings(Section):
     normalise: Literal["none", "per-channel"] = Field(
         "none", description="per-channel: mean 0 and deviation 1, from sums that devices give"
     )
-    samples_per_device: int = Field(230, ge=1, description="glyphs: mean number of samples")
+    samples_per_device: int | None = Field(
+        None, ge=1, description="of the embedded sets: mean number of samples; none: glyphs 230, bearings 60"
+    )
     min_samples: int = Field(100, ge=0, description="owners with fewer samples are left out (not for glyphs)")
     train_fraction: float = Field(0.9, gt=0, lt=1, description="share of a device's samples to train on")
     partition: str = Field("balanced", description="how devices are dealt to factories")

@@ -139,7 +139,7 @@ def draw_machine(machine: int, seed: int) -> Machine:
         resonance=float(draws.uniform(2_000, 4_500)),
         damping=float(draws.uniform(0.03, 0.08)),
         gear=float(draws.uniform(300, 900)),
-        noise=float(draws.uniform(0.20, 0.35)),
+        noise=float(draws.uniform(0.06, 0.14)),
         gains=np.exp(draws.normal(0, 0.2, AXES)),
         mounting=turned * np.sign(np.diag(turned)),
     )
@@ -173,7 +173,7 @@ def _severity(label: NDArray[np.int64], draws: np.random.Generator) -> NDArray[n
     """Return how severe each defect is: 0 healthy, light below a half, severe above."""
     drawn = draws.random(len(label))
     light = (label % 2 == 1) & (label < 9)
-    severity = np.where(light, 0.15 + 0.30 * drawn, 0.60 + 0.40 * drawn)
+    severity = np.where(light, 0.10 + 0.25 * drawn, 0.60 + 0.40 * drawn)
     severity[label >= 9] = 0.25 + 0.75 * drawn[label >= 9]
     severity[label == 0] = 0.0
     return severity
@@ -218,7 +218,8 @@ def synthesise(
     )
     axes = axes + machine.noise * draws.standard_normal(axes.shape)
     mounted = np.einsum("ij,cjt->cit", machine.mounting, axes) * machine.gains[None, :, None]
-    return mounted.astype(np.float32)
+    signal: NDArray[np.float32] = mounted.astype(np.float32)
+    return signal
 
 
 def _add_impacts(
@@ -231,7 +232,7 @@ def _add_impacts(
     most = int(length / RATE * frequency) + 3
     intervals = np.maximum(1 / frequency * (1 + draws.normal(0, 0.015, most)), 1e-4)
     times = np.cumsum(intervals) - draws.uniform(0, 1 / frequency)
-    strength = (0.35 + 1.4 * severity) * (0.6 + 0.4 * load) * (1 + 0.15 * draws.standard_normal(most))
+    strength = (0.45 + 1.6 * severity) * (0.7 + 0.3 * load) * (1 + 0.12 * draws.standard_normal(most))
     phase = draws.uniform(0, 2 * np.pi)
     if defect == "inner":
         strength *= np.clip(0.55 + 0.45 * np.cos(2 * np.pi * shaft * times + phase), 0.05, None)

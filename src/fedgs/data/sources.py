@@ -1,4 +1,4 @@
-"""A data set by name or path, for commands and settings: ``glyphs``, ``femnist``, a cached set, a file, a folder.
+"""A data set by name or path, for commands and settings: ``glyphs``, ``bearings``, ``femnist``, a cached set, a path.
 
 One rule for all: a name comes before a file or folder that is called the same; ``./name`` is always the latter.
 """
@@ -14,6 +14,9 @@ from fedgs.errors import DataError, InputFileError
 
 if TYPE_CHECKING:
     from fedgs.data.femnist import Conversion, Layout
+
+EMBEDDED = ("glyphs", "bearings", "bearings-severity", "bearings-anomaly")
+"""Data sets that need no file."""
 
 
 def load_dataset(
@@ -60,7 +63,7 @@ def convert_dataset(
 
 def known_names() -> list[str]:
     """Return the names that :func:`load_dataset` takes here and now."""
-    return list(dict.fromkeys(["glyphs", "femnist", *cache.cached_sets()]))
+    return list(dict.fromkeys([*EMBEDDED, "femnist", *cache.cached_sets()]))
 
 
 def _without_conversion(name: str, layout: "Layout | None", options: bool) -> DataSet | None:
@@ -80,11 +83,22 @@ def _without_conversion(name: str, layout: "Layout | None", options: bool) -> Da
     return None if options or layout is not None else _own_images(path)
 
 
-def _named(name: str) -> DataSet:
+def embedded(name: str, devices: int | None = None, samples: int | None = None, seed: int = 0) -> DataSet:
+    """Return an embedded data set of so many devices, with so many samples each; None: its own numbers."""
     if name == "glyphs":
         from fedgs.data.glyphs import load_glyphs
 
-        return load_glyphs()
+        return load_glyphs(devices or 350, samples or 230, seed)
+    from fedgs.data.bearings import load_bearings
+
+    kind = name.partition("-")[2] or "faults"
+    machines = devices or 200
+    return load_bearings(machines, samples or 60, seed, plants=min(8, machines), kind=kind)  # type: ignore[arg-type]
+
+
+def _named(name: str) -> DataSet:
+    if name in EMBEDDED:
+        return embedded(name)
     if name == "femnist":
         from fedgs.data.femnist import load_femnist
 

@@ -140,7 +140,7 @@ class Reproduction:
                 from fedgs.data.glyphs import load_glyphs
 
                 size = self._size()
-                self._dataset = load_glyphs(size.federation.devices, size.data.samples_per_device, 0)
+                self._dataset = load_glyphs(size.federation.devices, size.data.samples_per_device or 230, 0)
         return self._dataset
 
     def digest(self) -> str:

@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +137,7 @@ class History:
         except (OSError, SafetensorError) as error:
             raise InputFileError(f"{self.folder / MODEL}: cannot be read as a model ({error})") from None
 
-    @property
+    @cached_property
     def model(self) -> "nn.Module":
         """The trained network, in eval mode.
 

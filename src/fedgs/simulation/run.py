@@ -5,6 +5,7 @@
 The command line is a thin client of :func:`execute`: it parses, calls, and prints.
 """
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -178,7 +179,7 @@ def settings_for(
     elif isinstance(given, str | Path):
         values = load_settings(given).model_dump()
     else:
-        values = merged(IN_PYTHON, given or {})
+        values = copy.deepcopy(merged(IN_PYTHON, given or {}))
     values["beside"] = []
     explicit_pick = overrides.get("selection.pick") is not None or not (given is None or isinstance(given, Mapping))
     explicit_pick = explicit_pick or (isinstance(given, Mapping) and "pick" in given.get("selection", {}))

@@ -1,6 +1,7 @@
 """From the settings to a federation: which data, how many devices, which factories."""
 
 from fedgs.data import DataSet, Federation, build_federation
+from fedgs.data.sources import EMBEDDED, embedded, load_dataset
 from fedgs.settings import Settings
 
 
@@ -14,17 +15,14 @@ def load_federation(settings: Settings) -> Federation:
         data.train_fraction,
         settings.seed,
         devices=wanted.devices,
-        min_samples=0 if data.name == "glyphs" else data.min_samples,
+        min_samples=0 if data.name in EMBEDDED else data.min_samples,
         attribute=data.attribute,
     )
 
 
 def load_data(settings: Settings) -> DataSet:
-    """Load the data set; of glyphs as many cameras as there are devices."""
-    if settings.data.name == "glyphs":
-        from fedgs.data.glyphs import load_glyphs
-
-        return load_glyphs(settings.federation.devices, settings.data.samples_per_device, settings.seed)
-    from fedgs.data.sources import load_dataset
-
-    return load_dataset(settings.data.name)
+    """Load the data set; of an embedded one as many devices as there are to be."""
+    data = settings.data
+    if data.name in EMBEDDED:
+        return embedded(data.name, settings.federation.devices, data.samples_per_device, settings.seed)
+    return load_dataset(data.name)

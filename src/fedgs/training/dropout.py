@@ -9,6 +9,8 @@ recurrent layers) cannot be set so; :func:`draws_elsewhere` finds it, and such n
 """
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -70,6 +72,16 @@ def seed_dropout(module: nn.Module, key: int) -> None:
         module.__dict__["_seeded_layers"] = layers
     for number, layer in enumerate(layers):
         layer.generator.manual_seed((key * 1_000_003 + number) & 0x7FFF_FFFF_FFFF_FFFF)
+
+
+@contextmanager
+def generator_kept() -> Iterator[None]:
+    """Leave torch's own generator as it was: whoever sets it for a step sets it back at the end."""
+    state = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
 
 
 def without_dropout(module: nn.Module) -> nn.Module:

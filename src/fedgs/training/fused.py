@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.training.batches import one_client, union
+from fedgs.training.dropout import generator_kept
 from fedgs.training.engine import RoundResult, Setup, Tick
 from fedgs.training.objective import Sent
 from fedgs.training.optimizers import Optimizer
@@ -72,7 +73,7 @@ class FactoryThreads:
                 for factory in range(factories):
                     train(factory)
         else:
-            with one_thread_each():
+            with one_thread_each(), generator_kept():
                 for _ in self._workers().map(train, range(factories)):
                     pass
         return RoundResult(stations, losses.double().cpu().numpy(), kept, local)

@@ -8,7 +8,7 @@ by batch size (eq. internal-aggr):
 in float64 and in the order of the devices; buffers likewise, of whole numbers the greatest. Slow, and simple enough to
 be right; the fast engines must equal it.
 
-What is not in the paper is applied to what the average moved by, ḡ = (ω^m − average) / η: clipping first, then the
+What is not in the paper is applied to the mean gradient ḡ = (ω^m − average) / η: clipping first, then the
 station's optimiser (:mod:`fedgs.training.optimizers`), then an objective's pull towards the model the round began with.
 What a device keeps to itself (``Task.keep_local``) it steps by itself and sends to nobody.
 """
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fedgs.training.batches import one_client
 from fedgs.training.clipping import shortened
+from fedgs.training.dropout import generator_kept
 from fedgs.training.engine import RoundResult, Setup, Tick
 from fedgs.training.objective import Sent
 from fedgs.training.optimizers import Optimizer
@@ -47,7 +48,7 @@ class PerDeviceEngine:
     ) -> RoundResult:
         """Train the factories one after the other, and their devices one after the other."""
         # Batches of one device are too small to share out among cores; and so the number of cores changes no bit.
-        with one_thread_each(), gpu_precision(self.setup.training.precision):
+        with one_thread_each(), generator_kept(), gpu_precision(self.setup.training.precision):
             iterations, factories, _ = plan.devices.shape
             device = self.setup.store.device
             stations = weights.to(device).repeat(factories, 1)
@@ -58,10 +59,10 @@ class PerDeviceEngine:
             for iteration in range(iterations):
                 for factory in range(factories):
                     if plan.sizes[iteration, factory].any():
-                        average, loss = self._average(stations[factory], plan, iteration, factory, rates, sent, local)
-                        losses[iteration, factory] = loss
+                        found = self._average(stations[factory], plan, iteration, factory, rates, sent, local)
+                        losses[iteration, factory] = found[2]
                         own = {entry: value[factory] for entry, value in kept.items()}
-                        self._move(stations[factory], average, float(rates[iteration]), own, weights.to(device))
+                        self._move(stations[factory], *found[:2], float(rates[iteration]), own, weights.to(device))
                 if tick is not None:
                     tick(1.0)
             return RoundResult(stations, losses, kept, local)
@@ -69,11 +70,12 @@ class PerDeviceEngine:
     def _average(
         self, station: Tensor, plan: RoundPlan, iteration: int, factory: int, rates: NDArray[np.float64], sent: Sent,
         local: Tensor | None,
-    ) -> tuple[Tensor, float]:  # fmt: skip
-        """Return the mean of the devices' models after their step, and the mean of their losses before it."""
+    ) -> tuple[Tensor, Tensor, float]:  # fmt: skip
+        """Return the means of the devices' models after their step, of their gradients, and of their losses before it."""
         setup, layout, rate = self.setup, self.layout, float(rates[iteration])
         total = int(plan.sizes[iteration, factory].sum())
         average = torch.zeros(layout.size, dtype=torch.float64, device=station.device)
+        mean = torch.zeros(layout.trained_size, dtype=torch.float64, device=station.device)
         highest = torch.full_like(station[layout.float_size :], -torch.inf)
         loss_sum = 0.0
         for place in np.flatnonzero(plan.sizes[iteration, factory]).tolist():
@@ -85,9 +87,12 @@ class PerDeviceEngine:
             batch = one_client(setup, plan, iteration, factory, place)
             found = gradient_of(setup.network, setup.objective, views, layout.trained, sent, batch)
             with torch.no_grad():
-                for view, gradient in zip(views.values(), found.values, strict=False):
+                for view, place_of, gradient in zip(
+                    views.values(), layout.trained_views(mean).values(), found.values, strict=False
+                ):
                     if gradient is not None:
                         view.sub_(gradient, alpha=rate)
+                        place_of.add_(gradient[0], alpha=size / total)
             if local is not None:
                 local[device] = flat[self._local]
             average.add_(flat, alpha=size / total)
@@ -97,22 +102,22 @@ class PerDeviceEngine:
         result[layout.float_size :] = highest
         if local is not None:
             result[self._local] = station[self._local]
-        return result, loss_sum / total
+        return result, mean.float(), loss_sum / total
 
-    def _move(self, station: Tensor, average: Tensor, rate: float, memory: dict[str, Tensor], start: Tensor) -> None:
+    def _move(
+        self, station: Tensor, average: Tensor, gradient: Tensor, rate: float, memory: dict[str, Tensor], start: Tensor
+    ) -> None:
         """Bring a station from where it is to the average, or to where its optimiser goes instead."""
         optimizer, clip, pull = self._optimizer, self.setup.training.clip, self.setup.objective.pull
-        size = self.layout.trained_size
-        if clip is not None and rate > 0:
-            moved = average[:size] - station[:size]
-            average[:size] = station[:size] + moved * shortened(moved.norm() / rate, clip)
-        if optimizer.plain and not pull:
+        if optimizer.plain and not pull and clip is None:
             station.copy_(average)
             return
+        size = self.layout.trained_size
         before = station[:size].clone()
+        if clip is not None:
+            gradient = gradient * shortened(gradient.norm(), clip)
         if optimizer.counts_steps:
             memory["steps"] += 1
-        gradient = (before - average[:size]) / rate
         direction, new = optimizer.direction(gradient, before, memory, memory.get("steps", 0))
         for entry, value in new.items():
             memory[entry].copy_(value)

@@ -25,6 +25,7 @@ from fedgs.training.clients import (
     local_places,
     takes_modules,
 )
+from fedgs.training.dropout import generator_kept
 from fedgs.training.objective import Batch, Sent
 from fedgs.training.precision import gpu_precision, one_thread_each
 from fedgs.training.step import descend, gradient_of
@@ -57,7 +58,7 @@ class Sequential(ClientTraining):
             if tick is not None:
                 tick(1 / count)
 
-        with one_thread_each(), gpu_precision(self.precision):
+        with one_thread_each(), generator_kept(), gpu_precision(self.precision):
             if self._threads == 1 or device.type == "cuda":
                 for place in range(count):
                     train(place)

@@ -261,7 +261,7 @@ class _Slot:
     def _body(self, size: int) -> None:
         """Make one step; all a graph reads and writes is in the slot and in the table."""
         training, table, layout = self._training, self._table, self._training.layout
-        optimizer, objective = training.optimizer, training.objective
+        objective = training.objective
         batch = table.next_batch(training, self._step, self._place, size)
         if self._generator is not None:
             augment = training.store.task.task.augment

@@ -1,0 +1,513 @@
+"""What must hold for any network: buffers, frozen weights, train and eval mode, randomness, what stays on a device."""
+
+import copy
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fedgs
+from fedgs.algorithms.client_server import ClientServer
+from fedgs.errors import ConfigError, DataError
+from fedgs.simulation.run import settings_for
+from fedgs.simulation.selection_plan import SelectionPlan
+from fedgs.tasks.bind import bind, sample_inputs
+from fedgs.training.layout import Layout
+from fedgs.training.network import ModuleNetwork
+from fedgs.training.probe import probe
+from tests.own_models.networks import CASES, CLASSES, Case, Dropping, Frozen, Signal, Table
+
+QUICK: dict[str, Any] = {"rounds": 2, "iterations": 3, "batch_size": 4, "pick": 2, "learning_rate": 0.05, "device": "cpu"}
+
+
+def run(name: str, **options: Any) -> fedgs.History:
+    return fedgs.run(CASES[name].task, CASES[name].federation(), **{**QUICK, **options})
+
+
+def test_buffers_are_averaged_by_samples_and_counters_take_the_greatest() -> None:
+    """One round of FedAvg with one local epoch, worked out with plain torch."""
+    case = CASES["1-D CNN with BatchNorm"]
+    federation = case.federation()
+    history = fedgs.run(
+        case.task, federation, algorithm="fedavg", **{**QUICK, "rounds": 1, "batch_size": 100},
+        settings={"algorithm": {"local_epochs": 3, "devices_per_round": 8}},
+    )  # fmt: skip
+    first = bind(case.task, federation, 0).module
+    sizes, means, counters, weights = federation.train.sizes, [], [], []
+    for device in range(len(federation)):
+        model = copy.deepcopy(first).train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        rows = federation.train[device]
+        inputs, labels = torch.from_numpy(federation.inputs[rows]), torch.from_numpy(federation.targets[rows].astype(int))
+        for _ in range(3):  # one batch holds all samples of a device
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+        means.append(model.body[1].running_mean.detach().double())
+        counters.append(int(model.body[1].num_batches_tracked))
+        weights.append(model.fc.weight.detach().double())
+    shares = torch.from_numpy(sizes / sizes.sum())
+    found = history.model
+    torch.testing.assert_close(
+        found.get_buffer("body.1.running_mean").double(), sum(s * m for s, m in zip(shares, means, strict=True)),
+        rtol=1e-4, atol=1e-6,
+    )  # fmt: skip
+    torch.testing.assert_close(
+        found.get_parameter("fc.weight").detach().double(), sum(s * w for s, w in zip(shares, weights, strict=True)),
+        rtol=1e-4, atol=1e-6,
+    )  # fmt: skip
+    assert int(found.get_buffer("body.1.num_batches_tracked")) == max(counters) == 3
+
+
+def test_a_station_counts_its_steps_and_its_statistics_move() -> None:
+    history = run("1-D CNN with BatchNorm")
+    model = history.model
+    assert int(model.get_buffer("body.1.num_batches_tracked")) == 2 * 3  # the same in all devices of a team
+    assert not model.training
+    assert float(model.get_buffer("body.1.running_mean").abs().max()) > 0.01
+
+
+def test_frozen_weights_neither_train_nor_travel() -> None:
+    case = CASES["frozen backbone"]
+    first = bind(case.task, case.federation(), 0).module
+    for algorithm in ("fedgs", "fedavg"):
+        history = run("frozen backbone", algorithm=algorithm)
+        trained = history.model
+        assert torch.equal(trained.get_parameter("backbone.0.weight"), first.get_parameter("backbone.0.weight"))
+        assert not torch.equal(trained.get_parameter("head.weight"), first.get_parameter("head.weight"))
+        assert set(history.weights) == {"head.weight", "head.bias"}
+        sent = history.summary["traffic"]["device_station_up"]
+        times = history.summary["selection"]
+        assert sent > 0
+        assert times["never_selected"] <= 8
+        head = 4 * (12 * CLASSES + CLASSES)
+        assert sent % head == 0  # kilobytes, not the backbone
+
+
+def test_tied_weights_stay_tied() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = nn.Linear(6, 6)
+            self.two = nn.Linear(6, 6)
+            self.two.weight = self.one.weight
+            self.fc = nn.Linear(6, CLASSES)
+
+        def forward(self, rows: Tensor) -> Tensor:
+            outputs: Tensor = self.fc(torch.tanh(self.two(torch.tanh(self.one(rows)))))
+            return outputs
+
+    case = Case(Tied, (6,))
+    history = fedgs.run(case.task, case.federation(), **QUICK)
+    assert history.model.one.weight is history.model.two.weight  # type: ignore[union-attr]
+    assert "two.weight" not in history.weights
+    slow = fedgs.run(case.task, case.federation(), **QUICK, engine="per-device")
+    torch.testing.assert_close(history.weights["one.weight"], slow.weights["one.weight"], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_several_inputs(named: bool) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.signal, self.table = nn.Linear(8, 6), nn.Linear(3, 6)
+            self.fc = nn.Linear(6, CLASSES)
+
+        def forward(self, signal: Tensor, table: Tensor) -> Tensor:
+            outputs: Tensor = self.fc(torch.tanh(self.signal(signal) + self.table(table)))
+            return outputs
+
+    draws = np.random.default_rng(1)
+    labels = draws.integers(0, CLASSES, 96)
+    signal = (draws.normal(size=(96, 8)) + labels[:, None]).astype(np.float32)
+    table = draws.normal(size=(96, 3))
+    inputs: Any = {"table": table, "signal": signal} if named else (signal, table)
+    federation = fedgs.Federation.from_arrays(inputs, labels, devices=np.arange(96) % 8, factories=2)
+    task = fedgs.classification(Two, CLASSES)
+    for algorithm in ("fedgs", "fedprox"):
+        history = fedgs.run(task, federation, algorithm=algorithm, **QUICK)
+        slow = fedgs.run(task, federation, algorithm=algorithm, **QUICK, engine="per-device")
+        torch.testing.assert_close(history.weights["fc.weight"], slow.weights["fc.weight"], rtol=1e-4, atol=1e-6)
+
+
+class Modes(nn.Module):
+    """Notes in which mode it is called, and whether gradients are wanted."""
+
+    seen: ClassVar[set[tuple[bool, bool]]] = set()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(6, CLASSES)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        Modes.seen.add((self.training, torch.is_grad_enabled()))
+        outputs: Tensor = self.fc(rows)
+        return outputs
+
+
+class Forget(fedgs.Callback):
+    """Forgets what was seen while the network was tried out."""
+
+    def on_begin(self, run: Any) -> None:
+        Modes.seen.clear()
+
+
+@pytest.mark.parametrize("algorithm", ["fedgs", "fedavg", "fedmmd"])
+@pytest.mark.parametrize("engine", ["auto", "per-device"])
+def test_train_mode_while_training_and_eval_mode_while_testing(algorithm: str, engine: str) -> None:
+    """FedMMD's second stream is the frozen global model: in eval mode, without a gradient."""
+    task = fedgs.classification(Modes, CLASSES)
+    fedgs.run(task, CASES["frozen backbone"].federation(), algorithm=algorithm, engine=engine, **QUICK, callbacks=[Forget()])
+    assert Modes.seen == {(True, True), (False, False)}
+
+
+def test_dropout_is_off_in_tests_and_drawn_from_the_seed() -> None:
+    case = Case(lambda: Dropping(0.5), (8, 8), "uint8")
+    one, again = (fedgs.run(case.task, case.federation(), **QUICK) for _ in range(2))
+    other = fedgs.run(case.task, case.federation(), **QUICK, seed=1)
+    assert one.metrics == again.metrics  # the same seed, the same run
+    assert all(torch.equal(one.weights[name], again.weights[name]) for name in one.weights)
+    assert one.metrics[1]["train_loss"] != other.metrics[1]["train_loss"]
+    plain = fedgs.run(Case(lambda: Dropping(0.0), (8, 8), "uint8").task, case.federation(), **QUICK)
+    assert one.metrics[0] == plain.metrics[0]  # the same first weights, tested without dropout
+    assert one.metrics[1]["train_loss"] != plain.metrics[1]["train_loss"]
+
+
+@pytest.mark.parametrize("algorithm", ["fedgs", "fedavg"])
+def test_dropout_does_not_depend_on_threads(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(lambda: Dropping(0.5), (8, 8), "uint8")
+    found = []
+    for cores in (1, 3):
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        found.append(fedgs.run(case.task, case.federation(), algorithm=algorithm, **QUICK).weights)
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+def test_dropout_of_engines_is_equal_in_distribution() -> None:
+    """The mean over many draws of a step's change is the same on the union batch and device by device."""
+    case = Case(lambda: Dropping(0.5), (8, 8), "uint8")
+    federation = case.federation()
+    means = []
+    for engine in ("fused", "per-device"):
+        changes = []
+        for seed in range(60):
+            task = fedgs.classification(copy.deepcopy(MODEL), CLASSES)
+            settings = {"data": {"normalise": "none"}}
+            history = fedgs.run(
+                task, federation, **{**QUICK, "rounds": 1, "iterations": 1}, engine=engine, seed=seed, settings=settings
+            )
+            changes.append(history.weights["layers.6.weight"] - MODEL.layers[6].weight.detach())
+        means.append(torch.stack(changes))
+    difference = (means[0].mean(0) - means[1].mean(0)).abs()
+    spread = torch.sqrt((means[0].var(0) + means[1].var(0)) / 60)
+    assert float((difference / spread.clamp(min=1e-6)).mean()) < 1.5  # of a standard normal: 0.8
+    assert float(means[0].std()) > 0
+
+
+MODEL = Dropping(0.5)
+
+
+def test_functional_dropout_is_found_and_reproducible() -> None:
+    class Hidden(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(6, CLASSES)
+
+        def forward(self, rows: Tensor) -> Tensor:
+            outputs: Tensor = self.fc(nn.functional.dropout(rows, 0.5, self.training))
+            return outputs
+
+    case = Case(Hidden, (6,))
+    task = bind(case.task, case.federation(), 0)
+    traits = probe(task, *sample_inputs(task, 4))
+    assert traits.draws_elsewhere
+    assert not traits.mixes_samples
+    state = torch.get_rng_state()
+    one, again = (fedgs.run(case.task, case.federation(), **QUICK) for _ in range(2))
+    assert one.metrics == again.metrics
+    assert torch.equal(torch.get_rng_state(), state)  # the user's own generator is left alone
+
+
+def test_a_network_that_mixes_samples_without_a_known_layer_is_found() -> None:
+    class Centred(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(6, CLASSES)
+
+        def forward(self, rows: Tensor) -> Tensor:
+            outputs: Tensor = self.fc(rows - rows.mean(0))
+            return outputs
+
+    case = Case(Centred, (6,))
+    task = bind(case.task, case.federation(), 0)
+    assert "depends on the other samples" in probe(task, *sample_inputs(task, 4)).mixes_samples
+    fast = fedgs.run(case.task, case.federation(), **QUICK)
+    slow = fedgs.run(case.task, case.federation(), **QUICK, engine="per-device")
+    torch.testing.assert_close(fast.weights["fc.weight"], slow.weights["fc.weight"], rtol=1e-4, atol=1e-6)
+    with pytest.raises(ConfigError, match="takes a team's batches as one"):
+        fedgs.run(case.task, case.federation(), **QUICK, engine="fused")
+
+
+def test_python_that_reads_values_is_found() -> None:
+    class Reads(Table):
+        def forward(self, rows: Tensor) -> Tensor:
+            return super().forward(rows if float(rows.sum()) > 0 else -rows)
+
+    task = bind(fedgs.classification(Reads, CLASSES), CASES["mlp on tables"].federation(), 0)
+    assert "_local_scalar_dense" in probe(task, *sample_inputs(task, 4)).reads_values
+    plain = bind(CASES["mlp on tables"].task, CASES["mlp on tables"].federation(), 0)
+    assert not probe(plain, *sample_inputs(plain, 4)).reads_values
+
+
+def test_a_buffer_that_is_replaced_is_refused() -> None:
+    class Replaces(Table):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("centre", torch.zeros(6))
+
+        def forward(self, rows: Tensor) -> Tensor:
+            if self.training:
+                self.centre = 0.9 * self.centre + 0.1 * rows.mean(0).detach()
+            return super().forward(rows - self.centre)
+
+    with pytest.raises(ConfigError, match=r"changes between calls: its forward replaces buffer 'centre'; .*copy_"):
+        fedgs.run(fedgs.classification(Replaces, CLASSES), CASES["mlp on tables"].federation(), **QUICK)
+
+
+def test_a_last_batch_of_one_sample_is_left_out_where_the_network_cannot_train_on_it() -> None:
+    class Normalised(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, CLASSES))
+
+        def forward(self, rows: Tensor) -> Tensor:
+            outputs: Tensor = self.layers(rows)
+            return outputs
+
+    draws = np.random.default_rng(0)
+    devices = np.repeat(np.arange(6), [9, 13, 8, 17, 5, 12])
+    rows, labels = draws.normal(size=(len(devices), 6)).astype(np.float32), draws.integers(0, CLASSES, len(devices))
+    test = np.zeros(len(devices), bool)
+    test[[0, 10, 24]] = True
+    federation = fedgs.Federation.from_arrays(rows, labels, devices=devices, factories=2, test=test)
+    assert (federation.train.sizes % 4 == 1).any()
+    task = fedgs.classification(Normalised, CLASSES)
+    for engine in ("auto", "per-device"):
+        history = fedgs.run(task, federation, algorithm="fedavg", **QUICK, engine=engine)
+        assert np.isfinite(history.metrics[-1]["train_loss"])
+    alone = fedgs.Federation.from_arrays(rows, labels, devices=np.r_[np.zeros(len(devices) - 1, int), 7], factories=1, test=test)
+    with pytest.raises(DataError, match="device '7' has 1 training samples; this network needs batches"):
+        fedgs.run(task, alone, algorithm="fedavg", **{**QUICK, "pick": 1})
+
+
+@pytest.mark.parametrize("algorithm", ["fedgs", "fedavg"])
+def test_what_devices_keep_to_themselves(algorithm: str) -> None:
+    """FedBN: statistics, and scale and shift, stay where they are; every device is tested with its own."""
+    case = CASES["1-D CNN with BatchNorm"]
+    task = fedgs.classification(Signal, CLASSES, keep_local=["body.1.*", "body.4.*"])
+    federation = case.federation()
+    history = fedgs.run(task, federation, algorithm=algorithm, **QUICK)
+    slow = fedgs.run(task, federation, algorithm=algorithm, **QUICK, engine="per-device")
+    assert history.finished is not None
+    assert slow.finished is not None
+    local, state = history.finished.state.local, history.finished.state
+    assert local is not None
+    assert slow.finished.state.local is not None
+    torch.testing.assert_close(local, slow.finished.state.local, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(state.weights, slow.finished.state.weights, rtol=1e-4, atol=1e-5)
+    assert len({tuple(row) for row in local.tolist()}) > 1  # devices differ
+    first = bind(task, federation, 0)
+    layout = Layout.of(first.module, task.keep_local)
+    start = layout.of_module(first.module)
+    places = torch.from_numpy(layout.local_places)
+    assert torch.equal(state.weights[places], start[places])  # the server has never seen them
+    shared = run("1-D CNN with BatchNorm", algorithm=algorithm)
+    ratio = history.summary["traffic"]["device_station_up"] / shared.summary["traffic"]["device_station_up"]
+    assert ratio == pytest.approx(layout.shared_size / layout.size)
+    assert history.metrics[-1]["loss"] == pytest.approx(slow.metrics[-1]["loss"], rel=1e-4)
+
+
+def test_patterns_that_cannot_be_kept() -> None:
+    federation = CASES["mlp on tables"].federation()
+    for patterns, words in ((["*.running_*"], "fits no weight"), (["*"], "nothing is left to learn together")):
+        with pytest.raises(ConfigError, match=words):
+            fedgs.run(fedgs.classification(Table, CLASSES, keep_local=patterns), federation, **QUICK)
+
+
+def test_first_weights_are_the_modules_own_under_the_runs_seed() -> None:
+    task = CASES["mlp on tables"].task
+    federation = CASES["mlp on tables"].federation()
+    torch.manual_seed(123)
+    one = bind(task, federation, 0).module.state_dict()
+    torch.manual_seed(456)
+    again, other = bind(task, federation, 0).module.state_dict(), bind(task, federation, 1).module.state_dict()
+    assert all(torch.equal(one[name], again[name]) for name in one)
+    assert not torch.equal(one["layers.0.weight"], other["layers.0.weight"])
+    assert torch.equal(one["layers.1.weight"], torch.ones(16))  # a norm's scale begins at 1
+    given = Table()
+    kept = bind(fedgs.classification(given, CLASSES), federation, 0).module.state_dict()
+    assert all(torch.equal(kept[name], value) for name, value in given.state_dict().items())
+
+
+def test_group_normalisation_learns() -> None:
+    """Its scale was once set to zero with all other vectors, and training stood still without a word."""
+    case = CASES["ResNet-8 with GroupNorm"]
+    history = fedgs.run(case.task, case.federation(), **{**QUICK, "rounds": 8, "iterations": 10, "learning_rate": 0.2})
+    assert history.metrics[-1]["train_loss"] < 0.8 * history.metrics[1]["train_loss"]
+
+
+def test_the_linear_network_runs_everywhere() -> None:
+    for shape, kind in (((8, 8), "uint8"), ((6,), "float32"), ((2, 5), "float64")):
+        case = Case(nn.Identity, shape, kind)
+        task = fedgs.classification("linear", CLASSES)
+        for algorithm in ("fedgs", "fedavg", "fedmmd"):
+            history = fedgs.run(task, case.federation(), algorithm=algorithm, **QUICK)
+            assert history.metrics[-1]["train_loss"] < history.metrics[0]["loss"] + 0.5
+            assert set(history.weights) == {"dense.weight", "dense.bias"}
+
+
+def test_augmentation_is_for_training_alone_and_follows_the_seed() -> None:
+    case = CASES["mlp on tables"]
+    calls: list[int] = []
+
+    def jitter(rows: Tensor, generator: torch.Generator) -> Tensor:
+        calls.append(len(rows))
+        return rows + 0.1 * torch.randn(rows.shape, generator=generator)
+
+    task = fedgs.classification(Table, CLASSES, augment=jitter)
+    one, again = (fedgs.run(task, case.federation(), **QUICK) for _ in range(2))
+    assert one.metrics == again.metrics
+    assert len(calls) == 2 * 2 * 2 * 3  # runs, rounds, factories, iterations: never in a test
+    plain = run("mlp on tables")
+    assert one.metrics[0] == plain.metrics[0]
+    assert one.metrics[1]["train_loss"] != plain.metrics[1]["train_loss"]
+    fedgs.run(task, case.federation(), algorithm="fedavg", **QUICK)
+
+
+def test_normalising_makes_channels_alike_and_travels_with_the_model() -> None:
+    draws = np.random.default_rng(0)
+    rows = (draws.normal(size=(96, 6)) * [1, 10, 100, 0.1, 1, 0] + [0, 5, -300, 2, 1, 7]).astype(np.float32)
+    labels = (draws.normal(size=96) + (rows[:, 2] + 300) / 100 > 0).astype(int)
+    federation = fedgs.Federation.from_arrays(rows, labels, devices=np.arange(96) % 8, factories=2)
+    task = fedgs.classification(lambda: nn.Linear(6, 2), 2)
+    history = fedgs.run(task, federation, **QUICK, settings={"data": {"normalise": "per-channel"}})
+    train = rows[federation.train.flat].astype(np.float64)
+    mean, deviation = train.mean(0), train.std(0)
+    deviation[5] = 1.0  # a channel that never changes
+    model = history.model
+    np.testing.assert_allclose(model.get_buffer("mean_0").numpy(), mean, rtol=1e-5)
+    np.testing.assert_allclose(model.get_buffer("deviation_0").numpy(), deviation, rtol=1e-4)
+    with torch.no_grad():
+        raw = model(torch.from_numpy(rows[:5]))
+        inner = model.get_submodule("network")(torch.from_numpy(((rows[:5] - mean) / deviation).astype(np.float32)))
+    torch.testing.assert_close(raw, inner, rtol=1e-4, atol=1e-5)
+    plain = fedgs.run(task, federation, **QUICK)
+    assert history.metrics[-1]["loss"] < plain.metrics[-1]["loss"]
+
+
+def test_a_client_of_a_baseline_trains_with_the_optimiser_of_torch() -> None:
+    """Adam, AdamW and SGD with momentum and weight decay, against torch.optim on the same batches."""
+    case = CASES["mlp on tables"]
+    federation = case.federation()
+    made = {
+        "adam": lambda p: torch.optim.Adam(p, 0.05, weight_decay=0.1),
+        "adamw": lambda p: torch.optim.AdamW(p, 0.05, weight_decay=0.1),
+        "momentum": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, weight_decay=0.1),
+        "sgd": lambda p: torch.optim.SGD(p, 0.05, weight_decay=0.1),
+    }
+    for name, make in made.items():
+        settings = {"training": {"weight_decay": 0.1}, "algorithm": {"local_epochs": 4, "devices_per_round": 8}}
+        history = fedgs.run(
+            case.task, federation, algorithm="fedavg", **{**QUICK, "rounds": 1, "batch_size": 100}, optimizer=name,
+            settings=settings,
+        )  # fmt: skip
+        total: Any = 0
+        for device in range(len(federation)):
+            model = copy.deepcopy(bind(case.task, federation, 0).module)
+            optimizer = make(model.parameters())
+            rows = federation.train[device]
+            for _ in range(4):
+                optimizer.zero_grad()
+                outputs = model(torch.from_numpy(federation.inputs[rows]).float())
+                nn.functional.cross_entropy(outputs, torch.from_numpy(federation.targets[rows].astype(int))).backward()
+                optimizer.step()
+            share = federation.train.sizes[device] / federation.train.sizes.sum()
+            total = total + share * model.get_parameter("layers.0.weight").detach().double()
+        torch.testing.assert_close(history.weights["layers.0.weight"].double(), total, rtol=1e-4, atol=1e-5)
+
+
+def test_a_stations_optimiser_is_that_of_torch_on_the_union_of_its_team() -> None:
+    case = CASES["mlp on tables"]
+    federation = fedgs.Federation.from_arrays(
+        case.federation().inputs, case.federation().targets, devices=np.arange(100) % 4, factories=1, test=0.2
+    )
+    made = {
+        "adam": lambda p: torch.optim.Adam(p, 0.02, weight_decay=0.1),
+        "adamw": lambda p: torch.optim.AdamW(p, 0.02, weight_decay=0.1),
+        "momentum": lambda p: torch.optim.SGD(p, 0.02, momentum=0.9, weight_decay=0.1),
+    }
+    for name, make in made.items():
+        settings = settings_for(
+            federation,
+            {"training": {"weight_decay": 0.1, "rounds": 2, "iterations": 5, "batch_size": 4, "learning_rate": 0.02}},
+            {"training.optimizer": name, "selection.pick": 2},
+        )
+        history = fedgs.run(case.task, federation, settings=settings, device="cpu")
+        plan = SelectionPlan(bind(case.task, federation, 0).federation, settings)
+        model = copy.deepcopy(bind(case.task, federation, 0).module)
+        optimizer = make(model.parameters())
+        for _ in range(2):  # state goes on from round to round
+            schedule = plan.next_round()
+            for iteration in range(5):
+                rows = schedule.union(iteration, 0)
+                optimizer.zero_grad()
+                outputs = model(torch.from_numpy(federation.inputs[rows]).float())
+                nn.functional.cross_entropy(outputs, torch.from_numpy(federation.targets[rows].astype(int))).backward()
+                optimizer.step()
+        torch.testing.assert_close(
+            history.weights["layers.0.weight"], model.get_parameter("layers.0.weight").detach(), rtol=1e-4, atol=1e-5
+        )
+
+
+def test_memory_stays_flat() -> None:
+    """Forty rounds of a network of one's own: no more memory at the end than after ten."""
+    case = CASES["1-D CNN with BatchNorm"]
+    for algorithm in ("fedgs", "fedavg"):
+        history = fedgs.run(case.task, case.federation(), algorithm=algorithm, **{**QUICK, "rounds": 40})
+        megabytes = [line["megabytes"] for line in history.timings]
+        assert megabytes[-1] < megabytes[10] + 20
+
+
+def test_a_network_is_never_changed_by_a_run() -> None:
+    given = Signal()
+    before = copy.deepcopy(given.state_dict())
+    fedgs.run(fedgs.classification(given, CLASSES), CASES["1-D CNN with BatchNorm"].federation(), **QUICK)
+    assert all(torch.equal(value, before[name]) for name, value in given.state_dict().items())
+
+
+def test_frozen_backbones_are_shared_by_all_copies_of_a_network() -> None:
+    task = bind(fedgs.classification(Frozen, CLASSES), CASES["frozen backbone"].federation(), 0)
+    network = ModuleNetwork(task, torch.device("cpu"))
+    one, other = network._copy(True), network._copy(False)
+    assert one.get_parameter("backbone.0.weight").data_ptr() == other.get_parameter("backbone.0.weight").data_ptr()
+
+
+def test_baselines_that_cut_a_network_say_what_they_need() -> None:
+    federation = CASES["1-D CNN with BatchNorm"].federation()
+    for algorithm, words in (("cgau", "task.head"), ("fedfusion+conv", "task.features")):
+        settings = {"algorithm": {"options": {"pretrain_rounds": 1, "units": 5}}} if algorithm == "cgau" else None
+        with pytest.raises(ConfigError, match=words):
+            fedgs.run(CASES["1-D CNN with BatchNorm"].task, federation, algorithm=algorithm, **QUICK, settings=settings)
+    task = fedgs.classification(Signal, CLASSES, head="fc", features="body")
+    for algorithm in ("cgau", "fedfusion+conv", "fedfusion+multi", "fedfusion+single", "fedmmd"):
+        settings = {"algorithm": {"options": {"pretrain_rounds": 1, "units": 5}}} if algorithm == "cgau" else None
+        fast, slow = (
+            fedgs.run(task, federation, algorithm=algorithm, **{**QUICK, "rounds": 1}, settings=settings, engine=engine)
+            for engine in ("auto", "per-device")
+        )
+        for name in fast.weights:
+            torch.testing.assert_close(fast.weights[name], slow.weights[name], rtol=1e-3, atol=1e-4)
+        assert fast.finished is not None
+    assert isinstance(ClientServer, type)
