@@ -19,7 +19,7 @@ from fedgs.data.arrays import leaves, map_tree
 from fedgs.errors import ConfigError
 from fedgs.tasks.bind import BoundTask
 from fedgs.tasks.prepare import call
-from fedgs.training.dropout import without_dropout
+from fedgs.training.dropout import generator_kept, without_dropout
 from fedgs.training.layout import persistent_buffers
 
 SAMPLES = 4
@@ -45,14 +45,15 @@ def probe(task: BoundTask, inputs: Any, targets: Any) -> Traits:
     """Try the network of a task on a few prepared samples, on the processor."""
     count = len(next(leaves(targets))[1])
     plain = without_dropout(task.module)
-    _check_buffers(task, plain, inputs)
-    draws = _draws(plain, inputs)
-    return Traits(
-        _mixes(task.module, plain, inputs, count, draws),
-        draws,
-        _reads(task, plain, inputs, targets),
-        _smallest(task, plain, inputs, count),
-    )
+    with generator_kept():
+        _check_buffers(task, plain, inputs)
+        draws = _draws(plain, inputs)
+        return Traits(
+            _mixes(task.module, plain, inputs, count, draws),
+            draws,
+            _reads(task, plain, inputs, targets),
+            _smallest(task, plain, inputs, count),
+        )
 
 
 def _outputs(module: nn.Module, inputs: Any, rows: slice = slice(None)) -> list[Tensor]:
@@ -68,14 +69,10 @@ def _alike(one: list[Tensor], other: list[Tensor]) -> bool:
 
 
 def _draws(plain: nn.Module, inputs: Any) -> bool:
-    state = torch.get_rng_state()
-    try:
-        found = []
-        for seed in (1, 2):
-            torch.manual_seed(seed)
-            found.append(_try(plain, inputs))
-    finally:
-        torch.set_rng_state(state)
+    found = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        found.append(_try(plain, inputs))
     return not _alike(*found)
 
 
