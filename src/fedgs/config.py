@@ -59,6 +59,11 @@ def load_settings(
     return _validated(values, source, origin)
 
 
+def checked_settings(values: Mapping[str, Any], source: str = "settings") -> Settings:
+    """Return the settings of plain values that somebody wrote; a key of an older version is told its new name."""
+    return _validated(dict(values), source, {})
+
+
 def settings_from(values: Mapping[str, Any], source: str = "settings") -> Settings:
     """Return the settings of plain values, such as those a run keeps; keys of older versions are understood."""
     return _validated(_renamed(values), source, {})

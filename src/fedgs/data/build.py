@@ -215,7 +215,7 @@ def _labels(
     if found is None:
         return np.zeros(rows_of(targets), np.int32), ONE_BIN, targets
     numbers, names = found
-    return numbers.astype(np.int32), names, numbers
+    return numbers.astype(np.int32), names, numbers.astype(np.int64)
 
 
 def _check_finite(

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from fedgs.config import settings_from
+from fedgs.config import checked_settings
 from fedgs.deploy.logs import LEVELS
 from fedgs.deploy.settings import Section, TopSettings, checked
 from fedgs.deploy.tensors import WIRE_TYPES
@@ -64,7 +64,7 @@ def process_of(run_config: Mapping[str, Any]) -> TopProcess:
             raise ConfigError(f"run config: top.{key}={value!r}: choose {', '.join(allowed)}")
     policy = checked(TopSettings, {"min_stations": options.min_stations, "linger": options.linger})
     return TopProcess(
-        settings_from(values, "run config"),
+        checked_settings(values, "run config"),
         tuple(f"factory-{factory}" for factory in range(options.stations)),
         Path(options.state),
         policy,

@@ -16,7 +16,7 @@ import torch
 
 from fedgs.algorithms import Approach
 from fedgs.algorithms.run_state import RunState
-from fedgs.config import load_settings, merged, settings_from
+from fedgs.config import checked_settings, load_settings, merged
 from fedgs.data import Federation
 from fedgs.errors import ConfigError, TrainingError
 from fedgs.settings import Settings
@@ -196,7 +196,7 @@ def settings_for(
         for section in sections:
             place = place.setdefault(section, {})
         place[last] = value
-    return settings_from(values, "run")
+    return checked_settings(values, "run")
 
 
 def default_pick(devices: int) -> int:

@@ -287,8 +287,10 @@ def _bins(
 ) -> NDArray[np.int64]:
     """Return the bin of each sample, checked."""
     samples = len(next(leaves(targets))[1])
+    # Bytes would wrap around below zero in the user's own arithmetic.
+    signed = map_tree(lambda array: array.astype(np.int64) if array.dtype.kind == "u" else array, map_tree(np.asarray, targets))
     try:
-        found = np.asarray(balance(targets))
+        found = np.asarray(balance(signed))
     except ConfigError:
         raise
     except Exception as error:  # whatever the user's own function raises

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 from fedgs.data.arrays import leaves, map_tree
 from fedgs.errors import ConfigError
@@ -23,8 +23,11 @@ from fedgs.training.dropout import generator_kept, without_dropout
 from fedgs.training.layout import persistent_buffers
 
 SAMPLES = 4
-READS_VALUES = ("_local_scalar_dense", "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "equal")
-"""Operations whose result Python, or the shape of a tensor, depends on; a captured graph cannot hold them."""
+READS_VALUES = {
+    "item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__", "__contains__", "nonzero",
+    "masked_select", "unique", "unique_consecutive", "equal", "allclose",
+}  # fmt: skip
+"""What Python, or the shape of a tensor, depends on the values of; a captured graph cannot hold it."""
 
 
 @dataclass(frozen=True)
@@ -128,16 +131,25 @@ def _check_buffers(task: BoundTask, plain: nn.Module, inputs: Any) -> None:
         raise ConfigError(f"task.model {task.task.named()}: changes between calls: its forward adds buffer {new!r}")
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Watch(TorchFunctionMode):
+    """Notes the first operation that reads values."""
+
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.found = ""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.__name__.partition(".")[0]
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(getattr(func, "__name__", ""))
+        if name == "__getitem__" and any(isinstance(one, Tensor) and one.dtype == torch.bool for one in _indices(args)):
+            self.found = self.found or "an index of True and False"
         if name in READS_VALUES:
-            self.found = self.found or name
+            self.found = self.found or name.strip("_")
         return func(*args, **(kwargs or {}))
+
+
+def _indices(arguments: Any) -> tuple[Any, ...]:
+    index = arguments[1] if len(arguments) > 1 else ()
+    return index if isinstance(index, tuple) else (index,)
 
 
 def _reads(task: BoundTask, plain: nn.Module, inputs: Any, targets: Any) -> str:

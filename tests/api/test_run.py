@@ -1,0 +1,363 @@
+"""The public API as a researcher uses it: run, history, callbacks, resume, compare, sweep, things by name."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fedgs
+from fedgs.algorithms.fedavg import FedAvg
+from fedgs.errors import CheckpointError, ConfigError, MissingDependencyError, OutputError
+from fedgs.simulation.components import resolve
+from fedgs.simulation.run import settings_for
+from tests.api import plant
+from tests.conftest import Here
+
+QUICK: dict[str, Any] = {"rounds": 3, "iterations": 3, "batch_size": 5, "pick": 2, "learning_rate": 0.1, "device": "cpu"}
+FEDERATION = plant.federation()
+HERE = "tests.api.plant"
+
+
+def run(**options: Any) -> fedgs.History:
+    return fedgs.run(plant.signals(), FEDERATION, **{**QUICK, **options})
+
+
+@pytest.fixture(scope="module")
+def history() -> fedgs.History:
+    return run()
+
+
+def test_importing_the_package_is_light() -> None:
+    code = "import sys, fedgs; print([m for m in ('torch', 'numpy', 'numba', 'pydantic', 'pandas') if m in sys.modules]); dir(fedgs)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert set(fedgs.__all__) <= set(dir(fedgs))
+    for name in fedgs.__all__:
+        assert getattr(fedgs, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = fedgs.nothing
+
+
+def test_a_frame_has_a_row_a_round_and_no_nested_value(history: fedgs.History) -> None:
+    frame = history.frame()
+    assert len(frame) == 4
+    for column in ("round", "loss", "accuracy", "train_loss", "divergence", "seconds", "simulated_seconds"):
+        assert column in frame.columns
+    assert not frame.map(lambda value: isinstance(value, dict | list | tuple)).any().any()
+    assert frame["round"].tolist() == [0, 1, 2, 3]
+    assert (np.diff(frame["simulated_seconds"]) > 0).all()
+    assert len(history) == 3
+
+
+def test_without_pandas_there_is_a_clear_line(history: fedgs.History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'fedgs\[pandas\]'"):
+        history.frame()
+    with pytest.raises(MissingDependencyError, match="pandas"):
+        fedgs.sweep(plant.signals(), FEDERATION, {"learning_rate": [0.1]})
+    assert len(history.rows) == 4
+
+
+def test_the_model_predicts_what_was_tested(history: fedgs.History) -> None:
+    model = history.model
+    assert not model.training
+    rows = FEDERATION.test.flat
+    with torch.no_grad():
+        right = model(torch.from_numpy(FEDERATION.inputs[rows])).argmax(1).numpy() == FEDERATION.targets[rows]
+    assert right.mean() == pytest.approx(history.metrics[-1]["accuracy"])
+
+
+def test_saved_loaded_and_resumed(history: fedgs.History, tmp_path: Path) -> None:
+    history.save(tmp_path / "mine")
+    loaded = fedgs.load_history(tmp_path / "mine", task=plant.signals())
+    assert loaded.metrics == history.metrics
+    assert loaded.summary["accuracy"] == history.summary["accuracy"]
+    assert loaded.name == "mine"
+    for name, value in history.model.state_dict().items():
+        assert torch.equal(loaded.model.state_dict()[name], value)
+    by_name = fedgs.load_history(tmp_path / "mine")  # the network is that of an importable module
+    assert torch.equal(by_name.model.state_dict()["fc.weight"], history.model.state_dict()["fc.weight"])
+    again = fedgs.resume(tmp_path / "mine", plant.signals(), FEDERATION, device="cpu")
+    assert again.metrics == history.metrics
+    with pytest.raises(OutputError, match="exists already"):
+        history.save(tmp_path / "mine")
+    with pytest.raises(OutputError, match="only a run of this process"):
+        loaded.save(tmp_path / "other")
+    with pytest.raises(ConfigError, match="its data cannot be loaded"):
+        fedgs.resume(tmp_path / "mine")
+
+
+class Stop(fedgs.Callback):
+    def __init__(self, after: int) -> None:
+        self.after = after
+        self.rounds: list[int] = []
+        self.ended: list[fedgs.History] = []
+
+    def on_round(self, state: Any, metrics: dict[str, Any]) -> bool | None:
+        assert metrics["round"] == state.round
+        assert metrics["seconds"] > 0
+        self.rounds.append(state.round)
+        return state.round >= self.after
+
+    def on_end(self, history: fedgs.History) -> None:
+        self.ended.append(history)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "momentum"])
+def test_a_run_that_is_stopped_goes_on_to_the_same_bits(optimizer: str, tmp_path: Path) -> None:
+    """Optimisers of stations are in the checkpoint, buffers too."""
+    whole = run(optimizer=optimizer, rounds=4)
+    stop = Stop(2)
+    part = run(optimizer=optimizer, rounds=4, out=tmp_path / "run", callbacks=[stop])
+    assert stop.rounds == [1, 2]
+    assert stop.ended == [part]
+    resumed = fedgs.resume(tmp_path / "run", plant.signals(), FEDERATION, device="cpu")
+    assert resumed.metrics == whole.metrics
+    assert all(torch.equal(resumed.weights[name], value) for name, value in whole.weights.items())
+
+
+def test_checkpoints_of_older_versions_are_refused_in_a_line(tmp_path: Path) -> None:
+    run(out=tmp_path / "run", callbacks=[Stop(1)])
+    (checkpoint,) = [path for path in (tmp_path / "run/checkpoints").iterdir() if path.name.endswith("1")]
+    for path in (tmp_path / "run/checkpoints").iterdir():
+        facts = json.loads((path / "state.json").read_text())
+        (path / "state.json").write_text(json.dumps(facts | {"format": 1}))
+    with pytest.raises(CheckpointError, match="written by another version of fedgs") as error:
+        fedgs.resume(tmp_path / "run", plant.signals(), FEDERATION, device="cpu")
+    assert "\n" not in str(error.value)
+    assert checkpoint.exists()
+
+
+def test_another_network_is_not_taken_for_the_runs_own(tmp_path: Path) -> None:
+    run(out=tmp_path / "run", callbacks=[Stop(1)])
+    other = fedgs.classification(lambda: plant.Net(width=7), 3)
+    with pytest.raises(CheckpointError, match="belongs to a run with other settings or data"):
+        fedgs.resume(tmp_path / "run", other, FEDERATION, device="cpu")
+
+
+def test_comparing(history: fedgs.History, tmp_path: Path) -> None:
+    other = run(algorithm="fedavg")
+    comparison = fedgs.compare(history, other)
+    assert [row["run"] for row in comparison.rows] == ["fedgs", "fedavg"]
+    assert comparison.rows[0]["final"] == history.metrics[-1]["accuracy"]
+    assert "fedavg" in str(comparison)
+    figure = comparison.plot(tmp_path / "both.png")
+    assert (tmp_path / "both.png").read_bytes()[:4] == b"\x89PNG"
+    assert len(figure.axes) == 4
+    assert comparison.frame().shape[0] == 2
+    assert fedgs.compare(history, history).rows[1]["run"] == "fedgs-2"
+    history.plot(tmp_path / "one.svg")
+    assert b"<svg" in (tmp_path / "one.svg").read_bytes()
+    with pytest.raises(ConfigError, match="at least one history"):
+        fedgs.compare()
+    with pytest.raises(ConfigError, match="different names"):
+        fedgs.compare(history, other, names=["a", "a"])
+    waves, labels, machines = plant.arrays()
+    worn = fedgs.Federation.from_arrays(waves, labels.astype(float), devices=machines, factories=3)
+    regression = fedgs.run(plant.wear(), worn, **QUICK)
+    with pytest.raises(ConfigError, match="judged by different metrics, accuracy and mae"):
+        fedgs.compare(history, regression)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_sweep_has_a_row_a_run(workers: int) -> None:
+    options = {key: value for key, value in QUICK.items() if key != "learning_rate"}
+    task = fedgs.classification(lambda: plant.Net(), 3)  # cannot be pickled
+    frame = fedgs.sweep(
+        task, FEDERATION, {"learning_rate": [0.05, 1e30], "training.weight_decay": [0.0, 0.1]}, seeds=2, workers=workers,
+        **options,
+    )  # fmt: skip
+    assert len(frame) == 8
+    assert set(frame["seed"]) == {0, 1}
+    diverged = frame["learning_rate"] == 1e30
+    assert frame.loc[diverged, "error"].str.contains("no finite number").all()
+    assert frame.loc[~diverged, "final"].notna().all()
+    assert frame.loc[~diverged, "error"].isna().all()
+    one = fedgs.run(task, FEDERATION, **options, learning_rate=0.05, seed=1, settings={"training": {"weight_decay": 0.1}})
+    row = frame[(frame["seed"] == 1) & (frame["training.weight_decay"] == 0.1) & ~diverged].iloc[0]
+    assert row["final"] == one.metrics[-1]["accuracy"]
+    assert row["loss"] == one.metrics[-1]["loss"]
+
+
+def test_sweeps_that_cannot_be() -> None:
+    for grid, words in (({"learning_rate": 0.1}, "give a list of values"), ({"learning_rate": []}, "give a list")):
+        with pytest.raises(ConfigError, match=words):
+            fedgs.sweep(plant.signals(), FEDERATION, grid, **{k: v for k, v in QUICK.items() if k != "learning_rate"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("objective", [fedgs.FedProx(mu=1.0), fedgs.FedMMD(gamma=0.5), plant.Pulled()])
+def test_fedgs_with_the_objective_of_a_baseline(objective: Any, history: fedgs.History) -> None:
+    found = run(algorithm=fedgs.FedGS(objective=objective))
+    slow = run(algorithm=fedgs.FedGS(objective=objective), engine="per-device")
+    for name in found.weights:
+        torch.testing.assert_close(found.weights[name], slow.weights[name], rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(found.weights["fc.weight"], history.weights["fc.weight"], atol=1e-5)
+    first = history.metrics[0]
+    assert found.metrics[0] == first
+
+
+def test_fedprox_in_fedgs_holds_stations_near_the_rounds_model() -> None:
+    """μ → 1/η makes every step end at the model the round began with."""
+    start = run(rounds=1).finished
+    assert start is not None
+    held = run(rounds=1, iterations=6, algorithm=fedgs.FedGS(objective=fedgs.FedProx(mu=9.0)))
+    free = run(rounds=1, iterations=6)
+    first = torch.cat([value.detach().flatten() for value in start.task.module.parameters()])
+
+    def moved(one: fedgs.History) -> float:
+        now = torch.cat([one.model.get_parameter(name).flatten() for name, _ in start.task.module.named_parameters()])
+        return float((now - first).detach().norm())
+
+    assert moved(held) < 0.5 * moved(free)
+
+
+def test_objectives_that_change_the_network_say_why_not() -> None:
+    from fedgs.algorithms import make_approach
+
+    for name in ("cgau", "fedfusion+conv"):
+        with pytest.raises(ConfigError, match="changes the network and its rounds, so FedGS cannot take it"):
+            fedgs.FedGS(objective=make_approach(name))
+
+
+def test_an_algorithm_a_rule_and_a_solver_of_ones_own_as_objects() -> None:
+    plain = run(algorithm="fedavg")
+    shrinking = run(algorithm=plant.Shrinking(strength=1.0))
+    assert shrinking.weights["fc.weight"].norm() < plain.weights["fc.weight"].norm()
+    assert shrinking.settings.algorithm.name == f"{HERE}:Shrinking"
+    assert shrinking.settings.algorithm.flat
+    middle = run(algorithm=fedgs.FedGS(rule=plant.Middle()))
+    assert not torch.allclose(middle.weights["fc.weight"], run().weights["fc.weight"], atol=1e-6)
+    mean = run(algorithm=fedgs.FedGS(rule=FedAvg(weighting="uniform")))
+    torch.testing.assert_close(mean.weights["fc.weight"], run().weights["fc.weight"], rtol=1e-5, atol=1e-6)
+    first = run(solver=plant.first_ones, settings={"selection": {"presample": 0}})
+    assert first.settings.selection.solver == f"{HERE}:first_ones"
+    assert first.summary["divergence"] > run().summary["divergence"]  # it does not look at what it takes
+
+
+def test_the_same_by_name(history: fedgs.History) -> None:
+    settings = {
+        "algorithm": {"name": f"{HERE}:Shrinking", "options": {"strength": 1.0}},
+    }
+    assert run(settings=settings).metrics == run(algorithm=plant.Shrinking(strength=1.0)).metrics
+    solver = {"selection": {"solver": f"{HERE}:first_ones", "presample": 0, "options": {"skip": 0}}}
+    assert run(settings=solver).metrics == run(solver=plant.first_ones, settings={"selection": {"presample": 0}}).metrics
+    rule = {"server": {"rule": f"{HERE}:Middle", "options": {"scale": 0.5}}}
+    assert run(settings=rule).metrics == run(algorithm=fedgs.FedGS(rule=plant.Middle(0.5))).metrics
+    for task in (f"{HERE}:signals", f"{HERE}:ready", {"model": f"{HERE}:Net", "options": {"channels": 2}, "bins": 3}):
+        found = fedgs.run(None, FEDERATION, **QUICK, settings={"task": task})
+        assert found.metrics == history.metrics
+    loss = {"task": {"model": f"{HERE}:Net", "loss": f"{HERE}:double", "metrics": ["accuracy"], "balance": f"{HERE}:halves"}}
+    doubled = fedgs.run(None, FEDERATION, **QUICK, settings=loss)
+    assert doubled.metrics[0]["loss"] == pytest.approx(2 * history.metrics[0]["loss"], rel=1e-5)
+    objective = {"algorithm": {"objective": "fedprox", "options": {"mu": 1.0}}}
+    assert run(settings=objective).metrics == run(algorithm=fedgs.FedGS(objective=fedgs.FedProx(mu=1.0))).metrics
+    own = {"algorithm": {"objective": f"{HERE}:Pulled"}}
+    assert run(settings=own).metrics == run(algorithm=fedgs.FedGS(objective=plant.Pulled())).metrics
+
+
+def test_options_reach_the_solver() -> None:
+    few = run(settings={"selection": {"solver": "multistart", "options": {"starts": 0}}})
+    many = run(settings={"selection": {"solver": "multistart", "options": {"starts": 40}}})
+    assert few.settings.selection.options == {"starts": 0}
+    assert many.summary["divergence"] <= few.summary["divergence"] + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"settings": {"algorithm": {"name": "no_such:Thing"}}}, "algorithm.name='no_such:Thing': module 'no_such' cannot be imported"),
+        ({"settings": {"algorithm": {"name": f"{HERE}:Nothing"}}}, f"module '{HERE}' has no 'Nothing'"),
+        ({"settings": {"algorithm": {"name": f"{HERE}:Net"}}}, "is no algorithm"),
+        ({"settings": {"algorithm": {"name": f"{HERE}:Shrinking", "options": {"x": 1}}}}, "cannot be made with these options"),
+        ({"algorithm": plant.Net}, "algorithm 'Net' is no algorithm"),
+        ({"algorithm": "fedavgg"}, "algorithm.name='fedavgg' is not an approach; did you mean 'fedavg'"),
+        ({"settings": {"selection": {"solver": f"{HERE}:missing"}}}, "has no 'missing'"),
+        ({"solver": plant.wrong_ones}, "solver 'wrong_ones' gave"),
+        ({"settings": {"selection": {"options": {"startz": 1}}}}, "gbp-cs has no option 'startz'"),
+        ({"settings": {"selection": {"solver": "auto", "options": {"starts": 1}}}}, "are of one solver"),
+        ({"settings": {"server": {"rule": f"{HERE}:Net"}}}, "which has no init and update"),
+        ({"settings": {"server": {"rule": "nowhere:Rule"}}}, "module 'nowhere' cannot be imported"),
+        ({"settings": {"task": f"{HERE}:nothing"}}, "has no 'nothing'"),
+        ({"settings": {"training": {"optimizer": "lion"}}}, "training.optimizer='lion' is not possible"),
+        ({"settings": {"training": {"model": "paper"}}}, "training.model='paper' is now called task.model"),
+        ({"settings": {"trainig": {}}}, "trainig={} is not a known setting; did you mean training?"),
+        ({"settings": {"task": {"modell": "paper"}}}, "task.modell='paper' is not a known setting; did you mean model?"),
+        ({"pick": 9}, "selection.pick=9 is more than the 4 devices of a factory"),
+        ({"device": "tpu"}, "--device tpu: choose auto, cpu or cuda"),
+        ({"learning_rate": -1.0}, "training.learning_rate=-1.0 is not possible"),
+        ({"engine": "graph"}, "takes a team's batches as one, but in this network layer 'body.1' normalises"),
+    ],
+)
+def test_what_cannot_be_is_one_line(options: dict[str, Any], words: str) -> None:
+    from fedgs.errors import FedgsError
+
+    with pytest.raises(FedgsError) as error:
+        fedgs.run(None if "task" in options.get("settings", {}) else plant.signals(), FEDERATION, **{**QUICK, **options})
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_task_that_is_none_is_named() -> None:
+    for path, words in ((f"{HERE}:not_a_task", "gives a int, not a fedgs.Task"), (f"{HERE}:Net", "not a fedgs.Task")):
+        with pytest.raises(ConfigError, match=words):
+            fedgs.run(None, FEDERATION, **QUICK, settings={"task": path})
+
+
+def test_nan_that_turns_up_later_names_device_and_sample(tmp_path: Path) -> None:
+    """A memory map is not read beforehand; what is wrong in it is found when a loss is no number."""
+    waves, labels, machines = plant.arrays()
+    waves[17, 1, 3] = np.nan
+    np.save(tmp_path / "waves.npy", waves)
+    mapped = np.load(tmp_path / "waves.npy", mmap_mode="r")
+    test = np.arange(180) % 10 == 0
+    federation = fedgs.Federation.from_arrays(mapped, labels, devices=machines, factories=3, test=test)
+    for algorithm in ("fedgs", "fedavg"):
+        with pytest.raises(fedgs.errors.TrainingError, match=r"inputs of sample 17 \(device '05'\) hold NaN or infinity"):
+            fedgs.run(plant.signals(), federation, **{**QUICK, "rounds": 30}, algorithm=algorithm)
+
+
+def test_the_command_line_runs_a_task_by_name(here: Here, tmp_path: Path) -> None:
+    from fedgs.data import save_npz
+    from fedgs.data.user_data import from_arrays
+
+    waves, labels, machines = plant.arrays()
+    save_npz(from_arrays(waves, labels, machines), tmp_path / "waves.npz")
+    options = [
+        "data.name=waves.npz", "data.min_samples=0", "federation.devices=12", "federation.factories=3", "selection.pick=2",
+        "training.rounds=2", "training.iterations=2", "training.batch_size=4", "training.learning_rate=0.1",
+        f"task={HERE}:signals", "training.optimizer=adam", "beside=['algorithm.name=fedavg']",
+    ]  # fmt: skip
+    command = ["run", "--preset", "paper", "--out", "mine", *(part for one in options for part in ("--set", one))]
+    code, out, err = here(*command)
+    assert (code, err) == (0, "")
+    assert "mine: accuracy" in out
+    assert (tmp_path / "mine/comparison.png").is_file()
+    assert json.loads((tmp_path / "mine/task.json").read_text())["classes"] == ["fine", "worn", "broken"]
+    code, out, _ = here("resume", "mine")
+    assert code == 0
+    assert "nothing left to do" in out
+    code, out, _ = here("compare", "mine", "mine-fedavg")
+    assert code == 0
+    code, _, err = here(*command[:-2], "--set", f"task={HERE}:nothing", "--out", "other")
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "has no 'nothing'" in err
+    assert not (tmp_path / "other").exists()
+
+
+def test_settings_from_python_do_not_remember_each_other() -> None:
+    one = settings_for(FEDERATION, None, {"algorithm.name": "fedavg", "training.rounds": 7})
+    other = settings_for(FEDERATION, None, {})
+    assert (one.algorithm.name, other.algorithm.name) == ("fedavg", "fedgs")
+    assert other.training.rounds == 40
+    assert (other.federation.devices, other.federation.factories, other.selection.pick) == (12, 3, 2)
+
+
+def test_settings_name_what_was_given_as_an_object() -> None:
+    settings, components = resolve(settings_for(FEDERATION, None, {}), task=plant.signals())
+    assert settings.task.model == f"{HERE}:Net"  # type: ignore[union-attr]
+    assert components.algorithm.kind == "fedgs"
