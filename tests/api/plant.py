@@ -23,7 +23,7 @@ class Net(nn.Module):
 
     def __init__(self, channels: int = 2, width: int = 6) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Conv1d(channels, width, 5, 2), nn.BatchNorm1d(width), nn.Tanh())
+        self.body = nn.Sequential(nn.Conv1d(channels, width, 5, 2, bias=False), nn.BatchNorm1d(width), nn.Tanh())
         self.fc = nn.Linear(width, CLASSES)
 
     def forward(self, signals: Tensor) -> Tensor:

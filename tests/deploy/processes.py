@@ -63,11 +63,11 @@ class Park:
         self.processes: list[subprocess.Popen[bytes]] = []
         pki.create_authority(self.pki)
 
-    def start(self, name: str, *arguments: str, module: str = "fedgs") -> "subprocess.Popen[bytes]":
+    def start(self, name: str, *arguments: str, module: str | None = "fedgs") -> "subprocess.Popen[bytes]":
         """Start a process that logs to NAME.log."""
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                [sys.executable, *(["-m", module] if module else []), *arguments],
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,
@@ -165,6 +165,7 @@ def order(number: int = 1, iterations: int = 3, rate: float = 0.1, pick: int = 3
         "rates": np.full(iterations, rate),
         "shapes": SHAPES,
         "weights": np.zeros(SHAPES.size, np.float32),
+        "head": "dense",
     }
     return RoundOrder(**(values | changes))
 
