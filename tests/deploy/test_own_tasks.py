@@ -177,7 +177,8 @@ def test_a_stations_optimiser_survives_a_restart_and_counts_no_round_twice(tmp_p
         optimizer.begin(asked)
         now = start
         for step in range(3):
-            now = optimizer.step(now, now - np.float32(0.1) * np.sin(now + step + number).astype(np.float32), 0.1)
+            change = np.float32(-0.1) * np.sin(now + step + number).astype(np.float32)
+            now = optimizer.step(now, now + change, change, 0.1)
         return now
 
     whole = StationOptimizer(tmp_path)

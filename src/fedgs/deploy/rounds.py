@@ -111,8 +111,11 @@ class RoundTrainer:
     def _synchronised(self, order: RoundOrder, weights: Flat, answers: Sequence[Answer], rate: float) -> Flat:
         """Return the weights after an internal synchronisation."""
         longest = None if order.clip is None else rate * order.clip
-        average = averaged(weights, answers, order.shapes, longest)
-        return self.optimizer.step(weights, average, rate)
+        if order.optimizer.plain:
+            return averaged(weights, answers, order.shapes, longest)
+        # What devices moved by, not where they came to: the difference of two weights has lost digits.
+        change = averaged(np.zeros_like(weights), answers, order.shapes, longest)
+        return self.optimizer.step(weights, averaged(weights, answers, order.shapes), change, rate)
 
     async def _gather(self, pick: int) -> list[Member]:
         """Wait for enough devices to be ready, for a while; return those that are."""

@@ -28,7 +28,7 @@ class StationOptimizer:
     def __init__(self, folder: Path | None = None) -> None:
         """``folder``: of the station's state; None: in memory only."""
         self._file = None if folder is None else folder / FILE
-        self._run, self._round = "", 0
+        self._run, self._round, self._size = "", 0, 0
         self._optimizer = Optimizer()
         self._before: Memory = {}
         self._now: Memory = {}
@@ -40,7 +40,7 @@ class StationOptimizer:
         self._optimizer = order.optimizer
         if order.optimizer.plain:
             return
-        size = order.shapes.trained_size
+        size = self._size = order.shapes.trained_size
         if not self._run:
             self._load()
         fits = all(self._now.get(entry, np.empty(0)).shape == (size,) for entry in order.optimizer.entries)
@@ -52,14 +52,13 @@ class StationOptimizer:
         self._run, self._round = order.run, order.round
         self._now = {entry: value.copy() for entry, value in self._before.items()}
 
-    def step(self, weights: Flat, average: Flat, rate: float) -> Flat:
-        """Return where the optimiser goes instead of to the average of a team."""
+    def step(self, weights: Flat, average: Flat, change: Flat, rate: float) -> Flat:
+        """Return where the optimiser goes instead of to the average of a team, whose mean ``change`` is known."""
         optimizer = self._optimizer
         if optimizer.plain or not rate:
             return average
-        size = len(self._now[optimizer.entries[0]]) if optimizer.entries else None
-        trained = slice(0, size)
-        gradient = (weights[trained] - average[trained]) / np.float32(rate)
+        trained = slice(0, self._size)
+        gradient = change[trained] / np.float32(-rate)
         self._now["steps"] = self._now["steps"] + 1
         direction, new = optimizer.direction(gradient, weights[trained], self._now, float(self._now["steps"]))
         self._now.update({entry: np.asarray(value, np.float32) for entry, value in new.items()})
