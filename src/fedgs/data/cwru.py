@@ -71,10 +71,11 @@ def load_cwru(folder: str | Path, devices_per_load: int = 5, window: int = WINDO
 def _windows(path: Path, number: int, window: int) -> NDArray[np.float32]:
     """Return the windows of one recording, (windows, 2, window)."""
     from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
 
     try:
         stored: dict[str, Any] = loadmat(path)
-    except (OSError, ValueError, NotImplementedError, TypeError) as error:
+    except (OSError, ValueError, NotImplementedError, TypeError, MatReadError) as error:
         raise InputFileError(f"{path}: cannot be read as a .mat file ({error})") from None
     channels = []
     for place in ("DE", "FE"):
