@@ -217,8 +217,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=["steps", "fedavg", "fedgs"])
     options = parser.parse_args()
     on_gpu = options.device == "cuda"
-    sizes = {"clients": 100, "devices": 120, "samples": 200, "batch": 32, "epochs": 2, "steps": 10, "factories": 10,
-             "pick": 10, "iterations": 10, "tries": 2} if on_gpu else {
+    sizes = {"clients": 100, "devices": 120, "samples": 200, "batch": 32, "epochs": 2, "steps": 8, "factories": 10,
+             "pick": 10, "iterations": 8, "tries": 2} if on_gpu else {
              "clients": 12, "devices": 24, "samples": 60, "batch": 16, "epochs": 1, "steps": 3, "factories": 4, "pick": 3,
              "iterations": 5, "tries": 2}  # fmt: skip
     vars(options).update(sizes)

@@ -68,13 +68,13 @@ def test_the_test_sees_through_the_old_and_the_new_extractor() -> None:
     images, owners = torch.randint(0, 256, (1, 3, 8, 8, 1), dtype=torch.uint8), torch.zeros(1, 3, dtype=torch.int64)
 
     def fused(reference: dict[str, Tensor]) -> Tensor:
-        global_maps = network.maps({name: weight[None] for name, weight in reference.items()}, images)
-        return network.fused_logits(stacked, network.maps(stacked, images), global_maps, owners)
+        global_maps = network.features({name: weight[None] for name, weight in reference.items()}, images)
+        return network.fused(stacked, images, global_maps, owners)
 
-    assert torch.equal(approach.logits(network, stacked, state, images, owners), fused(old))
+    assert torch.equal(approach.outputs(network, stacked, state, images, owners), fused(old))
     ((name, other),) = approach.tests().items()
     assert name == "current_reference"
-    found = other.logits(network, stacked, state, images, owners)
+    found = other.outputs(network, stacked, state, images, owners)
     torch.testing.assert_close(found, BASE(stacked, images, owners))
     assert not torch.allclose(found, fused(old))
     ((name, _),) = make_approach("fedfusion+multi", eval_reference="current").tests().items()

@@ -108,5 +108,5 @@ def test_the_loss_is_cross_entropy_plus_gamma_times_the_discrepancy(layer: str) 
     streams = []
     for own in (global_weights, weights):
         hidden = network.hidden(own, network.maps(own, batch.inputs))
-        streams.append((network.logits(own, hidden, batch.owners) if layer == "logits" else hidden).detach())
+        streams.append((network.logits(own, hidden) if layer == "logits" else hidden).detach())
     assert float(loss - plain) == pytest.approx(0.3 * float(squared_mmd(*streams, batch.shares)), rel=1e-4)

@@ -111,7 +111,11 @@ def test_an_empty_cache(tmp_path: Path, fedgs: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["inspect", "nothing"], "nothing: no such file or folder, and no set of this name; names are glyphs, femnist"),
+        (
+            ["inspect", "nothing"],
+            "nothing: no such file or folder, and no set of this name; "
+            "names are glyphs, bearings, bearings-severity, bearings-anomaly, femnist",
+        ),
         (["inspect", "femnist"], "run 'fedgs data fetch femnist'"),
         (["inspect", "{file}", "--layout", "csv"], "--layout csv: unknown; choose one of leaf, nist"),
         (["inspect", "{folder}", "--layout", "tff"], "no TFF files here"),
@@ -189,7 +193,7 @@ def test_convert_takes_what_inspect_takes(
     pictures = tmp_path / "pictures" / "camera" / "nut"
     pictures.mkdir(parents=True)
     Image.new("L", (3, 3)).save(pictures / "1.png")
-    monkeypatch.setattr(glyphs, "load_glyphs", lambda: load_npz(file))
+    monkeypatch.setattr(glyphs, "load_glyphs", lambda *_: load_npz(file))
     for what in (folder, tmp_path / "pictures", "femnist", "glyphs"):
         for command in (["inspect", what], ["convert", what, tmp_path / "out.npz"]):
             assert fedgs(*command).returncode == 0, command

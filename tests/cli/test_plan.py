@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ from fedgs.errors import ConfigError
 from fedgs.network import Park, fedgs_round, load_profile
 from fedgs.simulation import step_time
 from fedgs.simulation.step_time import selection_seconds, step_seconds
+from fedgs.tasks.bind import BoundTask
+from fedgs.training import local_step
+from fedgs.training.objective import Objective
 
 HAND = ("--size", "1bit", "--external", "1Hz", "--snr", "0", "--no-latency")
 """T-TIME-1 as options."""
@@ -241,18 +245,22 @@ def test_a_step_of_a_run_is_measured_with_its_own_batches(
 ) -> None:
     seen: list[tuple[object, ...]] = []
 
-    def noted(*arguments: object) -> float:
-        seen.append(arguments)
-        return 3.0
+    def step() -> None:
+        pass
 
-    monkeypatch.setattr(step_time, "step_seconds", noted)
+    def noted(task: BoundTask, objective: Objective, batch_size: int) -> Callable[[], None]:
+        seen.append((task.task.model, len(task.classes), task.federation.inputs.shape[1:], batch_size))
+        return step
+
+    monkeypatch.setattr(local_step, "local_step", noted)
+    monkeypatch.setattr(step_time, "fastest", lambda action, *_: 3.0 if action is step else 0.5)
     assert here("run", *small_config(tmp_path, "training.rounds=1", "clock.step_seconds=1"), "--out", "a")[0] == 0
     code, out, _ = here("plan", "--run", "a", "--measure", "--json")
     assert code == 0
     assert seen == [("compact", 4, (8, 8), 5)]
     said = json.loads(out)
     assert said["times"] == {"step": "measured here", "select": "measured here"}
-    assert said["park"]["step_seconds"] == 3
+    assert (said["park"]["step_seconds"], said["park"]["select_seconds"]) == (3, 0.5)
 
 
 def test_a_slow_round_does_not_move_the_time_of_a_selection() -> None:

@@ -4,6 +4,7 @@ import io
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,6 @@ from tests.simulation.small import small_config, small_settings
 
 from fedgs.algorithms.run_state import RunState
 from fedgs.cli.run_display import RunDisplay
-from fedgs.simulation.simulator import Timing
 
 BESIDE = "beside=['selection.solver=random']"
 PICTURES = ("learning.png", "divergence.png", "selection.png", "comparison.png")
@@ -88,12 +88,13 @@ def shown(width: int, name: str = "a-run-with-a-name-much-too-long-for-a-termina
     file = io.StringIO()
     settings = small_settings("training.rounds=500", "training.iterations=50")
     display = RunDisplay(name, settings, Console(width=width, file=file, force_terminal=True))
-    display.begin(RunState(250, torch.zeros(1), {}))
-    metrics = ({"round": 251, "accuracy": 0.8123, "divergence": 0.03649},)
-    display.round(RunState(251, torch.zeros(1), {}, metrics=metrics), Timing())
+    run = SimpleNamespace(state=RunState(250, torch.zeros(1), {}), score="accuracy")
+    display.on_begin(run)  # type: ignore[arg-type]
+    metrics = {"round": 251, "accuracy": 0.8123, "divergence": 0.03649}
+    display.on_round(RunState(251, torch.zeros(1), {}, metrics=(metrics,)), metrics)
     display._progress.refresh()
     last = file.getvalue()
-    display.end()
+    display.on_stop(None)
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", last).replace("\r", "\n").splitlines()
     return [line.rstrip() for line in lines if line.strip()]
 

@@ -22,7 +22,7 @@ def small_set(channels: tuple[int, ...] = (), split: bool = True) -> DataSet:
 
 def assert_same(one: DataSet, other: DataSet) -> None:
     assert (one.name, one.owner_names, one.classes) == (other.name, other.owner_names, other.classes)
-    for field in ("images", "labels", "owners"):
+    for field in ("inputs", "targets", "owners"):
         left, right = getattr(one, field), getattr(other, field)
         assert left.dtype == right.dtype
         assert np.array_equal(left, right)

@@ -196,8 +196,9 @@ def test_two_owners_of_one_name() -> None:
 def test_an_inconsistent_federation(change: dict[str, object], message: str) -> None:
     consistent = Federation(
         name="two",
-        images=np.zeros((10, 2, 2), np.uint8),
-        labels=np.zeros(10, np.uint8),
+        inputs=np.zeros((10, 2, 2), np.uint8),
+        targets=np.zeros(10, np.uint8),
+        labels=np.zeros(10, np.int32),
         classes=("x",),
         device_names=("a", "b"),
         factory_names=("one", "two"),
@@ -231,10 +232,10 @@ def test_index_lists_do_not_freeze_the_callers_arrays() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"labels": np.array([0, -1, 1])}, "label -1 is negative"),
-        ({"labels": np.array([0.0, 1.0, 1.0])}, "labels are float64"),
-        ({"labels": np.zeros((3, 1), np.uint8)}, r"labels are uint8 \(3, 1\)"),
-        ({"images": np.zeros((), np.uint8)}, "images must be uint8 of shape"),
+        ({"targets": np.array([0, -1, 1])}, "label -1 is negative"),
+        ({"targets": np.array([0.0, 1.0, 1.0])}, "labels are float64"),
+        ({"targets": np.zeros((3, 1), np.uint8)}, r"labels are uint8 \(3, 1\)"),
+        ({"inputs": np.zeros((), np.uint8)}, r"inputs have shape \(\)"),
         ({"owners": np.array([0.0, 0.0, 1.0])}, "owners are float64"),
         ({"owner_names": ("a", "a")}, "the owner name 'a' is there twice"),
         ({"classes": ("x", "x")}, "the class 'x' is there twice"),

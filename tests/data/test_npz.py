@@ -16,6 +16,16 @@ def test_round_trip(tmp_path: Path, channels: tuple[int, ...], split: bool) -> N
     assert_same(dataset, load_npz(save_npz(dataset, tmp_path / "a.npz")))
 
 
+def test_files_of_form_1_are_read(tmp_path: Path) -> None:
+    """They call inputs images and targets labels."""
+    dataset, file = small_set((3,)), tmp_path / "a.npz"
+    with np.load(save_npz(dataset, file)) as opened:
+        arrays = {key: opened[key] for key in opened.files}
+    arrays |= {"fedgs_format": np.int64(1), "images": arrays.pop("inputs"), "labels": arrays.pop("targets")}
+    np.savez(file, **arrays)
+    assert_same(dataset, load_npz(file))
+
+
 def test_only_the_file_is_left_and_an_older_one_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(b"older")
     save_npz(small_set(), tmp_path / "a.npz")
@@ -56,11 +66,11 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"fedgs_format": np.int64(9)}, "fedgs_format 9 is unknown"),
-        ({"labels": np.zeros(3, np.uint8)}, "5 images, 3 labels"),
-        ({"labels": np.full(5, 7, np.uint8)}, "label 7 has no class"),
+        ({"targets": np.zeros(3, np.uint8)}, "5 rows of inputs for 3 samples"),
+        ({"targets": np.full(5, 7, np.uint8)}, "label 7 has no class"),
         ({"owners": None}, "no 'owners' in it"),
         ({"classes": np.array("no")}, "'classes' has 0 dimensions"),
-        ({"images": np.uint8(1)}, "images must be uint8 of shape"),
+        ({"inputs": np.uint8(1)}, r"inputs have shape \(\)"),
         ({"fedgs_format": np.int64([1, 1])}, "fedgs_format .1 1. is unknown"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 from small_sets import number_images
 
-from fedgs.data import from_arrays, from_folder, from_npz
+from fedgs.data import Federation, from_arrays, from_folder, from_npz
 from fedgs.errors import DataError, FedgsError, InputFileError
 
 
@@ -44,25 +44,61 @@ def test_attributes_follow_their_owners() -> None:
     assert dataset.attributes["line"].tolist() == [10, 20, 30]
 
 
-def test_float_images_become_bytes() -> None:
-    images = np.array([0.0, 0.5, 1.0, 100 / 255]).reshape(1, 2, 2)
-    assert from_arrays(images, [0]).inputs.ravel().tolist() == [0, 128, 255, 100]
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16])
+def test_floats_stay_what_they_are_to_the_bit(kind: type) -> None:
+    images = np.array([0.0, 0.5, 1.0, 100 / 255], kind).reshape(2, 2, 1)
+    assert from_arrays(images, [0, 1]).inputs is images
+    turned = from_arrays(images, [0, 1], ["b", "a"]).inputs
+    assert turned.dtype == kind
+    assert turned.tobytes() == images[::-1].tobytes()
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        np.zeros((2, 3, 32, 32), np.uint8),  # channels first
+        np.full((2, 3, 3), 1.5),
+        np.full((2, 3, 3), -70_000, np.int32),
+        np.zeros((2, 3), np.uint8),
+        np.arange(2),
+    ],
+)
+def test_inputs_of_any_shape_and_type(inputs: np.ndarray) -> None:
+    dataset = from_arrays(inputs, [0, 1])
+    assert dataset.inputs is inputs
+    assert dataset.classes == ("0", "1")
+
+
+def test_more_classes_than_a_byte_has() -> None:
+    dataset = from_arrays(np.zeros((2, 3, 3), np.uint8), [299, 4])
+    assert dataset.classes == tuple(str(number) for number in range(300))
+    assert dataset.labels.tolist() == [299, 4]
+    assert from_arrays(np.zeros((1, 3), np.uint8), [255]).labels.dtype == np.uint8
+
+
+@pytest.mark.parametrize("targets", [[-1, 0], [0.5, 1.0], [[0, 1], [1, 0]], [1 << 16, 0]])
+def test_what_cannot_be_a_class_is_a_value(targets: list[object]) -> None:
+    dataset = from_arrays(np.zeros((2, 3, 3), np.uint8), targets)
+    assert dataset.classes == ()
+    assert dataset.targets.tolist() == targets
+    with pytest.raises(DataError, match="its targets are no classes"):
+        _ = dataset.labels
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_a_federation_has_no_nan(odd: float) -> None:
+    inputs, devices = np.full((2, 3, 3), 1.0), ["a", "b"]
+    inputs[1, 2, 0] = odd
+    with pytest.raises(DataError, match=r"inputs of sample 1 \(device 'b'\) hold NaN or infinity"):
+        Federation.from_arrays(inputs, [0, 1], devices=devices, factories=1)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((np.zeros((2, 3, 3), np.uint8), [0]), "2 images, 1 labels"),
-        ((np.zeros((2, 3, 32, 32), np.uint8), [0, 1]), "channels first"),
-        ((np.full((1, 3, 3), 1.5), [0]), r"must lie in \[0, 1\]"),
-        ((np.full((1, 3, 3), np.nan), [0]), r"must lie in \[0, 1\]"),
-        ((np.zeros((1, 3, 3), np.int32), [0]), "images are int32"),
-        ((np.zeros((1, 3), np.uint8), [0]), "shape"),
-        ((np.zeros((1, 3, 3), np.uint8), [-1]), "label -1 is negative"),
-        ((np.zeros((1, 3, 3), np.uint8), [256]), "257 classes; at most 256"),
-        ((np.zeros((1, 3, 3), np.uint8), [0.5]), "labels must be"),
+        ((np.zeros((2, 3, 3), np.uint8), [0]), "2 inputs, 1 targets"),
         ((np.zeros((1, 3, 3), np.uint8), [0], [0.5]), "owners must be"),
-        ((np.uint8(3), [0]), r"images have shape \(\)"),
+        ((np.uint8(3), [0]), r"inputs have shape \(\)"),
     ],
 )
 def test_bad_arrays(arguments: tuple[object, ...], message: str) -> None:
@@ -72,6 +108,10 @@ def test_bad_arrays(arguments: tuple[object, ...], message: str) -> None:
 
 def test_labels_outside_the_classes_given() -> None:
     images = np.zeros((1, 3, 3), np.uint8)
+    with pytest.raises(DataError, match="label -1 is negative"):
+        from_arrays(images, [-1], classes=["a", "b"])
+    with pytest.raises(DataError, match="labels must be one class number or class name a sample"):
+        from_arrays(images, [0.5], classes=["a", "b"])
     with pytest.raises(DataError, match="label 300 has no class; there are 2"):
         from_arrays(images, [300], classes=["a", "b"])
     with pytest.raises(DataError, match="label 'c' is not among the 2 classes"):
@@ -137,13 +177,13 @@ def test_bad_npz(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match=r"one\.npy: a single array"):
         from_npz(tmp_path / "one.npy")
     np.savez(tmp_path / "half.npz", images=number_images(3))
-    with pytest.raises(InputFileError, match=r"half\.npz: no array 'labels'; it holds images"):
+    with pytest.raises(InputFileError, match=r"half\.npz: no array 'targets' or 'labels'; it holds images"):
         from_npz(tmp_path / "half.npz")
     whole = (tmp_path / "half.npz").read_bytes()
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputFileError, match=r"cut\.npz: not a readable"):
         from_npz(tmp_path / "cut.npz")
-    np.savez(tmp_path / "odd.npz", images=number_images(2), labels=[0, -1])
+    np.savez(tmp_path / "odd.npz", images=number_images(2), labels=[0, -1], classes=["a", "b"])
     with pytest.raises(InputFileError, match=r"odd\.npz: .*label -1 is negative"):
         from_npz(tmp_path / "odd.npz")
     np.savez(tmp_path / "scalar.npz", images=number_images(2), labels=[0, 1], classes="ab")

@@ -46,7 +46,7 @@ def announced(source: object, task: Task = TASK, **settings: float) -> list[int]
 def test_what_is_announced_are_the_counts_of_the_next_batch_or_noise_around_them() -> None:
     batch = next(Noise(3).batches(BATCH, CLASSES))
     assert batch is not None
-    true = np.bincount(batch.labels, minlength=CLASSES).tolist()
+    true = np.bincount(batch.targets, minlength=CLASSES).tolist()
     assert announced(Noise(3)) == true
     assert any(announced(Noise(3), count_noise=4.0, noise_seed=seed) != true for seed in range(3))
 

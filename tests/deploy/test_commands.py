@@ -33,7 +33,8 @@ from tests.conftest import Here
         ("top --stations 127.0.0.1:1 --state t --insecure --target no.json", "not a JSON list of shares"),
         ("top --stations 127.0.0.1:1 --state t --insecure --held-out no.npz", "no.npz: no such file"),
         ("top --stations 127.0.0.1:1 --state t --insecure --min-stations 2", "--min-stations 2 of 1 stations"),
-        ("top --stations 127.0.0.1:1 --state t --insecure --set training.momentum=0.5", "is for simulations"),
+        ("top --stations 127.0.0.1:1 --state t --insecure --set dynamics.leave=0.1", "is for simulations"),
+        ("top --stations 127.0.0.1:1 --state t --insecure --set data.normalise=per-channel", "is for simulations"),
     ],
 )
 def test_mistakes_are_one_line(here: Here, tmp_path: Path, arguments: str, reason: str) -> None:

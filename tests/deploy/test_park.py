@@ -111,13 +111,17 @@ def test_the_table_shows_stations_devices_round_and_accuracy(tmp_path: Path) -> 
                                     iterations_per_second=80, devices=devices)  # fmt: skip
 
         def lines(self) -> list[dict[str, Any]]:
-            return [{"round": 0, "accuracy": 0.1}, {"round": 1, "accuracy": 0.3}, {"round": 2, "divergence": 0.2}]
+            return [
+                {"round": 0, "accuracy": 0.1, "loss": 1.4},
+                {"round": 1, "accuracy": 0.3, "loss": 1.2},
+                {"round": 2, "divergence": 0.2},
+            ]
 
     settings = small_settings("training.rounds=9", "selection.pick=2", "federation.devices=4", "federation.factories=2")
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(picture(Still(tmp_path / "park", settings, small_federation(4, 2)), 61.0))
     shown = [line.rstrip() for line in console.export_text().splitlines() if line.strip()]
-    assert shown[0] == "round 2/9   accuracy 30.0%   divergence 0.200   1:01   Ctrl-C ends it"
+    assert shown[0] == "round 2/9   accuracy 30.00%   divergence 0.200   1:01   Ctrl-C ends it"
     assert [line.split() for line in shown if "station-1" in line] == [
         ["station-1", "2", "online", "iteration", "7/25", "0.125", "1.250", "80.0"]
     ]
@@ -132,7 +136,7 @@ def test_what_is_wrong_with_a_park_is_one_line(here: Here, tmp_path: Path) -> No
     for arguments, reason in (
         ([*options(tmp_path, 2), "--out", "there"], "there: exists already"),
         (["park", "up", "--wire", "int4"], "--wire int4: choose"),
-        (["park", "up", "--set", "training.momentum=0.9"], "is for simulations"),
+        (["park", "up", "--set", "data.normalise=per-channel"], "is for simulations"),
         (["park", "up", "--set", "selection.pick=9"], "selection.pick=9 is more than the 4 devices"),
         (["park", "up", "nowhere.toml"], "no such file"),
     ):

@@ -13,9 +13,12 @@ from fedgs.deploy.identity import Identity
 from fedgs.deploy.rounds import averaged
 from fedgs.deploy.settings import DeviceSettings
 from fedgs.deploy.station import Answer
+from fedgs.deploy.tensors import Shapes
 from fedgs.deploy.trainers import LinearTrainer
 from tests.deploy.devices import Noise, good_devices, run_round
 from tests.deploy.processes import BATCH, CLASSES, SHAPE, SHAPES, StationHandle, named_task, park_in, wait_for
+
+TWO = Shapes((("w", (2,)),))
 
 
 def test_an_internal_synchronisation_by_hand() -> None:
@@ -24,15 +27,15 @@ def test_an_internal_synchronisation_by_hand() -> None:
         Answer(np.array([4, 0], np.float32), np.array([3, 7]), 1.0),
         Answer(np.array([0, -4], np.float32), np.array([30, 0]), 1.0),
     ]
-    assert averaged(np.ones(2, np.float32), answers).tolist() == [2.0, -2.0]
+    assert averaged(np.ones(2, np.float32), answers, TWO).tolist() == [2.0, -2.0]
 
 
 def test_a_synchronisation_is_no_longer_than_it_may_be() -> None:
     """It would move (1, 1) by (3, −4), which has the length 5; half of that is (1.5, −2)."""
     answers = [Answer(np.array([3, -4], np.float32), np.array([5]), 1.0)]
-    assert averaged(np.ones(2, np.float32), answers, 2.5).tolist() == [2.5, -1.0]
-    assert averaged(np.ones(2, np.float32), answers, 5.0).tolist() == [4.0, -3.0]
-    assert averaged(np.ones(2, np.float32), answers, 0.0).tolist() == [1.0, 1.0]
+    assert averaged(np.ones(2, np.float32), answers, TWO, 2.5).tolist() == [2.5, -1.0]
+    assert averaged(np.ones(2, np.float32), answers, TWO, 5.0).tolist() == [4.0, -3.0]
+    assert averaged(np.ones(2, np.float32), answers, TWO, 0.0).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(("wire", "tolerance"), [("float32", 1e-6), ("bfloat16", 2e-3), ("float16", 3e-4)])
@@ -48,7 +51,7 @@ def test_a_round_is_sgd_on_the_batches_of_the_team(tmp_path: Path, wire: str, to
             weights, seen = np.zeros(SHAPES.size, np.float32), np.zeros(CLASSES, np.int64)
             for _ in range(4):
                 batches = [batch for batch in map(next, streams) if batch is not None]
-                seen += sum(np.bincount(batch.labels, minlength=CLASSES) for batch in batches)
+                seen += sum(np.bincount(batch.targets, minlength=CLASSES) for batch in batches)
                 weights = weights + np.mean([trainer.step(weights, batch, 0.1)[0] for batch in batches], axis=0)
             np.testing.assert_allclose(result.weights, weights, atol=tolerance)
             assert result.samples == 4 * 3 * BATCH
@@ -79,7 +82,7 @@ def test_plain_text_on_the_loopback_and_noise_on_the_counts(tmp_path: Path) -> N
         counts = np.zeros(CLASSES)
         for batch, _ in zip(Noise(0).batches(BATCH, CLASSES), range(7), strict=False):
             assert batch is not None
-            counts += np.bincount(batch.labels, minlength=CLASSES)
+            counts += np.bincount(batch.targets, minlength=CLASSES)
         assert not np.allclose(noisy.announced, counts / counts.sum(), atol=0.01)
         tasks[1].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -100,7 +103,8 @@ def test_neither_a_station_nor_a_linear_device_imports_torch() -> None:
     code = (
         "import sys; import fedgs.deploy.station_process, fedgs.deploy.device_process, fedgs.deploy.sources;"
         "from fedgs.deploy.trainers import make_trainer; from fedgs.deploy.wire import Task;"
-        "make_trainer(Task('r', '{\"model\": \"linear\"}', 4, '[[8, 8], \"uint8\"]', 5)); assert 'torch' not in sys.modules;"
+        "make_trainer(Task('r', '{\"model\": \"linear\"}', 4, '[[8, 8], \"uint8\"]', 5));"
+        "assert 'torch' not in sys.modules;"
         "assert 'fedgs.simulation' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -40,8 +40,9 @@ def test_of_an_npz_with_many_owners_a_device_takes_its_own(tmp_path: Path) -> No
         assert all((image == mine).all(axis=(1, 2)).any() for image in batch.inputs)
     with pytest.raises(InputFileError, match="holds 12 owners and none is called 'camera-1'"):
         open_source(f"npz:{tmp_path / 'all.npz'}", "camera-1")
-    with pytest.raises(DataError, match="has 4 classes, the task has 62"):
-        next(source.batches(5, 62))
+    other_bins = next(source.batches(5, 62))  # bins are the task's own matter: of a regression, say
+    assert other_bins is not None
+    assert set(other_bins.targets.tolist()) <= set(data.labels[data.owners == 3].tolist())
 
 
 def drop(folder: Path, kind: str, name: str, grey: int, age: float = 10.0) -> Path:
@@ -108,8 +109,10 @@ def test_a_source_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "mine.py").write_text("class Camera:\n    def batches(self, size, classes):\n        yield None\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert list(open_source("mine:Camera", "d").batches(1, 1)) == [None]
-    with pytest.raises(DataError, match="cannot be imported"):
+    with pytest.raises(DataError, match="module 'mine' has no 'Nothing'"):
         open_source("mine:Nothing", "d")
+    with pytest.raises(DataError, match="module 'nobodys' cannot be imported"):
+        open_source("nobodys:Camera", "d")
     with pytest.raises(DataError, match="has no method batches"):
         open_source("builtins:object", "d")
 

@@ -19,12 +19,13 @@ from tests.deploy.devices import Noise, announcement, good_answer, good_devices,
 from tests.deploy.processes import BATCH, CLASSES, SHAPE, SHAPES, TASK, UNIFORM, order, park_in
 
 ZEROS = np.zeros(SHAPES.size, np.float32)
+BIAS = slice(SHAPES.size - CLASSES, SHAPES.size)
 Teams = NDArray[np.int64]
 
 
 def shifts(mix: StationMix, teams: Teams, target: NDArray[np.float64] = UNIFORM) -> Flat:
     """Return the shift of the last bias for teams of one device each; nothing else may move."""
-    moved = np.stack([mix.moved(ZEROS, counts[None], target) for counts in teams])
+    moved = np.stack([mix.moved(ZEROS, counts[None], target, BIAS) for counts in teams])
     assert not moved[:, :-CLASSES].any()
     return moved[:, -CLASSES:]
 
@@ -34,7 +35,7 @@ def test_a_team_worked_by_hand() -> None:
     mix = StationMix()
     mix.begin(order(calibration=0.5))
     weights = np.arange(SHAPES.size, dtype=np.float32)
-    moved = mix.moved(weights, np.array([[3, 2, 0, 0], [2, 3, 0, 0]]), UNIFORM) - weights
+    moved = mix.moved(weights, np.array([[3, 2, 0, 0], [2, 3, 0, 0]]), UNIFORM, BIAS) - weights
     expected = 0.5 * np.log(np.array([2, 2, 0, 0]) + FLOOR)
     np.testing.assert_allclose(moved[-CLASSES:], expected, atol=1e-4)
     assert not moved[:-CLASSES].any()
@@ -85,7 +86,7 @@ def trained(weights: Flat, batches: list[Batch], teams: Teams, mix: ClassMix) ->
 
 
 def counts_of(batches: list[Batch]) -> list[Teams]:
-    return [np.bincount(batch.labels, minlength=CLASSES) for batch in batches]
+    return [np.bincount(batch.targets, minlength=CLASSES) for batch in batches]
 
 
 def drawn(streams: list[Noise], number: int) -> list[list[Batch]]:

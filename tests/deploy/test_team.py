@@ -5,6 +5,7 @@ import pytest
 
 from fedgs.deploy.team import Wanted, select_team, turns_owed
 from fedgs.selection import SOLVERS
+from fedgs.selection.solve import solver_options
 from fedgs.simulation.selection_plan import SelectionPlan
 from tests.simulation.small import small_federation, small_settings
 
@@ -32,8 +33,8 @@ def test_teams_are_those_of_the_simulator(options: list[str], compiled: bool) ->
     mine = federation.devices_of(factory)
     queue = np.zeros(len(mine))
     wanted = Wanted(
-        selection.pick, selection.presample, selection.solver, selection.start, federation.p_real(), settings.seed,
-        factory, selection.coverage_weight,
+        selection.pick, selection.presample, selection.solver, solver_options(selection), federation.p_real(),
+        settings.seed, factory, selection.coverage_weight,
     )  # fmt: skip
     for row in range(12):
         team, divergence = select_team(watched.streams.counts[mine], wanted, row, queue)

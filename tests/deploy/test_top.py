@@ -21,11 +21,11 @@ from fedgs.deploy.top import Top, make_rule, pooled
 from fedgs.deploy.top_state import TopState, load_state, save_model, save_state, settings_digest
 from fedgs.errors import CheckpointError, ConfigError, IdentityError, PeerError, TrainingError
 from fedgs.settings import Settings
+from fedgs.training.optimizers import Optimizer
 
 SETTINGS = load_settings(
     overrides=["training.rounds=2", "training.iterations=3", "federation.devices=10", "federation.factories=1"]
 )
-WEIGHTS = {"w": torch.tensor([1.0, 2.0])}
 
 
 class Fake:
@@ -62,18 +62,18 @@ async def hangs() -> None:
 
 
 def top(*stations: Carrier, settings: Settings = SETTINGS, target: bool = True, **policy: object) -> Top:
-    recipe = Recipe(settings, "run", 2, (8, 8))
+    recipe = Recipe(settings, "run", 2, json.dumps([[8, 8], "uint8"]), "0123456789abcdef", "last")
     wanted = np.array([0.5, 0.5]) if target else None
     return Top(recipe, stations, TopSettings.model_validate(policy), TopMetrics(), None, wanted)
 
 
-def advance(server: Top, rounds: int = 1) -> list[float]:
+def advance(server: Top, rounds: int = 1, name: str = "w") -> list[float]:
     async def run() -> list[float]:
-        state = await server.begin("run", WEIGHTS)
+        state = await server.begin("run", {name: torch.tensor([1.0, 2.0])})
         for _ in range(rounds):
             state = await server.advance(state)
         assert [line["round"] for line in state.metrics] == list(range(rounds + 1))
-        return [float(value) for value in state.weights["w"]]
+        return [float(value) for value in state.weights[name]]
 
     return asyncio.run(run())
 
@@ -125,11 +125,12 @@ def test_the_target_is_estimated_from_what_all_devices_announced() -> None:
     assert pooled({}) is None
 
 
-def test_calibration_and_clipping_go_into_every_order() -> None:
+def test_calibration_clipping_and_the_optimiser_go_into_every_order() -> None:
     station = Fake("a", 1.0)
-    overrides = ["training.calibration=0.5", "training.clip=2.0", "training.rounds=1"]
-    advance(top(station, settings=load_settings(overrides=overrides)))
-    assert [(order.calibration, order.clip) for order in station.orders] == [(0.5, 2.0)]
+    overrides = ["training.calibration=0.5", "training.clip=2.0", "training.rounds=1", "training.momentum=0.5"]
+    advance(top(station, settings=load_settings(overrides=overrides)), name="last.bias")
+    assert [(order.calibration, order.clip, order.head) for order in station.orders] == [(0.5, 2.0, "last")]
+    assert [order.optimizer for order in station.orders] == [Optimizer("momentum", 0.5)]
 
 
 class Seeing:
@@ -177,7 +178,8 @@ def test_the_classifier_is_averaged_by_who_saw_a_class_and_the_rest_is_the_plain
 
 def test_by_class_needs_a_dense_last_layer_and_says_so_before_anybody_is_asked() -> None:
     station = Fake("a", 1.0)
-    with pytest.raises(ConfigError, match="last layer is dense with a bias; set it to false") as error:
+    reason = r"last layer that is dense with a bias a class; .*set server\.by_class=false"
+    with pytest.raises(ConfigError, match=reason) as error:
         advance(top(station, settings=BY_CLASS, target=False))
     assert "\n" not in str(error.value)
     assert not station.orders
@@ -227,7 +229,8 @@ def test_weights_beyond_measure_end_the_run() -> None:
 
 def test_settings_only_a_simulation_can_follow_are_refused() -> None:
     check_deployable(SETTINGS)
-    for override in ("training.momentum=0.5", "dynamics.leave=0.1", "streams.mode=fresh", "algorithm.name=fedavg"):
+    check_deployable(load_settings(overrides=["training.momentum=0.5"]))  # a station's own optimiser
+    for override in ("data.normalise=per-channel", "dynamics.leave=0.1", "streams.mode=fresh", "algorithm.name=fedavg"):
         with pytest.raises(ConfigError, match="is for simulations"):
             check_deployable(load_settings(overrides=[override]))
     with pytest.raises(ConfigError, match=r"coverage\.share='data' goes by how much data a device has"):
@@ -247,7 +250,7 @@ def test_a_checkpoint_holds_everything_and_belongs_to_its_run(tmp_path: Path) ->
     async def run() -> None:
         named = {"z": torch.tensor([1.0, 2.0]), "a": torch.ones(2, 2)}  # not in the order of the alphabet
         state = await server.advance(await server.begin("run", named))
-        digest = settings_digest(settings, 2, (8, 8), 1)
+        digest = settings_digest(settings, "0123456789abcdef", 1)
         save_state(tmp_path, state, digest)
         back = load_state(tmp_path, digest)
         assert back is not None
@@ -257,7 +260,9 @@ def test_a_checkpoint_holds_everything_and_belongs_to_its_run(tmp_path: Path) ->
         for name in named:
             assert torch.equal(one.weights[name], other.weights[name])
         with pytest.raises(CheckpointError, match="belongs to a run with other settings"):
-            load_state(tmp_path, settings_digest(SETTINGS, 2, (8, 8), 1))
+            load_state(tmp_path, settings_digest(SETTINGS, "0123456789abcdef", 1))
+        with pytest.raises(CheckpointError, match="belongs to a run with other settings"):
+            load_state(tmp_path, settings_digest(settings, "fedcba9876543210", 1))  # another network
         save_model(tmp_path, state)
 
     asyncio.run(run())

@@ -1,8 +1,9 @@
 """The messages: what fits comes through, what does not is a WireError, and no field could carry a sample."""
 
+import json
 import math
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from fedgs.deploy.carrier import checked_result
 from fedgs.deploy.contract import RoundResult, decode_order, decode_result, encode_order, encode_result
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
+from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Shapes
 from fedgs.deploy.wire import (
     PART,
@@ -37,7 +39,8 @@ from fedgs.deploy.wire import (
     serialise,
 )
 from fedgs.errors import WireError
-from tests.deploy.processes import SHAPES, TASK, named_task, order
+from fedgs.training.optimizers import Optimizer
+from tests.deploy.processes import SHAPES, TASK, UNIFORM, named_task, order
 
 READY = Ready(7, np.array([2, 0, 3, 0]))
 CHANGE = np.linspace(-1, 1, SHAPES.size, dtype=np.float32)
@@ -51,6 +54,10 @@ def an_update(wire: str = "float32") -> bytes:
 def a_step() -> bytes:
     (message,) = StepMessages(0.5, SHAPES, CHANGE, "float32").for_device(11, 7)
     return message
+
+
+def an_optimizer(**changes: Any) -> str:
+    return json.dumps(asdict(Optimizer()) | changes)
 
 
 UPS = [encode_hello("fedgs"), encode_ready(READY), an_update(), serialise(pb.Up(part=pb.Part(data=b"abc")))]
@@ -176,12 +183,21 @@ def test_weights_that_do_not_fit_themselves_are_refused(weights: pb.Params, reas
 
 
 def test_an_order_and_its_result_come_through() -> None:
-    asked = order(3, 2, rate=0.125, weights=CHANGE, calibration=0.5, by_class=True)
+    wanted = Wanted(3, 1, "multistart", {"starts": 4}, UNIFORM, 5, 2, 0.5)
+    optimizer = Optimizer("adamw", 0.0, (0.8, 0.95), 1e-6, 0.01)
+    asked = order(
+        3, 2, rate=0.125, weights=CHANGE, calibration=0.5, by_class=True, wanted=wanted, optimizer=optimizer
+    )  # fmt: skip
     got = decode_order(encode_order(asked))
     assert (got.run, got.round, got.task, got.first_iteration) == ("test", 3, TASK, 4)
     assert got.rates.tolist() == [0.125, 0.125]
     assert got.wanted.target.tolist() == [0.25] * 4
+    assert (got.wanted.solver, got.wanted.options) == ("multistart", {"starts": 4})
+    assert (got.wanted.pick, got.wanted.presample, got.wanted.seed) == (3, 1, 5)
+    assert (got.wanted.factory, got.wanted.coverage) == (2, 0.5)
     assert got.calibration == 0.5
+    assert (got.head, got.optimizer) == ("dense", optimizer)
+    assert decode_order(encode_order(order())).optimizer == Optimizer()
     assert got.by_class
     assert got.clip is None
     assert decode_order(encode_order(order(clip=2.5))).clip == 2.5
@@ -194,25 +210,29 @@ def test_an_order_and_its_result_come_through() -> None:
     np.testing.assert_array_equal(back.weights, CHANGE)
 
 
-def test_a_station_that_does_not_know_by_class_refuses_the_order_and_all_others_are_as_they_were() -> None:
-    """An older station takes version 1 alone and passes over fields it does not know: so the version must say it."""
-    plain, asking = (pb.RoundIn.FromString(encode_order(order(by_class=by_class))) for by_class in (False, True))
-    assert (plain.version, asking.version) == (1, 2)
-    assert (decode_order(serialise(plain)).by_class, decode_order(serialise(asking)).by_class) == (False, True)
-    asking.ClearField("by_class")  # as an older station reads it
-    with pytest.raises(WireError, match="protocol version 2, this end speaks 1; install the same fedgs on both"):
-        decode_order(serialise(asking))
-    plain.by_class = True
-    with pytest.raises(WireError, match="protocol version 1, this end speaks 2"):
-        decode_order(serialise(plain))
+@pytest.mark.parametrize("changes", [{}, {"by_class": True}, {"clip": 2.0}, {"clip": 2.0, "by_class": True}])
+def test_orders_of_older_versions_are_refused_whatever_they_ask_for(changes: dict[str, Any]) -> None:
+    """Versions 1 to 3 told by_class and clip apart and spoke of models and images; all of 4 is of one version."""
+    asked = order(**changes)
+    message = pb.RoundIn.FromString(encode_order(asked))
+    assert message.version == VERSION == 4
+    got = decode_order(serialise(message))
+    assert (got.by_class, got.clip) == (asked.by_class, asked.clip)
+    for version in (0, 1, 2, 3, 5):
+        message.version = version
+        with pytest.raises(
+            WireError, match=f"protocol version {version}, this end speaks 4; install the same fedgs on both"
+        ):
+            decode_order(serialise(message))
 
 
-def test_a_station_that_does_not_know_clip_refuses_the_order() -> None:
-    message = pb.RoundIn.FromString(encode_order(order(clip=2.0, by_class=True)))
-    assert message.version == 3
-    message.ClearField("clip")
-    with pytest.raises(WireError, match="protocol version 3, this end speaks 2; install the same fedgs on both"):
-        decode_order(serialise(message))
+def test_results_of_older_versions_are_refused() -> None:
+    result = RoundResult("r", 1, SHAPES, CHANGE, 2, 30, 0.5, 0.1, 3, np.array([0.5, 0.5]))
+    message = pb.RoundOut.FromString(encode_result(result))
+    assert message.version == VERSION
+    message.version = 3
+    with pytest.raises(WireError, match="protocol version 3, this end speaks 4; install the same fedgs on both"):
+        decode_result(serialise(message))
 
 
 @pytest.mark.parametrize("clip", [-1.0, math.inf, math.nan])
@@ -228,12 +248,17 @@ def test_lengths_that_cannot_be_are_refused(clip: float) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
-        ("version", 2, "protocol version 2, this end speaks 1"),
+        ("version", 2, "protocol version 2, this end speaks 4"),
         ("solver", "best", "no solver is called 'best'"),
         ("pick", 0, "pick=0"),
         ("presample", 9, "presample=9"),
         ("solver_options", "here", "solver_options is"),
+        ("solver_options", "[3]", "solver_options is no table"),
         ("optimizer", "{}", "optimizer is"),
+        ("optimizer", an_optimizer(name="best"), "known are sgd, momentum, adam, adamw"),
+        ("optimizer", an_optimizer(weight_decay=-1.0), "optimizer is"),
+        ("optimizer", an_optimizer(epsilon=math.inf), "optimizer is"),
+        ("head", "x" * 201, "head is"),
         ("run", "x" * 101, "run is"),
         ("calibration", math.nan, "calibration=nan"),
         ("calibration", math.inf, "calibration=inf"),
@@ -247,16 +272,34 @@ def test_orders_that_cannot_be_are_refused(field: str, value: object, reason: st
         decode_order(serialise(message))
 
 
-def test_calibration_needs_the_bias_of_the_logits_at_the_end() -> None:
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"head": ""}, "'' has none"),
+        ({"head": "other"}, "'other' has none"),
+        (
+            {
+                "shapes": Shapes((("dense.weight", (2, 64)), ("dense.bias", (2,)))),
+                "weights": np.zeros(130, np.float32),
+            },
+            r"'dense' has one of shape \(2,\)",
+        ),
+    ],
+)
+def test_calibration_needs_the_bias_of_the_last_layer(changes: dict[str, Any], found: str) -> None:
     """A model without it is refused by whoever makes the order and by whoever gets it."""
-    shapes = Shapes(SHAPES.tensors[::-1])
-    reason = r"of shape \(4,\), but the model's last tensor is 'dense.weight' of shape \(4, 64\); set training.calibr"
+    reason = rf"of shape \(4,\), but {found}; set training.calibration=0, or name the layer with task.head"
     with pytest.raises(WireError, match=reason):
-        order(shapes=shapes, calibration=1.0)
-    message = pb.RoundIn.FromString(encode_order(order(shapes=shapes)))
+        order(calibration=1.0, **changes)
+    message = pb.RoundIn.FromString(encode_order(order(**changes)))
     message.calibration = 1.0
     with pytest.raises(WireError, match=reason):
         decode_order(serialise(message))
+
+
+def test_the_bias_of_the_last_layer_may_lie_anywhere() -> None:
+    shapes = Shapes(SHAPES.tensors[::-1])
+    assert decode_order(encode_order(order(shapes=shapes, calibration=1.0))).shapes == shapes
 
 
 def test_orders_with_numbers_that_cannot_be_are_refused() -> None:
@@ -360,10 +403,13 @@ LEAVES_A_DEVICE = {
     "Ready": {"batch_id", "batch_size", "class_counts"},
     "Update": {"step", "batch_id", "num_samples", "loss", "change", "next"},
     "Part": {"data"},
-    "Params": {"tensors", "dtype", "size", "data"},
+    "Params": {"tensors", "dtype", "size", "data", "buffers", "integers"},
     "Tensor": {"name", "shape"},
 }
-"""Class counts of the next batch, the change of the model, batch size, loss; and numbers that tell messages apart."""
+"""Class counts of the next batch, the change of the model, batch size, loss; and numbers that tell messages apart.
+
+``buffers`` and ``integers`` are numbers of tensors, which the station holds against the model's.
+"""
 
 
 def test_no_field_of_the_wire_could_carry_a_sample() -> None:

@@ -256,7 +256,16 @@ def test_python_that_reads_values_is_found() -> None:
             return super().forward(rows if float(rows.sum()) > 0 else -rows)
 
     task = bind(fedgs.classification(Reads, CLASSES), CASES["mlp on tables"].federation(), 0)
-    assert "_local_scalar_dense" in probe(task, *sample_inputs(task, 4)).reads_values
+    assert "(float)" in probe(task, *sample_inputs(task, 4)).reads_values
+
+    class Masks(Table):
+        def forward(self, rows: Tensor) -> Tensor:
+            outputs = super().forward(rows)
+            outputs[outputs > 100] = 100.0
+            return outputs + 0 * rows[rows > 0].mean()
+
+    masked = bind(fedgs.classification(Masks, CLASSES), CASES["mlp on tables"].federation(), 0)
+    assert "True and False" in probe(masked, *sample_inputs(masked, 4)).reads_values
     plain = bind(CASES["mlp on tables"].task, CASES["mlp on tables"].federation(), 0)
     assert not probe(plain, *sample_inputs(plain, 4)).reads_values
 

@@ -159,10 +159,15 @@ def test_another_size_is_not_compared_with_the_paper() -> None:
             change(result)
         return text_of(results)
 
+    def of_an_older_version(run: Result) -> None:
+        del run["settings"]["task"]
+        run["settings"]["training"].update(model="linear")
+
     for text, size in (
         (smaller(lambda run: run.update(devices=40, factories=2)), "40 devices in 2 factories, 500 rounds, paper"),
         (smaller(lambda run: run["settings"]["training"].update(rounds=3)), "350 devices in 10 factories, 3 rounds"),
-        (smaller(lambda run: run["settings"]["training"].update(model="linear")), "500 rounds, linear network"),
+        (smaller(lambda run: run["settings"]["task"].update(model="linear")), "500 rounds, linear network"),
+        (smaller(of_an_older_version), "500 rounds, linear network"),
     ):
         assert "FEMNIST, not at the paper's size (" in text
         assert size in text

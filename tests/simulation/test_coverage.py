@@ -212,7 +212,7 @@ def test_a_run_reports_how_it_selected() -> None:
             state = following
     plan = SelectionPlan(FEDERATION, settings)
     plans = [plan.next_round() for _ in range(3)]
-    summary = summarise(settings, FEDERATION, state)
+    summary = summarise(settings, simulator.task, state)
     assert summary["divergence"] == pytest.approx(np.mean([p.divergence for p in plans]))
     assert summary["divergence_of_round"] == pytest.approx(np.mean([p.window_divergence for p in plans]))
     assert summary["missing_classes"] == pytest.approx(np.mean([p.missing_classes for p in plans]))

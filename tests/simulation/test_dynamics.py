@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedgs.algorithms.fedgs import StationRounds
 from fedgs.errors import InputFileError
 from fedgs.settings import DynamicsSettings
 from fedgs.simulation.dynamics import Dynamics, read_trace
@@ -93,8 +94,9 @@ def test_short_and_idle_factories(tmp_path: Path) -> None:
     assert plan.events == {"idle": 4, "offline": 6, "short": 4}
     assert np.isnan(plan.divergence[:, 1]).all()
     with Simulator(settings, FEDERATION) as simulator:
-        state = simulator.play(simulator.begin(), plan)
-        result = simulator.method.engine.train_round(simulator.begin().weights, plan, np.full(4, 0.1))
+        state = simulator.run_round(simulator.begin(), plan)
+        assert isinstance(simulator.rounds_of, StationRounds)
+        result = simulator.rounds_of.engine.train_round(simulator.begin().weights, plan, np.full(4, 0.1))
     expected = (result.stations[0].double() + result.stations[2].double()) / 2
     assert np.allclose(state.weights.numpy(), expected.numpy(), atol=1e-7)
     line = state.metrics[-1]

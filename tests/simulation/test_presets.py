@@ -18,7 +18,7 @@ def test_the_papers_preset_is_the_papers() -> None:
     assert (paper.federation.devices, paper.federation.factories) == (350, 10)
     assert (paper.selection.solver, paper.selection.pick, paper.selection.presample) == ("gbp-cs", 10, 2)
     training = paper.training
-    assert (training.model, training.rounds, training.iterations) == ("paper", 500, 50)
+    assert (paper.task.model, training.rounds, training.iterations) == ("paper", 500, 50)
     assert (training.batch_size, training.learning_rate, training.momentum) == (32, 0.01, 0.0)
     assert (paper.server.rule, paper.streams.mode, paper.dynamics.active) == ("mean", "sticky", False)
     assert paper.model_copy(update={"eval": Settings().eval}) == Settings()
@@ -28,7 +28,7 @@ def test_a_file_lies_over_a_preset_and_overrides_over_both(tmp_path: Path) -> No
     file = tmp_path / "mine.toml"
     file.write_text("seed = 7\n[training]\nrounds = 5\n[server.options]\nbeta = 0.5\n")
     settings = load_settings(file, ["training.rounds=6"], preset="quick")
-    assert (settings.seed, settings.training.rounds, settings.training.model) == (7, 6, "compact")
+    assert (settings.seed, settings.training.rounds, settings.task.model) == (7, 6, "compact")
     assert settings.server.options == {"beta": 0.5}
 
 

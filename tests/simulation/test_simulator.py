@@ -16,6 +16,7 @@ from fedgs.simulation.checkpoint import load_newest, save_checkpoint
 from fedgs.simulation.evaluate import Evaluator
 from fedgs.simulation.folder import create_run
 from fedgs.simulation.memory import memory_errors_in_words
+from fedgs.simulation.process_group import World
 from fedgs.simulation.run import execute
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator, pick_device
@@ -79,8 +80,8 @@ def test_rounds_are_functions_of_the_state() -> None:
 
 
 def test_external_synchronisation_is_the_uniform_mean_of_those_who_trained() -> None:
-    layout = Layout(("w",), (torch.Size([2]),))
-    synchroniser = Synchroniser(ServerSettings(), layout)
+    layout = Layout(("w",), (torch.Size([2]),), 1)
+    synchroniser = Synchroniser(ServerSettings(), layout, World())
     stations = torch.tensor([[1.0, 2.0], [3.0, 4.0], [8.0, 0.0]])
     old = torch.zeros(2)
     everyone, nobody = np.array([True, True, True]), np.zeros(3, bool)

@@ -82,7 +82,7 @@ def test_training_with_it_differs_and_the_test_is_of_plain_logits() -> None:
             states = list(run.rounds(run.begin()))
             ends.append(states[-1])
             model = build_model("compact", 4, (8, 8))
-            run.layout.bind(model, states[-1].weights)
+            run.layout.load(model, states[-1].weights)
             samples = np.asarray(federation.test.flat, dtype=np.int64)
             with torch.no_grad():
                 logits = model(torch.from_numpy(federation.inputs[samples]).float()[:, None] / 255)

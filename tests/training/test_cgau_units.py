@@ -1,19 +1,29 @@
 """Conditional gated units: values worked out by hand, whose column learns, how many weights there are."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from fedgs.algorithms import Upload, make_approach
 from fedgs.algorithms.cgau_network import CgauNetwork
-from fedgs.training.stacked_networks import build_network
+from fedgs.training.network import Forward
+from fedgs.training.stacked_networks import CompactNetwork, build_network
 
 BASE = build_network("compact", 3, (8, 8))
 
 
+class OnlyHead(CompactNetwork):
+    """A network whose inputs are what its last layer sees."""
+
+    def forward(self, weights: Any, inputs: Tensor, *others: Any, classify: Any = None, **options: Any) -> Forward:
+        return Forward(classify(inputs), inputs)
+
+
 def scalar_unit() -> tuple[CgauNetwork, dict[str, Tensor]]:
     """One unit on one feature, for two devices, its value passed on to the only class as it is."""
-    network = CgauNetwork(num_classes=1, base=BASE, devices=2, units=1)
+    network = CgauNetwork(base=OnlyHead(num_classes=1), clients=2, units=1)
     weights = {
         "cgau1.weight": torch.tensor([[[0.5], [1.0]]]), "cgau1.bias": torch.zeros(1, 2),
         "cgau1.condition": torch.tensor([[[0.1, 0.0], [-0.2, 0.3]]]),
@@ -27,14 +37,14 @@ def test_t_cgau_1_unit_values() -> None:
     """T-CGAU-1: tanh(0.6) σ(1) and tanh(0.3) σ(1.3); a device nobody knows has neither column."""
     network, weights = scalar_unit()
     hidden, owners = torch.ones(1, 3, 1), torch.tensor([[0, 1, -1]])
-    found = network.logits(weights, hidden, owners)[0, :, 0].tolist()
+    found = network(weights, hidden, owners)[0, :, 0].tolist()
     assert found == pytest.approx([0.392615, 0.228924, 0.462117 * 0.731059], abs=1e-6)
 
 
 def test_t_cgau_1_the_output_has_a_column_too() -> None:
     network, weights = scalar_unit()
     weights["output.condition"] = torch.tensor([[[1.0], [2.0]]])
-    found = network.logits(weights, torch.ones(1, 2, 1), torch.tensor([[0, 1]]))[0, :, 0].tolist()
+    found = network(weights, torch.ones(1, 2, 1), torch.tensor([[0, 1]]))[0, :, 0].tolist()
     assert found == pytest.approx([1.392615, 2.228924], abs=1e-6)
 
 

@@ -70,9 +70,11 @@ def test_a_layout_gives_back_what_it_was_given() -> None:
     for name, weight in layout.named(flat).items():
         assert torch.equal(weight, model.get_parameter(name))
         assert weight.is_contiguous()
-    layout.bind(model, flat)
+    assert torch.equal(layout.of_module(model), flat)
     flat += 1
+    layout.load(model, flat)
     assert np.isclose(float(model.get_parameter("dense2.bias")[0].detach()), 1.0)
+    assert torch.equal(layout.of_module(model), flat)
 
 
 def test_the_linear_model_has_no_stacked_form() -> None:

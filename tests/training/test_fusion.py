@@ -52,8 +52,8 @@ def test_lambda_of_zero_is_the_plain_network(operator: str) -> None:
     weights = {name: weight[None] for name, weight in network.first_weights(0).items()}
     images = torch.randint(0, 256, (1, 4, 8, 8, 1), dtype=torch.uint8)
     owners = torch.zeros(1, 4, dtype=torch.int64)
-    local = network.maps(weights, images)
-    fused = network.fused_logits(weights, local, torch.randn_like(local), owners)
+    reference = torch.randn_like(network.features(weights, images))
+    fused = network.fused(weights, images, reference, owners)
     assert torch.equal(fused, BASE(weights, images, owners))
 
 

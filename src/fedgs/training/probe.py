@@ -21,6 +21,7 @@ from fedgs.tasks.bind import BoundTask
 from fedgs.tasks.prepare import call
 from fedgs.training.dropout import generator_kept, without_dropout
 from fedgs.training.layout import persistent_buffers
+from fedgs.training.precision import one_thread_each
 
 SAMPLES = 4
 READS_VALUES = {
@@ -48,7 +49,7 @@ def probe(task: BoundTask, inputs: Any, targets: Any) -> Traits:
     """Try the network of a task on a few prepared samples, on the processor."""
     count = len(next(leaves(targets))[1])
     plain = without_dropout(task.module)
-    with generator_kept():
+    with one_thread_each(), generator_kept():  # a few samples are too few to share out among cores
         _check_buffers(task, plain, inputs)
         draws = _draws(plain, inputs)
         return Traits(
