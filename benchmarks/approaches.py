@@ -5,8 +5,8 @@
 
 Prints, for every name in ``fedgs.algorithms.APPROACHES``, the median seconds of a round (local training and server),
 its ratio to FedAvg's, what was asked for, and the peak of memory. Then, where asked for, FedAvg with no step put off
-(``--at-once``, on a GPU; fedgs.training.deferred), one device after the other (``--one-by-one``), and the accuracy of its
-first rounds (``--accuracy``).
+(``--at-once``, on a GPU; fedgs.training.deferred), one device after the other (``--one-by-one``), and the accuracy of
+its first rounds (``--accuracy``).
 """
 
 import argparse

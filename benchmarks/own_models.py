@@ -4,15 +4,15 @@
     python benchmarks/own_models.py --device cuda      # 100 clients, batches of 32
     python benchmarks/own_models.py --json FILE
 
-Prints, for three networks that fedgs knows nothing of (the paper's CNN written as a user's module, a ResNet-8 with group
-normalisation on 32×32×3 images, a 1-D CNN with batch normalisation on 3×1024 signals), the milliseconds of
+Prints, for three networks that fedgs knows nothing of (the paper's CNN written as a user's module, a ResNet-8 with
+group normalisation on 32×32×3 images, a 1-D CNN with batch normalisation on 3×1024 signals), the milliseconds of
 
     step     one local step of all clients                      against the loop: client after client
     fedavg   a whole round: unequal clients, some epochs        against the loop, with its mean at the end
     fedgs    a round of T iterations, all factories             against the per-device engine, the oracle
 
-and how many times as fast fedgs is. Ratios of one run; the loop is a plain module, torch.optim.SGD and a batch a step, with all
-data on the device.
+and how many times as fast fedgs is. Ratios of one run; the loop is a plain module, torch.optim.SGD and a batch a step,
+with all data on the device.
 """
 
 import argparse
@@ -124,7 +124,12 @@ class Bench:
     def rounds(self, algorithm: str) -> Any:
         options = self.options
         values: dict[str, Any] = {
-            "training": {"rounds": 10, "iterations": options.iterations, "batch_size": options.batch, "learning_rate": 0.01},
+            "training": {
+                "rounds": 10,
+                "iterations": options.iterations,
+                "batch_size": options.batch,
+                "learning_rate": 0.01,
+            },
             "selection": {"pick": options.pick},
             "algorithm": {"name": algorithm, "local_epochs": options.epochs},
         }
@@ -158,7 +163,9 @@ class Bench:
                 model.load_state_dict(start)
                 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
                 for step in range(int(plan.steps[place])):
-                    inputs, labels = self.store.batch(plan.samples[step, place, : plan.sizes[step, place]].astype(np.int64))
+                    inputs, labels = self.store.batch(
+                        plan.samples[step, place, : plan.sizes[step, place]].astype(np.int64)
+                    )
                     optimizer.zero_grad()
                     nn.functional.cross_entropy(model(inputs), labels).backward()
                     optimizer.step()
@@ -219,8 +226,8 @@ def main() -> None:
     on_gpu = options.device == "cuda"
     sizes = {"clients": 100, "devices": 120, "samples": 200, "batch": 32, "epochs": 2, "steps": 8, "factories": 10,
              "pick": 10, "iterations": 8, "tries": 2} if on_gpu else {
-             "clients": 12, "devices": 24, "samples": 60, "batch": 16, "epochs": 1, "steps": 3, "factories": 4, "pick": 3,
-             "iterations": 5, "tries": 2}  # fmt: skip
+             "clients": 12, "devices": 24, "samples": 60, "batch": 16, "epochs": 1, "steps": 3, "factories": 4,
+             "pick": 3, "iterations": 5, "tries": 2}  # fmt: skip
     vars(options).update(sizes)
     where = torch.cuda.get_device_name() if on_gpu else f"{torch.get_num_threads()} threads"
     print(f"{where}, torch {torch.__version__}: {sizes}")
@@ -230,7 +237,10 @@ def main() -> None:
         for what in options.only:
             fast, slow = getattr(bench, what)()
             results.append({"network": name, "what": what, "fedgs_ms": fast, "loop_ms": slow, "ratio": slow / fast})
-            print(f"{name:<20} {what:<7} {fast:9.1f} ms   loop {slow:9.1f} ms   {slow / fast:6.1f} times as fast", flush=True)
+            print(
+                f"{name:<20} {what:<7} {fast:9.1f} ms   loop {slow:9.1f} ms   {slow / fast:6.1f} times as fast",
+                flush=True,
+            )
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"where": where, "torch": torch.__version__, "sizes": sizes, "results": results}, file, indent=1)

@@ -178,7 +178,8 @@ class TrainingSettings(Section):
     schedule: ScheduleSettings = ScheduleSettings()
     engine: Literal["auto", "fused", "clients", "per-device", "graph", "stacked"] = Field(
         "auto",
-        description="fused: one step on the union batch; clients: every device's own step, side by side; per-device: the "
+        description="fused: one step on the union batch; clients: every device's own step, side by side; "
+        "per-device: the "
         "slow oracle; graph, stacked: fused, for GPUs",
     )
     precision: Literal["float32", "tf32", "bfloat16"] = Field(

@@ -1,4 +1,4 @@
-"""A user's own package: a network, a task, an algorithm, a server rule, a solver and a source, to be imported by name."""
+"""A user's own package, to be imported by name: network, task, algorithm, server rule, solver and source."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -118,7 +118,9 @@ def arrays(seed: int = 0, samples: int = 180) -> tuple[Any, Any, Any]:
 
 def federation(seed: int = 0) -> fedgs.Federation:
     waves, labels, machines = arrays(seed)
-    return fedgs.Federation.from_arrays(waves, labels, devices=machines, factories=3, classes=["fine", "worn", "broken"])
+    return fedgs.Federation.from_arrays(
+        waves, labels, devices=machines, factories=3, classes=["fine", "worn", "broken"]
+    )
 
 
 class Stream:

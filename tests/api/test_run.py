@@ -18,7 +18,14 @@ from fedgs.simulation.run import settings_for
 from tests.api import plant
 from tests.conftest import Here
 
-QUICK: dict[str, Any] = {"rounds": 3, "iterations": 3, "batch_size": 5, "pick": 2, "learning_rate": 0.1, "device": "cpu"}
+QUICK: dict[str, Any] = {
+    "rounds": 3,
+    "iterations": 3,
+    "batch_size": 5,
+    "pick": 2,
+    "learning_rate": 0.1,
+    "device": "cpu",
+}
 FEDERATION = plant.federation()
 HERE = "tests.api.plant"
 
@@ -33,7 +40,8 @@ def history() -> fedgs.History:
 
 
 def test_importing_the_package_is_light() -> None:
-    code = "import sys, fedgs; print([m for m in ('torch', 'numpy', 'numba', 'pydantic', 'pandas') if m in sys.modules]); dir(fedgs)"
+    heavy = "('torch', 'numpy', 'numba', 'pydantic', 'pandas')"
+    code = f"import sys, fedgs; print([m for m in {heavy} if m in sys.modules]); dir(fedgs)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
     assert set(fedgs.__all__) <= set(dir(fedgs))
     for name in fedgs.__all__:
@@ -168,8 +176,8 @@ def test_a_sweep_has_a_row_a_run(workers: int) -> None:
     options = {key: value for key, value in QUICK.items() if key != "learning_rate"}
     task = fedgs.classification(lambda: plant.Net(), 3)  # cannot be pickled
     frame = fedgs.sweep(
-        task, FEDERATION, {"learning_rate": [0.05, 1e30], "training.weight_decay": [0.0, 0.1]}, seeds=2, workers=workers,
-        **options,
+        task, FEDERATION, {"learning_rate": [0.05, 1e30], "training.weight_decay": [0.0, 0.1]}, seeds=2,
+        workers=workers, **options,
     )  # fmt: skip
     assert len(frame) == 8
     assert set(frame["seed"]) == {0, 1}
@@ -177,7 +185,9 @@ def test_a_sweep_has_a_row_a_run(workers: int) -> None:
     assert frame.loc[diverged, "error"].str.contains("no finite number").all()
     assert frame.loc[~diverged, "final"].notna().all()
     assert frame.loc[~diverged, "error"].isna().all()
-    one = fedgs.run(task, FEDERATION, **options, learning_rate=0.05, seed=1, settings={"training": {"weight_decay": 0.1}})
+    one = fedgs.run(
+        task, FEDERATION, **options, learning_rate=0.05, seed=1, settings={"training": {"weight_decay": 0.1}}
+    )
     row = frame[(frame["seed"] == 1) & (frame["training.weight_decay"] == 0.1) & ~diverged].iloc[0]
     assert row["final"] == one.metrics[-1]["accuracy"]
     assert row["loss"] == one.metrics[-1]["loss"]
@@ -244,13 +254,17 @@ def test_the_same_by_name(history: fedgs.History) -> None:
     }
     assert run(settings=settings).metrics == run(algorithm=plant.Shrinking(strength=1.0)).metrics
     solver = {"selection": {"solver": f"{HERE}:first_ones", "presample": 0, "options": {"skip": 0}}}
-    assert run(settings=solver).metrics == run(solver=plant.first_ones, settings={"selection": {"presample": 0}}).metrics
+    assert (
+        run(settings=solver).metrics == run(solver=plant.first_ones, settings={"selection": {"presample": 0}}).metrics
+    )
     rule = {"server": {"rule": f"{HERE}:Middle", "options": {"scale": 0.5}}}
     assert run(settings=rule).metrics == run(algorithm=fedgs.FedGS(rule=plant.Middle(0.5))).metrics
     for task in (f"{HERE}:signals", f"{HERE}:ready", {"model": f"{HERE}:Net", "options": {"channels": 2}, "bins": 3}):
         found = fedgs.run(None, FEDERATION, **QUICK, settings={"task": task})
         assert found.metrics == history.metrics
-    loss = {"task": {"model": f"{HERE}:Net", "loss": f"{HERE}:double", "metrics": ["accuracy"], "balance": f"{HERE}:halves"}}
+    loss = {
+        "task": {"model": f"{HERE}:Net", "loss": f"{HERE}:double", "metrics": ["accuracy"], "balance": f"{HERE}:halves"}
+    }
     doubled = fedgs.run(None, FEDERATION, **QUICK, settings=loss)
     assert doubled.metrics[0]["loss"] == pytest.approx(2 * history.metrics[0]["loss"], rel=1e-5)
     objective = {"algorithm": {"objective": "fedprox", "options": {"mu": 1.0}}}
@@ -269,10 +283,16 @@ def test_options_reach_the_solver() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"settings": {"algorithm": {"name": "no_such:Thing"}}}, "algorithm.name='no_such:Thing': module 'no_such' cannot be imported"),
+        (
+            {"settings": {"algorithm": {"name": "no_such:Thing"}}},
+            "algorithm.name='no_such:Thing': module 'no_such' cannot be imported",
+        ),
         ({"settings": {"algorithm": {"name": f"{HERE}:Nothing"}}}, f"module '{HERE}' has no 'Nothing'"),
         ({"settings": {"algorithm": {"name": f"{HERE}:Net"}}}, "is no algorithm"),
-        ({"settings": {"algorithm": {"name": f"{HERE}:Shrinking", "options": {"x": 1}}}}, "cannot be made with these options"),
+        (
+            {"settings": {"algorithm": {"name": f"{HERE}:Shrinking", "options": {"x": 1}}}},
+            "cannot be made with these options",
+        ),
         ({"algorithm": plant.Net}, "algorithm 'Net' is no algorithm"),
         ({"algorithm": "fedavgg"}, "algorithm.name='fedavgg' is not an approach; did you mean 'fedavg'"),
         ({"settings": {"selection": {"solver": f"{HERE}:missing"}}}, "has no 'missing'"),
@@ -285,7 +305,10 @@ def test_options_reach_the_solver() -> None:
         ({"settings": {"training": {"optimizer": "lion"}}}, "training.optimizer='lion' is not possible"),
         ({"settings": {"training": {"model": "paper"}}}, "training.model='paper' is now called task.model"),
         ({"settings": {"trainig": {}}}, "trainig={} is not a known setting; did you mean training?"),
-        ({"settings": {"task": {"modell": "paper"}}}, "task.modell='paper' is not a known setting; did you mean model?"),
+        (
+            {"settings": {"task": {"modell": "paper"}}},
+            "task.modell='paper' is not a known setting; did you mean model?",
+        ),
         ({"pick": 9}, "selection.pick=9 is more than the 4 devices of a factory"),
         ({"device": "tpu"}, "--device tpu: choose auto, cpu or cuda"),
         ({"learning_rate": -1.0}, "training.learning_rate=-1.0 is not possible"),
@@ -296,7 +319,9 @@ def test_what_cannot_be_is_one_line(options: dict[str, Any], words: str) -> None
     from fedgs.errors import FedgsError
 
     with pytest.raises(FedgsError) as error:
-        fedgs.run(None if "task" in options.get("settings", {}) else plant.signals(), FEDERATION, **{**QUICK, **options})
+        fedgs.run(
+            None if "task" in options.get("settings", {}) else plant.signals(), FEDERATION, **{**QUICK, **options}
+        )
     assert words in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -316,7 +341,9 @@ def test_nan_that_turns_up_later_names_device_and_sample(tmp_path: Path) -> None
     test = np.arange(180) % 10 == 0
     federation = fedgs.Federation.from_arrays(mapped, labels, devices=machines, factories=3, test=test)
     for algorithm in ("fedgs", "fedavg"):
-        with pytest.raises(fedgs.errors.TrainingError, match=r"inputs of sample 17 \(device '05'\) hold NaN or infinity"):
+        with pytest.raises(
+            fedgs.errors.TrainingError, match=r"inputs of sample 17 \(device '05'\) hold NaN or infinity"
+        ):
             fedgs.run(plant.signals(), federation, **{**QUICK, "rounds": 30}, algorithm=algorithm)
 
 
@@ -327,7 +354,8 @@ def test_the_command_line_runs_a_task_by_name(here: Here, tmp_path: Path) -> Non
     waves, labels, machines = plant.arrays()
     save_npz(from_arrays(waves, labels, machines), tmp_path / "waves.npz")
     options = [
-        "data.name=waves.npz", "data.min_samples=0", "federation.devices=12", "federation.factories=3", "selection.pick=2",
+        "data.name=waves.npz", "data.min_samples=0", "federation.devices=12",
+        "federation.factories=3", "selection.pick=2",
         "training.rounds=2", "training.iterations=2", "training.batch_size=4", "training.learning_rate=0.1",
         f"task={HERE}:signals", "training.optimizer=adam", "beside=['algorithm.name=fedavg']",
     ]  # fmt: skip

@@ -35,7 +35,9 @@ def test_the_envelope_has_a_line_at_the_fault_frequency(label: int, defect: str)
     frequencies = np.fft.rfftfreq(WINDOW, 1 / RATE)
     spectrum[:, frequencies < 1200] = 0  # the resonance alone
     envelope = np.abs(hilbert(np.fft.irfft(spectrum, axis=1), axis=1))
-    power = np.mean(np.abs(np.fft.rfft((envelope - envelope.mean(1, keepdims=True)) * np.hanning(WINDOW), axis=1)), axis=0)
+    power = np.mean(
+        np.abs(np.fft.rfft((envelope - envelope.mean(1, keepdims=True)) * np.hanning(WINDOW), axis=1)), axis=0
+    )
     wanted = float(QUIET.frequencies(np.array([30.0]))[defect][0])
     band = (frequencies > 60) & (frequencies < 450)
     peak = frequencies[band][np.argmax(power[band])]
@@ -75,7 +77,9 @@ def test_the_set_is_reproducible_and_its_plants_differ() -> None:
 
 
 def test_three_kinds_of_targets_of_the_same_machines() -> None:
-    faults, severity, anomaly = (load_bearings(16, 30, 0, plants=2, kind=kind) for kind in ("faults", "severity", "anomaly"))
+    faults, severity, anomaly = (
+        load_bearings(16, 30, 0, plants=2, kind=kind) for kind in ("faults", "severity", "anomaly")
+    )
     assert faults.classes == CLASSES
     assert severity.classes == anomaly.classes == ()
     healthy = faults.targets == 0

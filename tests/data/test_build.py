@@ -18,7 +18,9 @@ IDS = np.repeat([3, 11, 7], 4)
 
 
 def made(**options: Any) -> fedgs.Federation:
-    return fedgs.Federation.from_arrays(**{"inputs": ROWS, "targets": LABELS, "devices": IDS, "factories": 1, "test": 0.25} | options)
+    return fedgs.Federation.from_arrays(
+        **{"inputs": ROWS, "targets": LABELS, "devices": IDS, "factories": 1, "test": 0.25} | options
+    )
 
 
 def test_devices_are_lists_of_rows_and_arrays_stay_what_they_are() -> None:
@@ -61,7 +63,9 @@ def test_memory_maps_stay_memory_maps(tmp_path: Path) -> None:
 )
 def test_factories_by_sample_and_by_device(factories: Any, expected: dict[str, str]) -> None:
     federation = made(factories=factories)
-    names = {name: federation.factory_names[federation.factory_of[row]] for row, name in enumerate(federation.device_names)}
+    names = {
+        name: federation.factory_names[federation.factory_of[row]] for row, name in enumerate(federation.device_names)
+    }
     assert names == expected
     assert (np.diff(federation.factory_of) >= 0).all()
 
@@ -127,7 +131,10 @@ def test_targets_that_are_no_classes() -> None:
         ({"factories": 7}, "cannot deal 3 devices to 7 factories"),
         ({"inputs": ROWS[:5]}, "5 inputs for 12 samples"),
         ({"classes": ["a", "b"]}, "label 2 has no class; there are 2 classes"),
-        ({"inputs": np.where(ROWS == ROWS[5, 1], np.nan, ROWS)}, r"inputs of sample 5 \(device '11'\) hold NaN or infinity"),
+        (
+            {"inputs": np.where(ROWS[5, 1] == ROWS, np.nan, ROWS)},
+            r"inputs of sample 5 \(device '11'\) hold NaN or infinity",
+        ),
         ({"targets": np.where(np.arange(12) == 9, np.inf, 0.5)}, r"targets of sample 9 \(device '07'\) hold NaN"),
         ({"inputs": {"a": ROWS, "b": ROWS[:3]}}, "3 inputs 'b' for 12 samples"),
     ],

@@ -1,4 +1,4 @@
-"""Tasks of one's own in a park of real processes: imported by name on every device, the simulator's weights in the end."""
+"""Own tasks in a park of real processes: imported by name on every device, the simulator's weights in the end."""
 
 import json
 import shutil
@@ -39,7 +39,9 @@ def data_set(targets: Any = None) -> Any:
     return from_arrays(waves, labels if targets is None else targets, np.arange(180) % 8)
 
 
-def run_park(park: Park, federation: Federation, data: Any, options: list[str], wait: float = 240) -> dict[str, torch.Tensor]:
+def run_park(
+    park: Park, federation: Federation, data: Any, options: list[str], wait: float = 240
+) -> dict[str, torch.Tensor]:
     """Carry a run out with real processes and return its model."""
     folder = park.folder
     shutil.copy(plant.__file__, folder / "my_plant.py")
@@ -63,12 +65,19 @@ def run_park(park: Park, federation: Federation, data: Any, options: list[str], 
 @pytest.mark.parametrize(
     "more",
     [
-        ["task=my_plant:signals", "training.optimizer=adamw", "training.weight_decay=0.05", "training.learning_rate=0.02"],
+        [
+            "task=my_plant:signals",
+            "training.optimizer=adamw",
+            "training.weight_decay=0.05",
+            "training.learning_rate=0.02",
+        ],
         ["task=my_plant:local_norms", "training.momentum=0.5"],
         ["task=my_plant:signals", "training.calibration=1", "server.by_class=true", "training.clip=0.5"],
     ],
 )
-def test_a_park_with_batch_normalisation_is_the_simulator(tmp_path: Path, more: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_park_with_batch_normalisation_is_the_simulator(
+    tmp_path: Path, more: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copy(plant.__file__, tmp_path / "my_plant.py")
     monkeypatch.syspath_prepend(str(tmp_path))

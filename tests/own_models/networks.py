@@ -165,7 +165,9 @@ class Case:
         if self.kind == "int64":
             inputs = draws.integers(0, 5, (len(devices), *self.shape)) + 5 * (labels[:, None] % 3)
         elif self.kind == "uint8":
-            inputs = (draws.integers(0, 120, (len(devices), *self.shape)) + 40 * labels.reshape(-1, *[1] * len(self.shape)))
+            inputs = draws.integers(0, 120, (len(devices), *self.shape)) + 40 * labels.reshape(
+                -1, *[1] * len(self.shape)
+            )
             inputs = inputs.astype(np.uint8)
         else:
             inputs = draws.normal(0, 1, (len(devices), *self.shape)) + labels.reshape(-1, *[1] * len(self.shape)) / 2

@@ -48,7 +48,8 @@ def settings_of(case: Case, algorithm: str, **training: Any) -> Any:
     values = {
         "training": {"rounds": ROUNDS, "iterations": 3, "batch_size": 4, "learning_rate": 0.05, "precision": "float32"}
         | training,
-        "algorithm": {"name": algorithm, "local_epochs": 2} | ({} if algorithm == "fedgs" else {"devices_per_round": 5}),
+        "algorithm": {"name": algorithm, "local_epochs": 2}
+        | ({} if algorithm == "fedgs" else {"devices_per_round": 5}),
         "selection": {"pick": 2, "presample": 1},
     }
     return settings_for(case.federation(), values, {})
@@ -130,7 +131,9 @@ def _trained_names(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("device", ["cpu", GPU])
-@pytest.mark.parametrize("training", [("optimizer", "adam"), ("optimizer", "adamw"), ("optimizer", "momentum"), ("clip", 0.1)])
+@pytest.mark.parametrize(
+    "training", [("optimizer", "adam"), ("optimizer", "adamw"), ("optimizer", "momentum"), ("clip", 0.1)]
+)
 @pytest.mark.parametrize("name", ["mlp on tables", "1-D CNN with BatchNorm"])
 def test_optimisers_and_clipping_in_every_engine(name: str, training: tuple[str, Any], device: str) -> None:
     decay = ("weight_decay", 0.1)
@@ -161,6 +164,10 @@ def test_the_engine_that_is_chosen_is_fused_wherever_that_is_exact(name: str) ->
     assert isinstance(rounds, StationRounds)
     mixes = name == "1-D CNN with BatchNorm"
     setup = Setup(
-        rounds.network, rounds.store, settings.training, rounds.objective, probe(bound(name), *sample_inputs(bound(name), 4))
+        rounds.network,
+        rounds.store,
+        settings.training,
+        rounds.objective,
+        probe(bound(name), *sample_inputs(bound(name), 4)),
     )
     assert bool(why_not_fused(setup)) == mixes

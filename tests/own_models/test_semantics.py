@@ -19,7 +19,14 @@ from fedgs.training.network import ModuleNetwork
 from fedgs.training.probe import probe
 from tests.own_models.networks import CASES, CLASSES, Case, Dropping, Frozen, Signal, Table
 
-QUICK: dict[str, Any] = {"rounds": 2, "iterations": 3, "batch_size": 4, "pick": 2, "learning_rate": 0.05, "device": "cpu"}
+QUICK: dict[str, Any] = {
+    "rounds": 2,
+    "iterations": 3,
+    "batch_size": 4,
+    "pick": 2,
+    "learning_rate": 0.05,
+    "device": "cpu",
+}
 
 
 def run(name: str, **options: Any) -> fedgs.History:
@@ -40,7 +47,10 @@ def test_buffers_are_averaged_by_samples_and_counters_take_the_greatest() -> Non
         model = copy.deepcopy(first).train()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         rows = federation.train[device]
-        inputs, labels = torch.from_numpy(federation.inputs[rows]), torch.from_numpy(federation.targets[rows].astype(int))
+        inputs, labels = (
+            torch.from_numpy(federation.inputs[rows]),
+            torch.from_numpy(federation.targets[rows].astype(int)),
+        )
         for _ in range(3):  # one batch holds all samples of a device
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(inputs), labels).backward()
@@ -159,7 +169,9 @@ class Forget(fedgs.Callback):
 def test_train_mode_while_training_and_eval_mode_while_testing(algorithm: str, engine: str) -> None:
     """FedMMD's second stream is the frozen global model: in eval mode, without a gradient."""
     task = fedgs.classification(Modes, CLASSES)
-    fedgs.run(task, CASES["frozen backbone"].federation(), algorithm=algorithm, engine=engine, **QUICK, callbacks=[Forget()])
+    fedgs.run(
+        task, CASES["frozen backbone"].federation(), algorithm=algorithm, engine=engine, **QUICK, callbacks=[Forget()]
+    )
     assert Modes.seen == {(True, True), (False, False)}
 
 
@@ -306,7 +318,9 @@ def test_a_last_batch_of_one_sample_is_left_out_where_the_network_cannot_train_o
     for engine in ("auto", "per-device"):
         history = fedgs.run(task, federation, algorithm="fedavg", **QUICK, engine=engine)
         assert np.isfinite(history.metrics[-1]["train_loss"])
-    alone = fedgs.Federation.from_arrays(rows, labels, devices=np.r_[np.zeros(len(devices) - 1, int), 7], factories=1, test=test)
+    alone = fedgs.Federation.from_arrays(
+        rows, labels, devices=np.r_[np.zeros(len(devices) - 1, int), 7], factories=1, test=test
+    )
     with pytest.raises(DataError, match="device '7' has 1 training samples; this network needs batches"):
         fedgs.run(task, alone, algorithm="fedavg", **{**QUICK, "pick": 1})
 

@@ -88,7 +88,13 @@ def test_a_regression_is_balanced_by_quantiles_of_all_devices() -> None:
     assert (bound.score, bound.mode) == ("mae", "min")
     assert len(bound.classes) == 4
     history = fedgs.run(
-        fedgs.regression(linear(1), bins=4), federation(VALUES), rounds=3, iterations=4, batch_size=4, pick=2, device="cpu"
+        fedgs.regression(linear(1), bins=4),
+        federation(VALUES),
+        rounds=3,
+        iterations=4,
+        batch_size=4,
+        pick=2,
+        device="cpu",
     )
     mae = [line["mae"] for line in history.metrics]
     assert history.summary["mae"]["best"] == min(mae)
@@ -175,7 +181,11 @@ class Fickle:
 @pytest.mark.parametrize(
     ("task", "targets", "words"),
     [
-        (fedgs.Task(linear(), loss=scalar_loss), LABELS, "task.loss scalar_loss: returns a single number; return one loss a sample"),
+        (
+            fedgs.Task(linear(), loss=scalar_loss),
+            LABELS,
+            "task.loss scalar_loss: returns a single number; return one loss a sample",
+        ),
         (fedgs.Task(linear(), loss=lambda o, t: o), LABELS, "one loss a sample is needed"),
         (fedgs.Task(linear(), loss="hinge"), LABELS, "task.loss='hinge' is not a loss; there are cross_entropy"),
         (fedgs.Task(linear(2)), LABELS, "gives 2 outputs, the targets go up to class 2; give the last layer 3 outputs"),
@@ -191,14 +201,30 @@ class Fickle:
         (fedgs.Task(linear(), metrics={"m": lambda o, t: o.mean()}), LABELS, "task.metrics m: returns a single number"),
         (fedgs.Task(linear(), metrics=["recall"]), LABELS, "'recall' is not a metric; there are accuracy"),
         (fedgs.Task(linear(), metrics={"loss": lambda o, t: o[:, 0]}), LABELS, "the name 'loss' is taken"),
-        (fedgs.Task(linear(), score="f1"), LABELS, "task.score='f1' is not among the metrics; there are accuracy, loss"),
-        (fedgs.Task(linear(), balance=lambda t: t, bins=2), LABELS, r"gives bin 2 for sample 2 \(device '2'\); there are 2 bins"),
-        (fedgs.Task(linear(), balance=lambda t: t - 1), LABELS, r"gives bin -1 for sample 0 \(device '0'\); bins are numbered"),
+        (
+            fedgs.Task(linear(), score="f1"),
+            LABELS,
+            "task.score='f1' is not among the metrics; there are accuracy, loss",
+        ),
+        (
+            fedgs.Task(linear(), balance=lambda t: t, bins=2),
+            LABELS,
+            r"gives bin 2 for sample 2 \(device '2'\); there are 2 bins",
+        ),
+        (
+            fedgs.Task(linear(), balance=lambda t: t - 1),
+            LABELS,
+            r"gives bin -1 for sample 0 \(device '0'\); bins are numbered",
+        ),
         (fedgs.Task(linear(), balance=lambda t: t / 2), LABELS, "task.balance: gives float64 of shape"),
         (fedgs.Task(linear(), balance=lambda t: 1 / 0), LABELS, "task.balance: fails on the targets"),
         (fedgs.Task(linear(), prepare=lambda raw: raw.missing), LABELS, "task.prepare: fails on"),
         (fedgs.Task(linear(), head="fc"), LABELS, "task.head='fc' is not a part of the network"),
-        (fedgs.Task("resnet"), LABELS, "task.model='resnet' is not a built-in network; there are paper, compact, linear"),
+        (
+            fedgs.Task("resnet"),
+            LABELS,
+            "task.model='resnet' is not a built-in network; there are paper, compact, linear",
+        ),
         (fedgs.Task("paper"), LABELS, "model 'paper' needs images"),
         (fedgs.Task("vibration"), LABELS, r"takes signals \(channels, length\)"),
         (fedgs.Task("no_such_package.nets:Net"), LABELS, "module 'no_such_package.nets' cannot be imported"),

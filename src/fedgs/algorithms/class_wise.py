@@ -38,7 +38,7 @@ class ClassRows:
     """The part of the flat weights that is the classifier: its last layer, a row and a bias a class."""
 
     def __init__(self, names: Sequence[str], shapes: Sequence[Sequence[int]], head: str | None, classes: int) -> None:
-        """``names`` and ``shapes``: of the model's weights, in the order of the flat vector; ``head``: the last layer."""
+        """``names``, ``shapes``: of the model's weights, in the order of the flat vector; ``head``: the last layer."""
         places, first = {}, 0
         for name, shape in zip(names, shapes, strict=True):
             places[name] = slice(first, first + prod(shape)), tuple(shape)

@@ -92,7 +92,8 @@ class StationRounds:
         self.smallest_batch = traits.smallest_batch
         if training.calibration and not self.task.classifies:
             raise ConfigError(
-                "training.calibration needs a task whose outputs are its classes: cross-entropy, balanced by class; set "
+                "training.calibration needs a task whose outputs are its classes (cross-entropy, balanced by class); "
+                "set "
                 "it to 0"
             )
         self.objective = objective

@@ -104,7 +104,8 @@ def _say(park: "LocalPark", began: float, how: str) -> None:
     last = lines[-1] if lines else {"round": 0}
     score = shown_score(last)
     typer.echo(
-        f"{park.folder}: {how} after {last['round']} rounds{f', {score}' if score else ''}, {time.monotonic() - began:.0f} s; "
+        f"{park.folder}: {how} after {last['round']} rounds{f', {score}' if score else ''}, "
+        f"{time.monotonic() - began:.0f} s; "
         "all processes have ended",
         file=sys.stderr if how == "stopped" else sys.stdout,
     )

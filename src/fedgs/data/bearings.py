@@ -1,8 +1,9 @@
 """Vibration of rolling bearings, generated from the physics: an embedded data set that is not pictures.
 
-200 machines in 8 plants, each with three-axis windows of 1,024 samples at 12 kHz. A machine turns at a shaft speed f_r that
-drifts; a defect makes an impact each time it is rolled over. With n balls of diameter d on a pitch circle D and contact
-angle φ (Randall and Antoni, 2011, "Rolling element bearing diagnostics – a tutorial", Mech. Syst. Signal Process. 25):
+200 machines in 8 plants, each with three-axis windows of 1,024 samples at 12 kHz. A machine turns at a shaft speed f_r
+that drifts; a defect makes an impact each time it is rolled over. With n balls of diameter d on a pitch circle D and
+contact angle φ (Randall and Antoni, 2011, "Rolling element bearing diagnostics – a tutorial", Mech. Syst. Signal
+Process. 25):
 
     outer race  BPFO = n f_r/2 (1 − d/D cos φ)          the same load at every impact
     inner race  BPFI = n f_r/2 (1 + d/D cos φ)          louder in the load zone: modulated by f_r
@@ -10,13 +11,13 @@ angle φ (Randall and Antoni, 2011, "Rolling element bearing diagnostics – a t
     cage        FTF  = f_r/2 (1 − d/D cos φ)            one impact a turn of the cage, of uneven strength
 
 Balls slip, so intervals jitter by a per cent or two. Every impact excites a resonance of the machine, a decaying sine.
-Imbalance is a strong component at f_r across the shaft, misalignment one at 2 f_r with a part along it. Beside them there is
-the hum of a gear, a noise floor, and a sensor whose gains and mounting are each machine's own. Plants have different fault
-mixes, and a machine sees some faults more than others: the skew that federated learning meets.
+Imbalance is a strong component at f_r across the shaft, misalignment one at 2 f_r with a part along it. Beside them
+there is the hum of a gear, a noise floor, and a sensor whose gains and mounting are each machine's own. Plants have
+different fault mixes, and a machine sees some faults more than others: the skew that federated learning meets.
 
-Classes: healthy; outer race, inner race, ball and cage, each light or severe; misalignment; imbalance. The same windows serve
-three kinds of tasks: the class (``faults``), how severe the defect is from 0 to 1 (``severity``), and anomaly detection
-(``anomaly``: healthy windows alone to train on, targets with the operating mode and a mark).
+Classes: healthy; outer race, inner race, ball and cage, each light or severe; misalignment; imbalance. The same windows
+serve three kinds of tasks: the class (``faults``), how severe the defect is from 0 to 1 (``severity``), and anomaly
+detection (``anomaly``: healthy windows alone to train on, targets with the operating mode and a mark).
 """
 
 from dataclasses import dataclass

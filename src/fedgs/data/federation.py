@@ -109,7 +109,7 @@ class Federation:
         name: str = "datasets",
         seed: int = 0,
     ) -> "Federation":
-        """Make a federation of one torch ``Dataset`` a device; see :func:`fedgs.data.build.federation_from_datasets`."""
+        """Make a federation of one torch ``Dataset`` a device: :func:`fedgs.data.build.federation_from_datasets`."""
         from fedgs.data.build import federation_from_datasets
 
         return federation_from_datasets(datasets, factories=factories, test=test, classes=classes, name=name, seed=seed)

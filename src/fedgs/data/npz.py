@@ -74,7 +74,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
 
 
 def tree_in(arrays: Mapping[str, Any], name: str, old: str) -> Any:
-    """Return the array called ``name`` (in older files ``old``), or the tuple or dict of arrays; None: there is none."""
+    """Return the array (or tuple, or dict of them) called ``name``, in older files ``old``; None: there is none."""
     for key in (name, old):
         if key in arrays:
             return arrays[key]

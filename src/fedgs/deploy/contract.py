@@ -70,7 +70,7 @@ class RoundOrder:
     """c of :mod:`fedgs.training.clipping`."""
     head: str = ""
     """The name of the last layer."""
-    optimizer: Optimizer = Optimizer()
+    optimizer: Optimizer = field(default_factory=Optimizer)
     """Of the station (:mod:`fedgs.training.optimizers`)."""
 
     def __post_init__(self) -> None:
@@ -82,7 +82,8 @@ class RoundOrder:
         if self.calibration and shape != (self.task.classes,):
             raise WireError(
                 f"calibration moves the bias of the last layer, of shape ({self.task.classes},), but {self.head!r} has "
-                f"{'none' if shape is None else f'one of shape {shape}'}; set training.calibration=0, or name the layer "
+                f"{'none' if shape is None else f'one of shape {shape}'}; set training.calibration=0, or "
+                "name the layer "
                 "with task.head"
             )
 

@@ -1,4 +1,4 @@
-"""What stands for a network on the wire: a digest of its weights' names, shapes and types, its bins and its batch size."""
+"""A network's digest on the wire: its weights' names, shapes and types, its bins and its batch size."""
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b

@@ -102,8 +102,8 @@ def carry_out(
             log.warning("the model is not tested: task.keep_local keeps a part of it on the devices")
             evaluate = None
         top = Top(
-            recipe, carriers, process.policy, metrics, evaluate, _target(process.target, classes), rule, deployed.shapes,
-            "loss" if held_out is None else held_out.task.score,
+            recipe, carriers, process.policy, metrics, evaluate, _target(process.target, classes), rule,
+            deployed.shapes, "loss" if held_out is None else held_out.task.score,
         )  # fmt: skip
         return asyncio.run(_run(process, top, recipe, deployed, state, digest, stop))
 

@@ -84,7 +84,8 @@ def load_state(folder: Path, digest: str) -> TopState | None:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
         if facts["format"] != _FORMAT:
             raise CheckpointError(
-                f"{path}: written by another version of fedgs (format {facts['format']}, this one reads {_FORMAT}); choose "
+                f"{path}: written by another version of fedgs (format {facts['format']}, this one reads "
+                f"{_FORMAT}); choose "
                 "another --state, or go on with the version that wrote it"
             )
         if facts["digest"] != digest:

@@ -1,4 +1,4 @@
-"""A device's step with any network, on one thread of torch; and the task of a deployed run as top server and device see it."""
+"""A device's step with any network, on one thread; and a deployed run's task as top server and device see it."""
 
 import copy
 from dataclasses import dataclass

@@ -52,7 +52,8 @@ def make_trainer(task: Task) -> Trainer:
         found = made.digest
     if task.digest and found != task.digest:
         raise ConfigError(
-            f"the task {task.label!r} is another network here (digest {found}) than at the station ({task.digest}); install "
+            f"the task {task.label!r} is another network here (digest {found}) than at the station "
+            f"({task.digest}); install "
             "the same version of it on both"
         )
     return made
@@ -73,7 +74,8 @@ def check_batch(batch: Batch, task: Task) -> None:
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
             raise DataError(
-                f"the source gives inputs{f' {name!r}' if name else ''} with NaN or infinity (sample {int(np.argmin(finite))} "
+                f"the source gives inputs{f' {name!r}' if name else ''} with NaN or infinity (sample "
+                f"{int(np.argmin(finite))} "
                 "of a batch)"
             )
 

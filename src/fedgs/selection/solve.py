@@ -128,7 +128,8 @@ def resolve_solver(solver: "str | Solver | OwnSolver") -> "str | Solver":
         fits = found.shape == (problem.pick,) and found.dtype.kind in "iu" and len(np.unique(found)) == problem.pick
         if not fits or (problem.pick and not 0 <= found.min() <= found.max() < devices):
             raise SolverError(
-                f"solver {name!r} gave {found.tolist() if found.size < 30 else found.shape}; it must give {problem.pick} "
+                f"solver {name!r} gave {found.tolist() if found.size < 30 else found.shape}; it must give "
+                f"{problem.pick} "
                 f"different numbers from 0 to {devices - 1}"
             )
         return found.astype(np.int64), False

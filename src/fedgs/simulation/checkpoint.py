@@ -105,7 +105,8 @@ def load_checkpoint(path: Path, layout: Layout, identity: str) -> RunState:
         payload = (path / TENSORS).read_bytes()
         if facts["format"] != FORMAT:
             raise CheckpointError(
-                f"{path}: written by another version of fedgs (format {facts['format']}, this one reads {FORMAT}); begin "
+                f"{path}: written by another version of fedgs (format {facts['format']}, this one reads "
+                f"{FORMAT}); begin "
                 "the run anew, or go on with the version that wrote it"
             )
         if _digest(payload) != facts["digest"]:

@@ -129,7 +129,8 @@ def _checked(algorithm: Any) -> Algorithm:
     if isinstance(algorithm, type) or not callable(getattr(algorithm, "bind", None)) or not hasattr(algorithm, "kind"):
         what = algorithm.__name__ if isinstance(algorithm, type) else type(algorithm).__name__
         raise ConfigError(
-            f"algorithm {what!r} is no algorithm; give FedGS(…), a baseline such as FedProx(mu=0.1), or an object with kind "
+            f"algorithm {what!r} is no algorithm; give FedGS(…), a baseline such as FedProx(mu=0.1), or "
+            "an object with kind "
             "and bind"
         )
     found: Algorithm = algorithm

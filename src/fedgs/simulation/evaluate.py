@@ -4,6 +4,7 @@ The primary numbers pool all test samples. Beside them stand the score of each f
 device that is served badly, the 10th, 50th and 90th percentile of the score over devices.
 """
 
+import itertools
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -104,7 +105,7 @@ class Evaluator:
         """Return which samples are tested together."""
         if self._by_device:
             offsets = self.federation.test.offsets.tolist()
-            return [slice(first, last) for first, last in zip(offsets, offsets[1:], strict=False) if last > first]
+            return [slice(first, last) for first, last in itertools.pairwise(offsets) if last > first]
         numbers = sum(int(np.prod(array.shape[1:])) for _, array in leaves(self.federation.inputs))
         size = max(1, min(GPU_BATCH, GPU_NUMBERS // max(1, numbers))) if on_gpu else CPU_BATCH
         return [slice(first, first + size) for first in range(0, len(self.federation.test.flat), size)]

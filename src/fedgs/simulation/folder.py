@@ -289,6 +289,7 @@ def _lines(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def read_timings(folder: Path) -> list[dict[str, Any]]:
+    """Return what each round of a run took, one row a round; none where nothing was written."""
     path = folder / TIMINGS
     if not path.exists():
         return []

@@ -109,7 +109,8 @@ class History:
             import pandas
         except ImportError:
             raise MissingDependencyError(
-                "History.frame() needs pandas; install it with: pip install 'fedgs[pandas]' (History.rows needs nothing)"
+                "History.frame() needs pandas; install it with: pip install 'fedgs[pandas]' (History.rows "
+                "needs nothing)"
             ) from None
         return pandas.DataFrame(self.rows)
 

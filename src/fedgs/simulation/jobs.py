@@ -1,4 +1,4 @@
-"""A run in a folder and, where the settings ask for it, a baseline beside it: what ``fedgs run`` and ``resume`` carry out."""
+"""A run in a folder and, where the settings ask for it, a baseline beside it: ``fedgs run`` and ``resume``."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

@@ -173,7 +173,7 @@ def settings_for(
     given: Settings | str | Path | Mapping[str, Any] | None,
     overrides: Mapping[str, Any],
 ) -> Settings:
-    """Return the settings of a run from Python: defaults, under what is given, under single keys; sizes follow the data."""
+    """Return a run's settings: defaults, under what is given, under single keys; sizes follow the data."""
     if isinstance(given, Settings):
         values: dict[str, Any] = given.model_dump()
     elif isinstance(given, str | Path):

@@ -71,7 +71,7 @@ class RunClock:
         }
 
     def _cost(self, clock: VirtualClock, plan: Any) -> RoundCost:
-        """Return what a round would take: T iterations side by side in the factories, or every participant's own steps."""
+        """Return a round's time: T iterations side by side in the factories, or every participant's own steps."""
         down, up = self._rounds.traffic()
         if self._kind == "baseline":
             return clock.flat_round(plan.devices, plan.steps, bytes_down=down, bytes_up=up)

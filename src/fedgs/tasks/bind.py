@@ -273,7 +273,8 @@ def _with_classes(federation: Federation, number: int, names: Sequence[str] | No
     highest = int(federation.labels.max())
     if highest >= number:
         raise ConfigError(
-            f"{federation.name}: targets go up to class {highest}, but the task has {number} classes; they are numbered "
+            f"{federation.name}: targets go up to class {highest}, but the task has {number} classes; "
+            "they are numbered "
             "from 0"
         )
     if names is not None:
@@ -288,7 +289,9 @@ def _bins(
     """Return the bin of each sample, checked."""
     samples = len(next(leaves(targets))[1])
     # Bytes would wrap around below zero in the user's own arithmetic.
-    signed = map_tree(lambda array: array.astype(np.int64) if array.dtype.kind == "u" else array, map_tree(np.asarray, targets))
+    signed = map_tree(
+        lambda array: array.astype(np.int64) if array.dtype.kind == "u" else array, map_tree(np.asarray, targets)
+    )
     try:
         found = np.asarray(balance(signed))
     except ConfigError:
@@ -384,7 +387,8 @@ def try_out(bound: BoundTask) -> None:
             outputs = preparing.call(module, inputs)
     except Exception as error:  # whatever the user's own network raises
         raise ConfigError(
-            f"task.model {task.named()}: fails on inputs {_shown(inputs)} ({type(error).__name__}: {_first_line(error)})"
+            f"task.model {task.named()}: fails on inputs {_shown(inputs)} ({type(error).__name__}: "
+            f"{_first_line(error)})"
         ) from error
     _check_outputs(bound, outputs, targets)
     with torch.no_grad():

@@ -46,6 +46,6 @@ def stand_in(inputs: Any, classes: int | Sequence[str]) -> Federation:
     names = tuple(map(str, range(classes))) if isinstance(classes, int) else tuple(classes)
     none, one = IndexLists.of([np.empty(0, np.int64)]), IndexLists.of([np.zeros(1, np.int64)])
     return Federation(
-        "stand-in", found, np.zeros(1, np.int64), np.zeros(1, np.int32), names, ("one",), ("one",), np.zeros(1, np.int32),
-        one, none,
+        "stand-in", found, np.zeros(1, np.int64), np.zeros(1, np.int32), names, ("one",), ("one",),
+        np.zeros(1, np.int32), one, none,
     )  # fmt: skip

@@ -1,5 +1,7 @@
 """Built-in networks for signals (channels, length): a 1-D CNN with batch normalisation, and an autoencoder."""
 
+import itertools
+
 import torch
 from torch import Tensor, nn
 
@@ -11,7 +13,7 @@ class VibrationNet(nn.Module):
         super().__init__()
         sizes = [channels, width, 2 * width, 4 * width, 4 * width]
         layers: list[nn.Module] = []
-        for number, (before, after) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        for number, (before, after) in enumerate(itertools.pairwise(sizes)):
             kernel, stride = (32, 4) if number == 0 else (9, 2)
             layers += [nn.Conv1d(before, after, kernel, stride, padding=kernel // 2, bias=False)]
             layers += [nn.BatchNorm1d(after), nn.ReLU(), nn.MaxPool1d(2)]

@@ -77,7 +77,7 @@ class ClientTraining(ABC):
         ``local`` (devices, …) is what devices keep to themselves; it is updated in place.
         """
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (most have nothing to give back)
         """Give back what was taken; by default nothing."""
 
 

@@ -196,7 +196,7 @@ class ModuleNetwork(Network):
         return right.sum()[None].float()
 
     def first_weights(self, seed: int) -> dict[str, Tensor]:
-        """Return the weights and buffers the task was bound with, whatever the seed: they were drawn under the run's."""
+        """Return the weights and buffers the task was bound with; they were drawn under the run's seed."""
         return {
             name: value.clone() for name, value in self.layout.views(self.layout.of_module(self.task.module)).items()
         }
@@ -236,7 +236,8 @@ class ModuleNetwork(Network):
         name: str | None = getattr(self.task, what)
         if name is None:
             raise ConfigError(
-                f"this algorithm cuts the network and needs to know where; give Task({what}=…), or task.{what}, the name of "
+                f"this algorithm cuts the network and needs to know where; give Task({what}=…), or "
+                f"task.{what}, the name of "
                 "a submodule"
             )
         return name

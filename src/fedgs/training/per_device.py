@@ -71,7 +71,7 @@ class PerDeviceEngine:
         self, station: Tensor, plan: RoundPlan, iteration: int, factory: int, rates: NDArray[np.float64], sent: Sent,
         local: Tensor | None,
     ) -> tuple[Tensor, Tensor, float]:  # fmt: skip
-        """Return the means of the devices' models after their step, of their gradients, and of their losses before it."""
+        """Return the means of the devices' models after their step, of their gradients, of their losses before it."""
         setup, layout, rate = self.setup, self.layout, float(rates[iteration])
         total = int(plan.sizes[iteration, factory].sum())
         average = torch.zeros(layout.size, dtype=torch.float64, device=station.device)

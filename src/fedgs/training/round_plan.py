@@ -34,7 +34,7 @@ class RoundPlan:
     missing_classes: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
     """(iterations, factories) how many classes of P_real a super node had no sample of; NaN where there was nobody."""
     shifts: NDArray[np.float32] | None = None
-    """(iterations, factories, classes) what is added to the logits in training (fedgs.training.calibration); None: nothing."""
+    """(iterations, factories, classes): added to the logits in training (fedgs.training.calibration), or None."""
     seen: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 0), np.int64))
     """(factories, classes) samples that the teams of the round trained on."""
 
