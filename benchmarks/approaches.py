@@ -10,13 +10,16 @@ its first rounds (``--accuracy``).
 """
 
 import argparse
+import math
 import statistics
 import sys
 import time
 
 import torch
 
+from command import at_least, in_one_line
 from fedgs.algorithms import APPROACHES
+from fedgs.algorithms.run_state import RunState
 from fedgs.config import load_settings
 from fedgs.data import Federation
 from fedgs.settings import Settings
@@ -35,12 +38,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--femnist", help="a FEMNIST file; without it a small federation of glyphs")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds timed; one more warms up")
+    parser.add_argument("--rounds", type=at_least(1), default=5, help="rounds timed; one more warms up")
     parser.add_argument("--only", nargs="*", help="these approaches alone (FedAvg is always among them)")
     parser.add_argument("--precision", default="tf32", help="float32, tf32 or bfloat16, on a GPU")
     parser.add_argument("--one-by-one", action="store_true", help="also time the oracle")
     parser.add_argument("--at-once", action="store_true", help="also time FedAvg with every step made at once")
-    parser.add_argument("--accuracy", type=int, nargs="*", default=[], help="rounds whose accuracy FedAvg is to print")
+    parser.add_argument(
+        "--accuracy", type=at_least(1), nargs="*", default=[], help="rounds whose accuracy FedAvg is to print"
+    )
     options = parser.parse_args()
     device = pick_device(options.device)
     overrides = [f"data.name='{options.femnist}'"] if options.femnist else SMALL
@@ -78,22 +83,25 @@ def time_rounds(settings: Settings, federation: Federation, device: torch.device
         torch.cuda.reset_peak_memory_stats()
     times = []
     with Simulator(settings, federation, device) as simulator:
-        state, plan = simulator.begin(), simulator.method.plan()
+        state, plan = simulator.begin(), simulator.plan()
         for number in range(rounds + 1):
             following = plan.next_round()
             began = time.perf_counter()
-            outcome = simulator.method.play(state, following, None)
+            outcome = simulator.rounds_of.run_round(state, following, None)
             float(outcome.weights.sum())  # waits for a GPU
             if number:
                 times.append(time.perf_counter() - began)
-            state = type(state)(following.round, outcome.weights, following.state, outcome.server)
+            state = RunState(
+                following.round, outcome.weights, following.state, outcome.server, outcome.stations, outcome.local
+            )
     return statistics.median(times)
 
 
 def accuracies(overrides: list[str], federation: Federation, device: torch.device, wanted: list[int]) -> None:
     """Run FedAvg and print its accuracy after some rounds."""
+    every = math.gcd(10, *wanted)
     settings = load_settings(
-        overrides=[*overrides, "algorithm.name=fedavg", f"training.rounds={wanted[-1]}", "eval.every=10"]
+        overrides=[*overrides, "algorithm.name=fedavg", f"training.rounds={wanted[-1]}", f"eval.every={every}"]
     )
     began = time.perf_counter()
     with Simulator(settings, federation, device) as simulator:
@@ -111,4 +119,4 @@ def peak_megabytes(device: torch.device) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

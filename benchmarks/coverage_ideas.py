@@ -32,6 +32,7 @@ gradients in all of them (fedgs.training.clipping). ``--model paper --device cud
 
 import argparse
 import threading
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,23 +41,29 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
+from command import at_least, in_one_line
+from fedgs.algorithms.fedgs import FedGS
 from fedgs.data import Federation
-from fedgs.errors import TrainingError
+from fedgs.errors import ConfigError, TrainingError
 from fedgs.experiments.reproduction import Reproduction
-from fedgs.experiments.selection_study import make_parts
+from fedgs.experiments.selection_study import DEALS, make_parts
 from fedgs.experiments.unskewed import UNSKEWED
 from fedgs.selection import SelectionProblem
 from fedgs.selection.coverage import fair_shares
 from fedgs.settings import Settings
 from fedgs.simulation import selection_plan
+from fedgs.simulation.components import resolve
 from fedgs.simulation.coverage import Coverage
 from fedgs.simulation.round_statistics import count_classes
 from fedgs.simulation.simulator import Simulator, pick_device
-from fedgs.training import fused
+from fedgs.training.batches import union
 from fedgs.training.calibration import FLOOR
-from fedgs.training.clipping import factor_of
+from fedgs.training.fused import FactoryThreads
+from fedgs.training.network import Network
+from fedgs.training.objective import Batch, Objective, Sent, Weights
+from fedgs.training.optimizers import Optimizer
 from fedgs.training.round_plan import RoundPlan
-from fedgs.training.store import mixed_precision
+from fedgs.training.step import descend, gradient_of
 
 IDEAS = ("plain", "by-data", "window", "weighted", "iteration", "calibration", "rows", "unmatched", "loss", "diversity",
          "drift", "gbp-cs", UNSKEWED)  # fmt: skip
@@ -97,26 +104,38 @@ class Window:
         return answers
 
 
-class Loss(threading.local):
-    """The loss of one station's step, as an idea has it."""
+@dataclass(frozen=True)
+class Weighted(Objective):
+    """The loss of a class c is weighed by P_real(c) / p(c), p the mix of the station's whole round."""
 
-    idea = "plain"
-    shares: Tensor
-    """(classes,) of the whole round of the station this thread trains."""
+    target: Tensor
+    """P_real."""
+    here: threading.local = field(default_factory=threading.local)
+    """Its ``shares`` (classes,) are p of the station this thread trains."""
 
-    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Stand in for the cross-entropy of the fused engine."""
-        target = TARGET[0]
-        if self.idea == "weighted":
-            weights = (target / self.shares.clamp(min=1e-9)).clamp(max=MOST_WEIGHT)
-            return (cross_entropy(logits, labels, reduction="none") * weights[labels]).mean()
-        if self.idea == "iteration":
-            own = torch.bincount(labels, minlength=len(target)) / len(labels)
-            logits = logits + torch.log(own / target + FLOOR)
-        return cross_entropy(logits, labels)
+    def objective(self, network: Network, weights: Weights, sent: Sent, batch: Batch) -> tuple[Tensor, Any]:
+        """Return the loss of a team's batch, and the outputs."""
+        logits = network(weights, batch.inputs, batch.clients, batch.keys)
+        shares = getattr(self.here, "shares", self.target)
+        weight = (self.target / shares.clamp(min=1e-9)).clamp(max=MOST_WEIGHT)
+        labels = batch.targets[0]
+        return (cross_entropy(logits[0], labels, reduction="none") * weight[labels]).mean()[None], logits
 
 
-TARGET: list[Tensor] = []
+@dataclass(frozen=True)
+class ByIteration(Objective):
+    """Logits are shifted by log(p / P_real), p the mix of this iteration alone."""
+
+    target: Tensor
+    """P_real."""
+
+    def objective(self, network: Network, weights: Weights, sent: Sent, batch: Batch) -> tuple[Tensor, Any]:
+        """Return the loss of a team's batch, and the shifted outputs."""
+        labels = batch.targets[0]
+        own = torch.bincount(labels, minlength=len(self.target)) / len(labels)
+        shift = torch.log(own / self.target + FLOOR)
+        logits = network(weights, batch.inputs, batch.clients, batch.keys) + shift
+        return network.loss(logits, batch), logits
 
 
 class ByWorth:
@@ -155,7 +174,7 @@ class Drift:
                 self._round, self._last = round_number, dict(self._own)
             if not self._last:
                 return torch.zeros_like(station)
-            return torch.stack(list(self._last.values())).mean(dim=0) - self._last[factory]
+            return torch.stack([self._last[other] for other in sorted(self._last)]).mean(dim=0) - self._last[factory]
 
     def follow(self, factory: int, mean_gradient: Tensor) -> None:
         """Take in a station's own mean gradient of the round, without the correction."""
@@ -179,29 +198,29 @@ def train_factory_with(by_worth: ByWorth | None, worth: Any, drift: Drift | None
     """Return what stands in for the fused engine's training of a station."""
 
     def train(
-        self: Any, factory: int, station: Tensor, plan: RoundPlan, rates: np.ndarray, _: Any, losses: Tensor, __: Any
-    ) -> None:
-        model = self._models[factory]
-        self.layout.bind(model, station)
-        parameters = list(model.parameters())
+        self: Any, factory: int, station: Tensor, plan: RoundPlan, rates: np.ndarray, _: Any, losses: Tensor,
+        sent: Sent, *__: Any,
+    ) -> None:  # fmt: skip
+        setup, layout = self.setup, self.layout
+        views = {name: view[None] for name, view in layout.views(station).items()}
+        trained = list(layout.trained_views(station).values())
         start = station.clone()
         correction = drift.correction(plan.round, factory, station) if drift else torch.zeros_like(station)
-        corrections = list(self.layout.views(correction).values())
+        corrections = list(layout.trained_views(correction).values())
         for iteration, rate in enumerate(rates.tolist()):
-            images, labels = self.store.batch(plan.union(iteration, factory))
-            with mixed_precision(self.store.device, self.training.precision):
-                logits = plan.shifted(model(images).float(), iteration, factory)
-                each = cross_entropy(logits, labels, reduction="none")
-            losses[iteration] = each.detach().mean()
-            gradients = torch.autograd.grad(each.mean(), parameters)
+            batch = union(setup, plan, iteration, factory)
+            if batch is None:
+                continue
+            found = gradient_of(setup.network, setup.objective, views, layout.trained, sent, batch)
+            losses[iteration] = found.losses[0]
+            gradients = [None if value is None else value[0] for value in found.values]
+            descend(trained, gradients, rate, Optimizer(), {}, 0, setup.training.clip)
             with torch.no_grad():
-                if self.training.clip is not None:
-                    gradients = torch._foreach_mul(gradients, factor_of(gradients, self.training.clip))
-                torch._foreach_add_(parameters, gradients, alpha=-rate)
-                torch._foreach_add_(parameters, corrections, alpha=-rate)
+                torch._foreach_add_(trained, corrections, alpha=-rate)
             if by_worth:
                 devices = plan.devices[iteration, factory]
-                by_worth.follow(devices, worth(logits.detach(), labels, len(devices)).cpu().numpy())
+                devices = devices[devices >= 0]
+                by_worth.follow(devices, worth(found.outputs[0].detach(), batch.targets[0], len(devices)).cpu().numpy())
         if drift:
             drift.follow(factory, (start - station) / float(rates.sum()) - correction)
 
@@ -210,21 +229,20 @@ def train_factory_with(by_worth: ByWorth | None, worth: Any, drift: Drift | None
 
 def run(settings: Settings, federation: Federation, idea: str, device: torch.device) -> float:
     """Return the mean accuracy of the tests in the last quarter of the rounds."""
-    TARGET[:] = [torch.from_numpy(federation.p_real()).float().to(device)]
-    loss = Loss()
-    Loss.idea = idea  # for all threads
-    patches: list[tuple[Any, str, Any]] = [(fused, "cross_entropy", loss)]
-    train_factory = fused.FusedEngine._train_factory
+    target = torch.from_numpy(federation.p_real()).float().to(device)
+    weighted = Weighted(target)
+    objective = {"weighted": weighted, "iteration": ByIteration(target)}.get(idea, Objective())
+    train_factory = FactoryThreads._train_factory
 
     def with_shares(self: Any, factory: int, station: Tensor, plan: RoundPlan, *more: Any) -> None:
-        loss.shares = torch.from_numpy(_shares(plan, federation)[factory]).float().to(device)
+        weighted.here.shares = torch.from_numpy(_shares(plan, federation)[factory]).float().to(device)
         train_factory(self, factory, station, plan, *more)
 
     by_worth = ByWorth(federation)
     others = {"loss": train_factory_with(by_worth, loss_of_each, None),
               "diversity": train_factory_with(by_worth, distance_of_each, None),
               "drift": train_factory_with(None, None, Drift())}  # fmt: skip
-    patches.append((fused.FusedEngine, "_train_factory", others.get(idea, with_shares)))
+    patches: list[tuple[Any, str, Any]] = [(FactoryThreads, "_train_factory", others.get(idea, with_shares))]
     if idea in ("loss", "diversity"):
         patches.append((Coverage, "shares", lambda coverage, *about: by_worth.shares(coverage, *about)))
     if idea == "window":
@@ -235,7 +253,9 @@ def run(settings: Settings, federation: Federation, idea: str, device: torch.dev
     for owner, name, value in patches:
         setattr(owner, name, value)
     try:
-        with Simulator(settings, federation, device, ahead=1) as simulator:
+        settings, components = resolve(settings, classes=len(federation.classes))
+        components = replace(components, algorithm=FedGS(objective))
+        with Simulator(settings, federation, device, components=components, ahead=1) as simulator:
             *_, last = simulator.rounds(simulator.begin())
     except TrainingError:
         return float("nan")  # it went astray
@@ -267,15 +287,19 @@ def _shares(plan: RoundPlan, federation: Federation) -> np.ndarray:
     return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
 
+def part_name(deal: str, idea: str, seed: int) -> str:
+    return f"study-{deal}-{POLICY.get(idea, 'queues')}-seed-{seed}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--femnist", type=Path, required=True)
-    parser.add_argument("--deals", nargs="+", default=["two-classes", "alpha-0.02"])
+    parser.add_argument("--deals", nargs="+", choices=DEALS, default=["two-classes", "alpha-0.02"])
     parser.add_argument("--ideas", nargs="+", choices=IDEAS, default=list(IDEAS))
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=at_least(1), default=40)
     parser.add_argument("--rate", type=float, default=0.2)
     parser.add_argument("--clip", type=float)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=at_least(0), default=0)
     parser.add_argument("--model", default="compact")
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
@@ -285,15 +309,18 @@ def main() -> None:
     overrides += [] if given.clip is None else [f"training.clip={given.clip}"]
     reproduction = Reproduction(given.femnist, [given.seed], given.rounds, overrides)
     parts = {part.name: part for part in make_parts(reproduction)}
+    for deal in given.deals:
+        if part_name(deal, "plain", given.seed) not in parts:
+            raise ConfigError(f"--deals {deal}: this data set has not what its factories are made of; leave it out")
     print(f"{'':24}" + "".join(f"{idea:>13}" for idea in given.ideas))
     for deal in given.deals:
         print(f"{deal:24}", end="", flush=True)
         for idea in given.ideas:
-            part = parts[f"study-{deal}-{POLICY.get(idea, 'queues')}-seed-{given.seed}"]
+            part = parts[part_name(deal, idea, given.seed)]
             late = run(part.settings, reproduction.federation(part.federation, given.seed), idea, device)
             print(f"{100 * late:13.2f}", end="", flush=True)
         print(flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from command import at_least, in_one_line
 from fedgs.data import DataSet
 from fedgs.data.cache import store
 from fedgs.data.femnist import CLASSES
@@ -39,10 +40,10 @@ loading = time.perf_counter() - start
 print(f"loaded                    {loading:8.3f} s {megabytes():6.0f} MB")
 start = time.perf_counter()
 firsts = numpy.searchsorted(dataset.owners, numpy.arange(len(dataset.owner_names)))
-batches = dataset.images[(firsts[:, None] + numpy.arange(32)).ravel().clip(max=len(dataset) - 1)]
+batches = dataset.inputs[(firsts[:, None] + numpy.arange(32)).ravel().clip(max=len(dataset) - 1)]
 print(f"32 images of each writer  {time.perf_counter() - start:8.3f} s {megabytes():6.0f} MB")
 start = time.perf_counter()
-mean = sum(int(dataset.images[at:at + 4096].sum()) for at in range(0, len(dataset), 4096)) / dataset.images.size
+mean = sum(int(dataset.inputs[at:at + 4096].sum()) for at in range(0, len(dataset), 4096)) / dataset.inputs.size
 print(f"every image read          {time.perf_counter() - start:8.3f} s {megabytes():6.0f} MB")
 print(loading, megabytes())
 """
@@ -68,8 +69,8 @@ def make(writers: int, images: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--writers", type=int, default=3597)
-    parser.add_argument("--images", type=int, default=817_851)
+    parser.add_argument("--writers", type=at_least(1), default=3597)
+    parser.add_argument("--images", type=at_least(1), default=817_851)
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["FEDGS_DATA"] = folder
@@ -87,4 +88,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

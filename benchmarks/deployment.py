@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from command import at_least, in_one_line
 from fedgs.deploy.team import Wanted, select_team
 from fedgs.deploy.wire import PART
 from park_on_the_bench import BATCH, CLASSES, Bench, bench, wait_for
@@ -69,7 +70,7 @@ def many(repeats: int) -> None:
         for solver in ("gbp-cs", "multistart", "auto"):
             own = statistics.median(made.iteration(5, 105, repeats, solver=solver))
             counts = np.random.default_rng(0).multinomial(BATCH, np.full(CLASSES, 1 / CLASSES), size=200)
-            wanted = Wanted(10, 2, solver, "", np.full(CLASSES, 1 / CLASSES), 0, 0)
+            wanted = Wanted(10, 2, solver, {}, np.full(CLASSES, 1 / CLASSES), 0, 0)
             select_team(counts, wanted, 0)
             began = time.perf_counter()
             for iteration in range(20):
@@ -138,7 +139,7 @@ def noise(draws: int = 300) -> None:
             )
             told = true if not sigma else np.stack([noisy_counts(row, sigma, draw, n) for n, row in enumerate(true)])
             for solver, into in (("gbp-cs", found), ("random", random)):
-                team, _ = select_team(told, Wanted(10, 2, solver, "", target, 0, draw % 10), draw)
+                team, _ = select_team(told, Wanted(10, 2, solver, {}, target, 0, draw % 10), draw)
                 total = true[team].sum(axis=0)
                 into.append(float(np.linalg.norm(total / total.sum() - target)))
         mean = statistics.mean(found)
@@ -169,23 +170,26 @@ def _one_wire(make: Any, running: Any, settings: Any, federation: Any, kind: str
     with tempfile.TemporaryDirectory(prefix="fedgs-") as folder:
         park = make(Path(folder) / "park", settings, federation, kind)
         with running(park):
-            park.top.wait()
+            while not park.done:
+                park.check()
+                time.sleep(0.1)
+            park.check()
             found = [park.status(name) for name in park.stations]
             lines = park.lines()
     up = sum(status.received_bytes for status in found if status is not None) / 1e6
     down = sum(status.sent_bytes for status in found if status is not None) / 1e6
     accuracy = statistics.mean(line["accuracy"] for line in lines[-10:])
     loss = statistics.mean(line["loss"] for line in lines[-10:])
-    print(f"wire    {settings.training.model:<7} {kind:<8} {down:.0f} MB down, {up:.0f} MB up; "
+    print(f"wire    {settings.task.model:<7} {kind:<8} {down:.0f} MB down, {up:.0f} MB up; "
           f"accuracy {accuracy:.2%}, test loss {loss:.4f} (means of the last ten rounds)")  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--iterations", type=int, default=20_000, help="of the memory part")
-    parser.add_argument("--rounds", type=int, default=120, help="of the wire part")
+    parser.add_argument("--repeats", type=at_least(1), default=5)
+    parser.add_argument("--iterations", type=at_least(10), default=20_000, help="of the memory part")
+    parser.add_argument("--rounds", type=at_least(1), default=120, help="of the wire part")
     options = parser.parse_args()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; everything on this machine, over mTLS")
     for part, run in (
@@ -202,4 +206,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

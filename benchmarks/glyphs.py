@@ -46,7 +46,7 @@ def sheet(data: DataSet, seed: int, path: Path) -> None:
         for line, number in zip(range(len(LINES)), (5, 7, 8, 11), strict=True)
         for device in np.flatnonzero(data.attributes["line"] == line)[:number]
     ]
-    rows = [data.images[data.owners == device][:22] for device in chosen]
+    rows = [data.inputs[data.owners == device][:22] for device in chosen]
     left.imshow(np.vstack([np.hstack([tile(image) for image in row]) for row in rows]), cmap="gray", vmin=0, vmax=255)
     fonts = [draw_style(stream(seed, "glyphs", int(device), "style")).font for device in chosen]
     names = [
@@ -60,7 +60,7 @@ def sheet(data: DataSet, seed: int, path: Path) -> None:
     columns = []
     for part in (range(31), range(31, 62)):
         picks = [draw.choice(np.flatnonzero(data.labels == label), 14, replace=False) for label in part]
-        columns.append(np.vstack([np.hstack([tile(data.images[i]) for i in row]) for row in picks]))
+        columns.append(np.vstack([np.hstack([tile(data.inputs[i]) for i in row]) for row in picks]))
     between = np.full((columns[0].shape[0], 30), 255, np.uint8)
     right.imshow(np.hstack([columns[0], between, columns[1]]), cmap="gray", vmin=0, vmax=255)
     right.set_yticks(15 + 30 * np.arange(31), data.classes[:31])

@@ -37,7 +37,7 @@ def network(paper: bool) -> nn.Sequential:
 def load(npz: str | None, seed: int) -> tuple[np.ndarray, np.ndarray]:
     if npz is None:
         data = load_glyphs(seed=seed, cache=False)
-        return data.images, data.labels.astype(np.int64)
+        return data.inputs, data.labels.astype(np.int64)
     with np.load(npz) as file:
         kept = ~file["leaf_dup"] if "leaf_dup" in file else slice(None)
         return file["images"][kept], file["labels"][kept].astype(np.int64)

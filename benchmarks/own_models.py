@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 import fedgs
+from command import in_one_line
 from fedgs.algorithms.algorithm import Context
 from fedgs.algorithms.client_server import ClientServer
 from fedgs.algorithms.fedgs import StationRounds
@@ -36,6 +37,7 @@ from fedgs.simulation.participants import ParticipantPlan
 from fedgs.simulation.process_group import World
 from fedgs.simulation.run import settings_for
 from fedgs.simulation.selection_plan import SelectionPlan
+from fedgs.simulation.simulator import pick_device
 from fedgs.tasks.bind import bind, sample_inputs
 from fedgs.tasks.signals import VibrationNet
 from fedgs.training.client_plan import ClientPlan
@@ -47,6 +49,7 @@ from fedgs.training.probe import probe
 from fedgs.training.store import SampleStore
 
 CLASSES = 10
+PARTS = ("steps", "fedavg", "fedgs")
 
 
 class PlainCNN(nn.Module):
@@ -221,9 +224,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--json")
-    parser.add_argument("--only", nargs="*", default=["steps", "fedavg", "fedgs"])
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=PARTS)
     options = parser.parse_args()
-    on_gpu = options.device == "cuda"
+    on_gpu = pick_device(options.device).type == "cuda"
     sizes = {"clients": 100, "devices": 120, "samples": 200, "batch": 32, "epochs": 2, "steps": 8, "factories": 10,
              "pick": 10, "iterations": 8, "tries": 2} if on_gpu else {
              "clients": 12, "devices": 24, "samples": 60, "batch": 16, "epochs": 1, "steps": 3, "factories": 4,
@@ -247,4 +250,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

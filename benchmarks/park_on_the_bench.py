@@ -1,6 +1,7 @@
 """A station process and devices that train nothing, driven by orders: what benchmarks/deployment.py measures."""
 
 import asyncio
+import json
 import multiprocessing
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedgs.deploy import pki
 from fedgs.deploy.agent import Agent
@@ -26,6 +28,7 @@ from fedgs.deploy.tls import Bundle
 from fedgs.deploy.wire import Task
 
 CLASSES, BATCH, SHAPE = 62, 32, (28, 28)
+TASK = Task("bench", json.dumps({"model": "fixed"}), CLASSES, json.dumps([list(SHAPE), "uint8"]), BATCH)
 
 
 class Pictures:
@@ -52,6 +55,9 @@ class FixedChange:
     def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
         time.sleep(self._pause)
         return self._change, 1.0
+
+    def bins(self, batch: Batch) -> NDArray[np.int64]:
+        return batch.targets
 
 
 def agents(folder: str, address: str, numbers: list[int], weights: int, pause: float) -> None:
@@ -109,10 +115,10 @@ class Bench:
         """Carry out a round and return the seconds it took."""
         self._round += 1
         shapes = Shapes((("w", (self.weights,)),))
-        wanted = Wanted(pick, 2, solver, "", np.full(CLASSES, 1 / CLASSES), 0, 0)
+        wanted = Wanted(pick, 2, solver, {}, np.full(CLASSES, 1 / CLASSES), 0, 0)
         order = RoundOrder(
-            "bench", self._round, Task("bench", "fixed", CLASSES, SHAPE, BATCH), wanted, 0, np.full(iterations, 0.1),
-            shapes, np.full(self.weights, 1e-2, np.float32),
+            "bench", self._round, TASK, wanted, 0, np.full(iterations, 0.1), shapes,
+            np.full(self.weights, 1e-2, np.float32),
         )  # fmt: skip
         data = encode_order(order)
         began = time.perf_counter()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from command import at_least, in_one_line
 from fedgs.config import load_settings
 from fedgs.data import Federation, load_femnist, load_glyphs, paper_federation
 from fedgs.simulation.selection_plan import SelectionPlan
@@ -47,7 +48,7 @@ def measure(name: str, federation: Federation, overrides: list[str], rounds: int
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--femnist", type=Path, help="FEMNIST in any form; without it the embedded glyphs")
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=at_least(1), default=10)
     options = parser.parse_args()
     federation = paper_federation(load_femnist(options.femnist) if options.femnist else load_glyphs(350, 230))
     print(f"{federation.name}: ms an iteration of {federation.factories} factories, {len(federation)} devices")
@@ -57,4 +58,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from command import at_least, in_one_line
 from fedgs.config import load_settings
 from fedgs.data import build_federation, load_femnist, paper_federation
 from fedgs.data.femnist_like import femnist_like_labels
@@ -46,7 +47,7 @@ def median_seconds(call, problems, repeat: int = 1) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--femnist", type=Path, help="FEMNIST in any form; without it the labels are drawn")
-    parser.add_argument("--instances", type=int, default=200)
+    parser.add_argument("--instances", type=at_least(10), default=200)
     options = parser.parse_args()
     settings = load_settings()
     if options.femnist:
@@ -140,4 +141,4 @@ def cold_start(problem: SelectionProblem) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from command import at_least, in_one_line
 from fedgs.config import load_settings
 from fedgs.data import (
     DataSet,
@@ -28,6 +29,7 @@ from fedgs.data import (
     load_femnist,
     load_glyphs,
 )
+from fedgs.errors import ConfigError
 from fedgs.settings import COVERAGE_WEIGHT, Settings
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.summary import jain
@@ -162,8 +164,8 @@ def draw(path: Path, found: dict[str, dict[str, dict[str, float]]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--femnist", type=Path, help="FEMNIST in any form; without it the embedded glyphs")
-    parser.add_argument("--rounds", type=int, default=40, help="of 50 iterations")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rounds", type=at_least(1), default=40, help="of 50 iterations")
+    parser.add_argument("--seed", type=at_least(0), default=0)
     parser.add_argument("--share", default="data", choices=("data", "turns", "fresh"))
     parser.add_argument("--only", help="federations whose name contains this")
     parser.add_argument("--csv", type=Path, help="write all numbers here too")
@@ -182,6 +184,8 @@ def main() -> None:
             settings = load_settings(overrides=[f"seed={options.seed}", "selection.cap=true", *overrides])
             found[name][policy] = row = play(federation, settings, options.rounds)
             print(f"{policy:16}" + "".join(f"{FORMATS[column](row[column]):>12}" for column in COLUMNS), flush=True)
+    if not found:
+        raise ConfigError(f"--only {options.only}: no federation has this in its name; leave it out to see the names")
     side_by_side(found)
     if options.csv:
         with options.csv.open("w", newline="", encoding="utf-8") as file:
@@ -194,4 +198,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

@@ -13,22 +13,29 @@ memory of the process grows.
 
 import argparse
 import time
+from dataclasses import replace
 
 import numpy as np
 import torch
 
+from command import at_least, in_one_line
+from fedgs.algorithms.fedgs import FedGS
 from fedgs.config import load_settings
 from fedgs.data import Federation
+from fedgs.errors import ConfigError
 from fedgs.settings import Settings
+from fedgs.simulation.components import resolve
 from fedgs.simulation.memory import resident_megabytes
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator, pick_device
 from fedgs.simulation.source import load_federation
-from fedgs.tasks.cnn import build_model
-from fedgs.training.engine import Engine, make_engine
-from fedgs.training.layout import Layout
+from fedgs.tasks.bind import bind, sample_inputs
+from fedgs.training.engine import Setup, make_engine
+from fedgs.training.network import ModuleNetwork
+from fedgs.training.probe import SAMPLES, probe
 from fedgs.training.round_plan import RoundPlan
-from fedgs.training.store import ImageStore
+from fedgs.training.stacked import misfit
+from fedgs.training.store import SampleStore
 
 
 def arguments() -> argparse.Namespace:
@@ -36,11 +43,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--femnist", help="FEMNIST in any form; without it the embedded glyphs")
     parser.add_argument("--model", choices=("paper", "compact"), help="default: compact on processors, paper on a GPU")
-    parser.add_argument("--factories", type=int)
-    parser.add_argument("--devices", type=int)
-    parser.add_argument("--iterations", type=int, help="iterations of a round (T)")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds measured for each path; the fastest counts")
-    parser.add_argument("--rounds", type=int, default=30, help="rounds of the second part; 0 leaves it out")
+    parser.add_argument("--factories", type=at_least(1))
+    parser.add_argument("--devices", type=at_least(1))
+    parser.add_argument("--iterations", type=at_least(1), help="iterations of a round (T)")
+    parser.add_argument(
+        "--repeats", type=at_least(1), default=3, help="rounds measured for each path; the fastest counts"
+    )
+    parser.add_argument("--rounds", type=at_least(0), default=30, help="rounds of the second part; 0 leaves it out")
     parser.add_argument("--set", action="append", default=[], help="key.path=value of the settings; repeatable")
     parser.add_argument("--skip-per-device", action="store_true", help="leave out the slow path")
     return parser.parse_args()
@@ -49,7 +58,7 @@ def arguments() -> argparse.Namespace:
 def make_settings(options: argparse.Namespace, on_gpu: bool) -> Settings:
     """The paper's setting on a GPU, that of the preset quick on processors, and what the options change in it."""
     wanted = {
-        "training.model": options.model,
+        "task.model": options.model,
         "training.iterations": options.iterations,
         "training.rounds": options.rounds,
         "federation.factories": options.factories,
@@ -61,29 +70,47 @@ def make_settings(options: argparse.Namespace, on_gpu: bool) -> Settings:
     return load_settings(overrides=[*overrides, *options.set], preset="paper" if on_gpu else "quick")
 
 
-def time_path(name: str, settings: Settings, store: ImageStore, plan: RoundPlan, classes: int, repeats: int) -> float:
+def make_setup(settings: Settings, federation: Federation, device: torch.device) -> Setup:
+    """Return what every path is made of."""
+    settings, components = resolve(settings, classes=len(federation.classes))
+    if not isinstance(components.algorithm, FedGS):
+        raise ConfigError(f"algorithm.name={settings.algorithm.name!r}: the paths measured here are those of fedgs")
+    task = bind(components.task, federation, settings.seed, settings.data.normalise)
+    traits = probe(task, *sample_inputs(task, SAMPLES))
+    network = ModuleNetwork(task, device, settings.training.precision)
+    network.draws_elsewhere = traits.draws_elsewhere
+    store, objective = SampleStore(task, device), components.algorithm.objective
+    return Setup(network, store, settings.training, objective, traits, settings.seed)
+
+
+def time_path(name: str, setup: Setup, plan: RoundPlan, repeats: int) -> float:
     """Return milliseconds an iteration."""
-    training = settings.training.model_copy(update={"engine": name})
-    model = build_model(training.model, classes, store.shape)
-    weights = Layout.of(model).flatten(dict(model.named_parameters())).to(store.device)
-    engine: Engine = make_engine(model, store, training)
+    training, device = setup.training.model_copy(update={"engine": name}), setup.store.device
+    weights = setup.network.layout.of_module(setup.store.task.module).to(device)
+    engine = make_engine(replace(setup, training=training))
     rates = np.full(training.iterations, training.learning_rate)
     warm_up = plan if name in ("graph", "stacked") else first_iterations(plan, 1)
     engine.train_round(weights, warm_up, rates[: len(warm_up.devices)])
     best = float("inf")
     for _ in range(repeats):
-        finish(store.device)
+        finish(device)
         began = time.perf_counter()
         engine.train_round(weights, plan, rates)
-        finish(store.device)
+        finish(device)
         best = min(best, time.perf_counter() - began)
     engine.close()
     return 1e3 * best / training.iterations
 
 
 def first_iterations(plan: RoundPlan, count: int) -> RoundPlan:
+    shifts = None if plan.shifts is None else plan.shifts[:count]
     return RoundPlan(
-        plan.round, plan.devices[:count], plan.samples[:count], plan.sizes[:count], plan.divergence[:count]
+        plan.round,
+        plan.devices[:count],
+        plan.samples[:count],
+        plan.sizes[:count],
+        plan.divergence[:count],
+        shifts=shifts,
     )
 
 
@@ -93,7 +120,8 @@ def finish(device: torch.device) -> None:
 
 
 def paths(settings: Settings, federation: Federation, device: torch.device, options: argparse.Namespace) -> None:
-    store = ImageStore(federation, device)
+    setup = make_setup(settings, federation, device)
+    federation = setup.store.task.federation
     plan = SelectionPlan(federation, settings).next_round()
     plan = SelectionPlan(federation, settings).next_round()  # once more, compiled
     print(
@@ -102,7 +130,7 @@ def paths(settings: Settings, federation: Federation, device: torch.device, opti
     names = [] if options.skip_per_device else ["per-device"]
     names += ["fused"]
     if device.type == "cuda":
-        names += ["graph", "stacked"] if settings.training.model == "paper" else ["graph"]
+        names += ["graph"] if misfit(setup) else ["graph", "stacked"]
     words = {
         "per-device": "loop over devices",
         "fused": "loop over factories",
@@ -112,7 +140,7 @@ def paths(settings: Settings, federation: Federation, device: torch.device, opti
     slow = None
     for name in names:
         repeats = 1 if name == "per-device" and device.type == "cuda" else options.repeats
-        taken = time_path(name, settings, store, plan, len(federation.classes), repeats)
+        taken = time_path(name, setup, plan, repeats)
         slow = taken if name == "per-device" else slow
         ratio = f"{slow / taken:7.1f} ×" if slow is not None else ""
         print(f"{words[name]:20} {taken:9.2f} ms an iteration {ratio}", flush=True)
@@ -163,14 +191,15 @@ def main() -> None:
         torch.cuda.get_device_name(device) if device.type == "cuda" else f"processor, {torch.get_num_threads()} cores"
     )
     training = settings.training
+    model = settings.task if isinstance(settings.task, str) else settings.task.model
     print(
-        f"{where}, torch {torch.__version__}: {training.model} network, {federation.name}, {federation.factories} "
+        f"{where}, torch {torch.__version__}: {model} network, {federation.name}, {federation.factories} "
         f"factories × {settings.selection.pick} devices × {training.batch_size} samples, {training.precision}"
     )
     paths(settings, federation, device, options)
-    if options.rounds > 1:
+    if training.rounds > 1:
         whole_rounds(settings, federation, device)
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

@@ -12,17 +12,18 @@ from time import perf_counter, process_time
 
 import numpy as np
 
+from command import at_least, in_one_line
 from fedgs.data import DeviceStreams, Drift, build_federation, from_arrays
 from fedgs.rng import stream
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--devices", type=int, default=350)
-    parser.add_argument("--samples", type=int, default=205, help="mean train samples per device")
-    parser.add_argument("--classes", type=int, default=62)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--iterations", type=int, default=2000)
+    parser.add_argument("--devices", type=at_least(1), default=350)
+    parser.add_argument("--samples", type=at_least(4), default=205, help="mean train samples per device")
+    parser.add_argument("--classes", type=at_least(1), default=62)
+    parser.add_argument("--batch-size", type=at_least(1), default=32)
+    parser.add_argument("--iterations", type=at_least(1), default=2000)
     options = parser.parse_args()
 
     generator = stream(0, "benchmark")
@@ -58,4 +59,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

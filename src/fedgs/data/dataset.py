@@ -47,6 +47,8 @@ class DataSet:
                 twice = next(name for name in names if names.count(name) > 1)
                 raise DataError(f"{self.name}: the {key} {twice!r} is there twice")
         for name, array in (*leaves(self.inputs), *leaves(self.targets), ("owners", self.owners)):
+            if not array.ndim:
+                raise DataError(f"{self.name}: {name or 'inputs'} have shape (); they must have one row a sample")
             if len(array) != samples:
                 raise DataError(
                     f"{self.name}: {len(array)} rows of {name or 'inputs'} for {samples} samples; "

@@ -67,7 +67,7 @@ class Material:
         return (
             not self.quick
             and all(run.get("devices", size["K"]) == size["K"] for run in runs)
-            and all(_network(run["settings"]) == "paper" for run in runs)
+            and all(network_of(run["settings"]) == "paper" for run in runs)
             and all(number == size["R"] for number, _ in rounds.most_common(1))
         )
 
@@ -151,7 +151,7 @@ def read_remarks(path: Path) -> Remarks:
     return values
 
 
-def _network(settings: dict[str, Any]) -> str:
+def network_of(settings: dict[str, Any]) -> str:
     """Return the network of a run; parts of older versions have it among the settings of training."""
     task = settings.get("task")
     return str(task["model"] if isinstance(task, dict) else task or settings["training"].get("model"))

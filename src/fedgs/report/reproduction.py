@@ -19,7 +19,7 @@ from fedgs.experiments.table2 import ROWS
 from fedgs.files import write_text
 from fedgs.report.html import page
 from fedgs.report.markdown import bullets, listing, plural
-from fedgs.report.material import FIGURES, Material, gather
+from fedgs.report.material import FIGURES, Material, gather, network_of
 from fedgs.report.sections import beyond, claims, fedopt_rates, selection, study, surfaces, table2
 from fedgs.settings import Settings
 
@@ -75,7 +75,7 @@ def _size(material: Material) -> str:
     if not material.papers_size:
         sizes = sorted({
             f"{_devices(run)}, "
-            f"{plural(run['settings']['training']['rounds'], 'round')}, {run['settings']['training']['model']} network"
+            f"{plural(run['settings']['training']['rounds'], 'round')}, {network_of(run['settings'])} network"
             for run in papers
         })  # fmt: skip
         return f"**FEMNIST, not at the paper's size ({listing(sizes)}): nothing is compared with its accuracies.**"

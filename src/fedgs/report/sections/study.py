@@ -10,7 +10,7 @@ from fedgs.experiments.selection_study import DEALS, FEWEST, POLICIES, PREFIX, S
 from fedgs.experiments.study_bar import BETTER_BY, OTHERS, OURS, WITHIN, Verdict, holds, verdicts
 from fedgs.experiments.study_results import Cell, Study, read_study, read_unskewed, read_weights, with_all_seeds
 from fedgs.report.markdown import bullets, every, listing, number, percent, plural, points, rounds, share, table
-from fedgs.report.material import Material
+from fedgs.report.material import Material, network_of
 from fedgs.report.sections import study_strides, study_unskewed
 from fedgs.report.sections.study_conclusions import conclude, conditions, gaps_between
 from fedgs.report.sections.study_tables import FEWER, means_table
@@ -29,7 +29,7 @@ def write(material: Material) -> list[str]:
         return []
     cells = [cell for by_policy in study.values() for cell in by_policy.values()]
     first = cells[0].runs[0]
-    training = first["settings"]["training"]
+    training, network = first["settings"]["training"], network_of(first["settings"])
     long_ones = [next(iter(cells.values())).runs[0] for key, cells in study.items() if "-T" in key]
     tests = [_tests(first), *(f"{_tests(run)} where rounds are long" for run in long_ones[:1])]
     seeds = sorted({seed for cell in cells for seed in cell.seeds})
@@ -42,7 +42,7 @@ def write(material: Material) -> list[str]:
         f"{len({key.partition('-T')[0] for key in study})} federations "
         "made of the same images, from writers as they are to extreme skew; all else is equal: "
         f"{training['rounds']} rounds of {training['iterations']} iterations, learning rate "
-        f"{training['learning_rate']:g}, {training['model']} network; {'seed' if len(seeds) == 1 else 'seeds'} "
+        f"{training['learning_rate']:g}, {network} network; {'seed' if len(seeds) == 1 else 'seeds'} "
         f"{listing([str(seed) for seed in seeds])}. Long rounds (T in the name) are "
         "fewer, the iterations as many. The number that counts is the mean accuracy of the tests in the last quarter "
         f"of the rounds: of {'; of '.join(tests)}.",
