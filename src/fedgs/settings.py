@@ -275,7 +275,7 @@ class EvaluationSettings(Section):
     """When and how the global model is tested."""
 
     every: int = Field(1, ge=1, description="rounds between two evaluations; round 0 and the last are always tested")
-    target: float | None = Field(0.82, description="the score whose first round the summary names; none: no target")
+    target: float | None = Field(None, description="the score whose first round the summary names; none: no target")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of the averaged global model that is tested instead")
     weighting: Literal["test_size", "leaf"] = Field(
         "test_size",

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,9 +143,46 @@ def test_checkpoints_of_older_versions_are_refused_in_a_line(tmp_path: Path) -> 
 
 def test_another_network_is_not_taken_for_the_runs_own(tmp_path: Path) -> None:
     run(out=tmp_path / "run", callbacks=[Stop(1)])
-    other = fedgs.classification(lambda: plant.Net(width=7), 3)
+    other = replace(plant.signals(), model=lambda: plant.Net(width=7))
     with pytest.raises(CheckpointError, match="belongs to a run with other settings or data"):
         fedgs.resume(tmp_path / "run", other, FEDERATION, device="cpu")
+
+
+def doubled(inputs: torch.Tensor) -> torch.Tensor:
+    return 2 * inputs
+
+
+@pytest.mark.parametrize(
+    ("begun_with", "resumed_with", "wrong"),
+    [
+        ({"algorithm": fedgs.FedProx(0.5)}, {}, None),  # its name and options are in the settings
+        ({"algorithm": fedgs.FedGS(objective=fedgs.FedProx(mu=0.5))}, {}, None),
+        ({"algorithm": fedgs.FedProx(0.5)}, {"algorithm": fedgs.FedProx(0.6)}, "algorithm.mu was 0.5 .* is 0.6 now"),
+        ({"algorithm": fedgs.FedGS(rule=plant.Middle())}, {}, "algorithm.rule was Middle .* is not set now"),
+        ({"task": {"prepare": doubled}}, {}, None),
+        ({"task": {"prepare": lambda rows: 3 * rows}}, {}, "task.prepare was <lambda>.* is not set now"),
+        ({"task": {"prepare": lambda rows: 3 * rows}}, {"task": {"prepare": lambda rows: 3 * rows}}, None),
+        ({"task": {"prepare": lambda rows: 3 * rows}}, {"task": {"prepare": lambda x: 4 * x}}, "task.prepare was"),
+        ({"solver": plant.first_ones, "settings": {"selection": {"options": {"skip": 1}}}}, {}, None),
+        ({"solver": lambda problem, generator: range(problem.pick)}, {}, "cannot be imported|has no"),
+    ],
+)  # fmt: skip
+def test_a_run_goes_on_with_what_it_was_begun_with_or_not_at_all(
+    begun_with: dict[str, Any], resumed_with: dict[str, Any], wrong: str | None, tmp_path: Path
+) -> None:
+    def task(fields: dict[str, Any] | None) -> fedgs.Task:
+        return fedgs.classification(plant.Net, ["fine", "worn", "broken"], **(fields or {}))
+
+    begun = QUICK | begun_with | {"task": task(begun_with.get("task")), "federation": FEDERATION}
+    whole = fedgs.run(**begun)
+    fedgs.run(**begun, out=tmp_path / "run", callbacks=[Stop(1)])
+    again = {key: task(value) if key == "task" else value for key, value in resumed_with.items()}
+    if wrong is None:
+        resumed = fedgs.resume(tmp_path / "run", federation=FEDERATION, device="cpu", **again)
+        assert [line["loss"] for line in resumed.metrics] == [line["loss"] for line in whole.metrics]
+        return
+    with pytest.raises(ConfigError, match=wrong):
+        fedgs.resume(tmp_path / "run", federation=FEDERATION, device="cpu", **again)
 
 
 def test_comparing(history: fedgs.History, tmp_path: Path) -> None:

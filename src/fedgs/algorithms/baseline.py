@@ -37,7 +37,7 @@ NUMBER_BYTES = 4
 """What a reported number takes on the wire, as every weight does."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Approach(Objective):
     """Local training on an objective, and a server rule; its fields are the options."""
 

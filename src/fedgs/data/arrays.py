@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.errors import DataError
+
 Arrays = Any
 """An array (samples, …), or a tuple or a dict of such arrays."""
 CHECKED_AT_ONCE = 1 << 22
@@ -37,7 +39,10 @@ def leaves(tree: Any) -> Iterator[tuple[str, Any]]:
 
 def rows_of(tree: Any) -> int:
     """Return the number of samples."""
-    return len(next(leaves(tree))[1])
+    name, array = next(leaves(tree))
+    if not array.ndim:
+        raise DataError(f"{name or 'inputs'} have shape (); they must have one row a sample")
+    return len(array)
 
 
 def take(tree: Any, rows: NDArray[np.integer]) -> Any:

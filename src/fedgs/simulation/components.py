@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any
 
 from fedgs.algorithms import APPROACHES, Approach, make_approach
@@ -47,7 +48,7 @@ def resolve(
         changes["task"] = _named_task(task)
     named = settings.algorithm
     if algorithm is not None:
-        named = named.model_copy(update={"name": _name_of(algorithm), "options": {}, "objective": None})
+        named = named.model_copy(update={"options": {}, "objective": None, **_named_algorithm(found_algorithm)})
     if named.kind is None and (named.name not in ("fedgs", *APPROACHES)):
         named = named.model_copy(update={"kind": found_algorithm.kind})
     changes["algorithm"] = named
@@ -65,14 +66,32 @@ def _named_task(task: Task) -> TaskSettings | str:
     said = describe(task)
     return TaskSettings(
         model=said["model"],
+        options=dict(task.options),
         loss=said["loss"],
+        metrics=_named_metrics(task.metrics),
         score=task.score,
         mode=task.mode,
-        bins=task.bins if isinstance(task.bins, int) else None,
+        balance=_named_function(task.balance),
+        bins=task.bins if task.bins is None or isinstance(task.bins, int) else len(task.bins),
+        prepare=_named_function(task.prepare),
+        augment=_named_function(task.augment),
         features=task.features,
         head=task.head,
         keep_local=list(task.keep_local),
     )
+
+
+def _named_function(function: Any) -> str | None:
+    """Return the name a function can be imported by; None where it has none (:mod:`fedgs.simulation.made_of`)."""
+    if not isinstance(function, FunctionType) or "<" in function.__qualname__:
+        return None
+    return path_of(function)
+
+
+def _named_metrics(metrics: Any) -> list[str] | None:
+    if isinstance(metrics, list | tuple) and all(isinstance(one, str) for one in metrics):
+        return list(metrics)
+    return None
 
 
 def algorithm_of(settings: Settings, classes: int | None = None) -> Algorithm:
@@ -137,8 +156,26 @@ def _checked(algorithm: Any) -> Algorithm:
     return found
 
 
-def _name_of(algorithm: Any) -> str:
-    return "fedgs" if type(algorithm) is FedGS and type(algorithm.objective) is Objective else path_of(algorithm)
+def _named_algorithm(algorithm: Algorithm) -> dict[str, Any]:
+    """Return what settings can say of an algorithm that was given as an object."""
+    if type(algorithm) is FedGS:
+        if type(algorithm.objective) is Objective:
+            return {"name": "fedgs"}
+        name, options = _named_baseline(algorithm.objective)
+        return {"name": "fedgs", "objective": name, "options": options}
+    name, options = _named_baseline(algorithm)
+    return {"name": name, "options": options}
+
+
+def _named_baseline(found: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name of a baseline and the options that make it; of others where they were made."""
+    for name, entry in APPROACHES.items():
+        if type(found) is entry.make and not entry.fixed and entry.rule == "fedavg":
+            options = {key: getattr(found, key) for key in entry.own_options}
+            changed = {key: value for key, value in options.items() if value != entry.own_options[key]}
+            if make_approach(name, **changed) == found:
+                return name, changed
+    return path_of(found), {}
 
 
 def with_path(task: Task, path: str) -> Task:

@@ -32,6 +32,8 @@ from fedgs.files import finite, make_folder, write_text
 from fedgs.settings import Settings
 from fedgs.simulation.callbacks import Callback, Run
 from fedgs.simulation.checkpoint import save_checkpoint
+from fedgs.simulation.components import Components
+from fedgs.simulation.made_of import made_of
 from fedgs.simulation.memory import resident_megabytes
 from fedgs.simulation.simulator import Simulator
 from fedgs.simulation.summary import write_devices
@@ -159,7 +161,10 @@ class RunFolder(Callback):
         self._run, self._state = run, run.state
         if run.simulator.world.first:
             self._files = _Files(self.folder, run.state)
-            write_text(self.folder / TASK, json.dumps(task_facts(run.simulator.task), indent=1) + "\n")
+            write_text(
+                self.folder / TASK,
+                json.dumps(task_facts(run.simulator.task, run.simulator.components), indent=1) + "\n",
+            )
         if not run.resumed:
             self._save()
             if self._files is not None:
@@ -215,8 +220,8 @@ class RunFolder(Callback):
         self._saved = self._state.round
 
 
-def task_facts(task: BoundTask) -> dict[str, Any]:
-    """Return what a folder says of a task, for those who read it without the task itself."""
+def task_facts(task: BoundTask, components: Components) -> dict[str, Any]:
+    """Return what a folder says of a run's task, for those who read it without the task itself."""
     return {
         **describe(task.task),
         "score": task.score,
@@ -224,6 +229,7 @@ def task_facts(task: BoundTask) -> dict[str, Any]:
         "metrics": list(task.metrics),
         "classes": list(task.classes),
         "inputs": map_tree(lambda array: [list(array.shape[1:]), str(array.dtype)], task.federation.inputs),
+        "made_of": made_of(components),
     }
 
 

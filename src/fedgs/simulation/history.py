@@ -16,6 +16,7 @@ from fedgs.files import finite, write_text
 from fedgs.settings import Settings
 from fedgs.simulation import folder as folders
 from fedgs.simulation.checkpoint import save_checkpoint
+from fedgs.simulation.components import Components
 from fedgs.simulation.evaluate import Evaluation
 from fedgs.simulation.summary import write_devices
 from fedgs.tasks.bind import BoundTask
@@ -36,6 +37,7 @@ class Finished:
     """What only a run of this process has: its last state, and the task it was bound to."""
 
     task: BoundTask
+    components: Components
     layout: Layout
     state: RunState
     evaluation: Evaluation | None
@@ -171,7 +173,9 @@ class History:
             )
         path, finished = Path(folder), self.finished
         folders.create_run(path, self.settings)
-        write_text(path / folders.TASK, json.dumps(folders.task_facts(finished.task), indent=1) + "\n")
+        write_text(
+            path / folders.TASK, json.dumps(folders.task_facts(finished.task, finished.components), indent=1) + "\n"
+        )
         for name, lines in (
             (folders.METRICS, self.metrics),
             (folders.CLOCK, self.clock),

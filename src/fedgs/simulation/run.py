@@ -27,6 +27,7 @@ from fedgs.simulation.checkpoint import load_newest
 from fedgs.simulation.components import Components, resolve
 from fedgs.simulation.folder import RunFolder
 from fedgs.simulation.history import Finished, History
+from fedgs.simulation.made_of import check_same
 from fedgs.simulation.memory import memory_errors_in_words, resident_megabytes
 from fedgs.simulation.process_group import World
 from fedgs.simulation.simulator import Simulator, pick_device
@@ -109,6 +110,8 @@ def run(
     if algorithm is not None and not isinstance(algorithm, str):
         given["algorithm.kind"] = getattr(algorithm, "kind", None)
         given["algorithm.name"] = "own:algorithm"  # its real name follows, once it has been looked at
+    if solver is not None and not isinstance(solver, str):
+        given["selection.solver"] = "own:solver"
     wanted = settings_for(federation, settings, given)
     chosen = pick_device(device)
     if federation is None:
@@ -165,6 +168,7 @@ def resume(
                 f"{path}: its data cannot be loaded ({error}); give them: resume(…, federation=…)"
             ) from None
     components = resolve(settings, task=task, algorithm=algorithm, solver=solver, classes=len(federation.classes))[1]
+    check_same(path, folders.read_task(path).get("made_of"), components)
     return execute(settings, federation, pick_device(device), components=components, folder=path, callbacks=callbacks)
 
 
@@ -174,19 +178,21 @@ def settings_for(
     overrides: Mapping[str, Any],
 ) -> Settings:
     """Return a run's settings: defaults, under what is given, under single keys; sizes follow the data."""
+    if isinstance(given, str | Path):
+        given = load_settings(given)
     if isinstance(given, Settings):
         values: dict[str, Any] = given.model_dump()
-    elif isinstance(given, str | Path):
-        values = load_settings(given).model_dump()
+        picks = "pick" in given.selection.model_fields_set
+        if "presample" not in given.selection.model_fields_set:
+            values["selection"].pop("presample", None)  # it follows pick
     else:
         values = copy.deepcopy(merged(IN_PYTHON, given or {}))
+        picks = "pick" in (given or {}).get("selection", {})
     values["beside"] = []
-    explicit_pick = overrides.get("selection.pick") is not None or not (given is None or isinstance(given, Mapping))
-    explicit_pick = explicit_pick or (isinstance(given, Mapping) and "pick" in given.get("selection", {}))
     if federation is not None:
         values = merged(values, {"federation": {"devices": len(federation), "factories": federation.factories}})
         values = merged(values, {"data": {"name": federation.name}})
-        if not explicit_pick:
+        if not picks and overrides.get("selection.pick") is None:
             values = merged(values, {"selection": {"pick": default_pick(int(federation.factory_sizes.min()))}})
     for key, value in overrides.items():
         if value is None:
@@ -299,7 +305,7 @@ def _execute(
             history = History(
                 settings, state.metrics, state.clock, tuple(timings.lines), summary, simulator.task.score,
                 simulator.task.mode, "run" if folder is None else folder.resolve().name, folder,
-                Finished(simulator.task, simulator.layout, whole, simulator.last_evaluation, identity),
+                Finished(simulator.task, components, simulator.layout, whole, simulator.last_evaluation, identity),
             )  # fmt: skip
             callbacks.tell("on_end", history)
             return history

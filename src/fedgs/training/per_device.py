@@ -35,6 +35,8 @@ class PerDeviceEngine:
     def __init__(self, setup: Setup) -> None:
         self.setup, self.layout = setup, setup.network.layout
         self._optimizer = Optimizer.of(setup.training)
+        self._averages = self._optimizer.plain and not setup.objective.pull and setup.training.clip is None
+        """The average of the devices' models is the next model; nothing needs their mean gradient."""
         self._local = torch.from_numpy(self.layout.local_places).to(setup.store.device)
 
     def train_round(
@@ -92,7 +94,8 @@ class PerDeviceEngine:
                 ):
                     if gradient is not None:
                         view.sub_(gradient, alpha=rate)
-                        place_of.add_(gradient[0], alpha=size / total)
+                        if not self._averages:
+                            place_of.add_(gradient[0], alpha=size / total)
             if local is not None:
                 local[device] = flat[self._local]
             average.add_(flat, alpha=size / total)
@@ -109,7 +112,7 @@ class PerDeviceEngine:
     ) -> None:
         """Bring a station from where it is to the average, or to where its optimiser goes instead."""
         optimizer, clip, pull = self._optimizer, self.setup.training.clip, self.setup.objective.pull
-        if optimizer.plain and not pull and clip is None:
+        if self._averages:
             station.copy_(average)
             return
         size = self.layout.trained_size
