@@ -95,3 +95,27 @@ def test_overview_counts_the_owners_by_attribute() -> None:
     dataset = replace(coloured(), attributes={"line": np.int32([3, 1, 3, 3])})
     assert ("owners by line", "1: 1, 3: 3") in inspect(dataset).tables[0].rows
     assert ("devices by line", "1: 1, 3: 3") in inspect(build_federation(dataset, 2)).tables[0].rows
+
+
+def test_signals_and_targets_that_are_no_classes(tmp_path: Path) -> None:
+    waves = np.random.default_rng(0).normal(size=(40, 2, 64)).astype(np.float32)
+    machines = np.repeat(np.arange(4), 10)
+    wear = from_arrays(waves, np.linspace(0.5, 20.0, 40), owners=machines, name="wear")
+    found = inspect(wear, tmp_path / "wear")
+    assert {"signals", "class_histogram"} <= set(found.files)
+    assert "contact_sheet" not in found.files
+    counts = [row[1] for table in found.tables if table.title == "classes" for row in table.rows]
+    assert counts == [4] * 10  # tenths of the samples
+    assert ("input", "2 × 64, float32") in found.tables[0].rows
+    modes = from_arrays(
+        {"a": waves, "b": waves[:, 0, :5]}, {"mode": machines % 2, "odd": machines > 2}, owners=machines
+    )
+    found = inspect(modes, tmp_path / "modes")
+    assert [row[:2] for table in found.tables if table.title == "classes" for row in table.rows] == [
+        ("mode 0", 20),
+        ("mode 1", 20),
+    ]
+    assert ("input b", "5, float32") in found.tables[0].rows
+    assert not {"signals", "contact_sheet"} & set(found.files)
+    federation = Federation.from_arrays(waves, np.linspace(0, 1, 40), devices=machines, factories=2, test=0.1)
+    assert len(inspect(federation).statistics.classes) == 10

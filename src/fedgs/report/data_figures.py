@@ -6,18 +6,21 @@ histogram, samples per device, and how far the class distributions of devices an
 
 import csv
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.data.arrays import leaves
 from fedgs.data.dataset import DataSet
-from fedgs.data.federation import Federation
+from fedgs.data.federation import ONE_BIN, Federation
 from fedgs.data.indexing import IndexLists
 from fedgs.data.owners import owners_of
 from fedgs.data.statistics import Heterogeneity, heterogeneity
+from fedgs.errors import DataError
 from fedgs.files import make_folder, write_bytes
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ Cell = str | int | float
 TILE = 36
 """Larger images are shown at every second, third, … pixel, so that a tile of the contact sheet stays below this."""
 VALUES_LISTED = 12
+SIGNAL_LENGTH = 32
+"""Shorter rows are a table's; a line through them would say nothing."""
 CLASSES_NAMED = 80
 """So many names fit below the class histogram; of more classes every second, third, … is named."""
 PLAIN: dict[str, Any] = {"parse_math": False}
@@ -66,7 +71,11 @@ class Inspection:
 
 
 def inspect(source: DataSet | Federation, out_dir: str | Path | None = None, devices_shown: int = 16) -> Inspection:
-    """Return the tables of a data set or federation and, with a folder, write pictures and CSV files into it."""
+    """Return the tables of a data set or federation and, with a folder, write pictures and CSV files into it.
+
+    Targets that are no classes are counted in bins: a value each where there are few, tenths of the samples otherwise.
+    """
+    source = _in_bins(source)
     statistics = heterogeneity(source)
     tables = (_overview(source, statistics), _statistics(statistics), _classes(statistics), *_factories(statistics))
     devices = _devices(source, statistics)
@@ -75,8 +84,10 @@ def inspect(source: DataSet | Federation, out_dir: str | Path | None = None, dev
     folder = Path(out_dir)
     make_folder(folder)
     pictures = {"class_histogram": class_histogram(statistics)}
-    if source.inputs.size:  # a set of labels alone has nothing to show
+    if _are_images(source.inputs):
         pictures["contact_sheet"] = contact_sheet(source, devices_shown)
+    elif _are_signals(source.inputs):
+        pictures["signals"] = signal_sheet(source)
     if len(statistics.device_names) > 1:  # one owner alone has no spread to show
         pictures["samples_per_device"] = samples_per_device(statistics)
         pictures["divergence"] = divergence_histogram(statistics)
@@ -110,6 +121,33 @@ def contact_sheet(source: DataSet | Federation, devices_shown: int = 16, classes
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.set_title(f"{source.name}: one sample per device and class (tinted: none)", fontsize=9, **PLAIN)
+    return figure
+
+
+def signal_sheet(source: DataSet | Federation, shown: int = 24) -> "Figure":
+    """Draw one sample of evenly chosen classes, its channels one above the other."""
+    from matplotlib.figure import Figure
+
+    classes = [number for number in range(len(source.classes)) if (source.labels == number).any()]
+    classes = [classes[place] for place in _spaced(len(classes), shown)]
+    across = min(3, len(classes))
+    down = -(-len(classes) // across)
+    figure = Figure(figsize=(4 * across, 0.4 + 1.5 * down), layout="constrained")
+    grid = np.atleast_1d(figure.subplots(down, across, squeeze=False, sharex=True)).ravel()
+    for axes, number in zip(grid, classes, strict=False):
+        sample = np.atleast_2d(source.inputs[int(np.argmax(source.labels == number))]).astype(np.float64)
+        step = 1.1 * float(np.ptp(sample, axis=1).max() or 1.0)
+        for channel, values in enumerate(sample):
+            axes.plot(values - channel * step, linewidth=0.5, color=DEVICE_COLOUR)
+        axes.set_title(source.classes[number], fontsize=8, **PLAIN)
+        axes.set_yticks([])
+        axes.tick_params(labelsize=7)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+    for axes in grid[len(classes) :]:
+        axes.set_visible(False)
+    channels = 1 if source.inputs.ndim == 2 else source.inputs.shape[1]
+    lines = f", its {channels} channels one above the other" if channels > 1 else ""
+    figure.suptitle(f"{source.name}: one sample of a class{lines}", fontsize=10, **PLAIN)
     return figure
 
 
@@ -150,7 +188,7 @@ def divergence_histogram(statistics: Heterogeneity) -> "Figure":
         (left, "total variation", statistics.device_tv, statistics.factory_tv),
         (right, "L2 distance", statistics.device_l2, statistics.factory_l2),
     ):
-        values = devices[~np.isnan(devices)]
+        values = devices[~np.isnan(devices)].round(9)  # equal ones differ in their last bits, too little for a bin
         axes.hist(values, bins=min(40, _bins(values)), color=DEVICE_COLOUR, label=f"devices, mean {values.mean():.3f}")
         if factories is not None:
             for number, value in enumerate(factories):
@@ -162,6 +200,43 @@ def divergence_histogram(statistics: Heterogeneity) -> "Figure":
         _finish(axes, "", f"{title} from $P_{{real}}$", "devices")
     figure.suptitle(f"{statistics.name}: divergence of class distributions", fontsize=10, **PLAIN)
     return figure
+
+
+def _are_images(inputs: Any) -> bool:
+    return isinstance(inputs, np.ndarray) and inputs.size > 0 and inputs.dtype == np.uint8 and inputs.ndim in (3, 4)
+
+
+def _are_signals(inputs: Any) -> bool:
+    """Whether samples are long enough to be drawn as lines, (length) or (channels, length)."""
+    if not isinstance(inputs, np.ndarray) or inputs.size == 0 or inputs.dtype.kind != "f":
+        return False
+    return inputs.ndim in (2, 3) and inputs.shape[-1] >= SIGNAL_LENGTH and (inputs.ndim == 2 or inputs.shape[1] <= 16)
+
+
+def _in_bins(source: DataSet | Federation) -> DataSet | Federation:
+    """Return the source with bins for classes where its targets are none."""
+    if source.classes not in ((), ONE_BIN):
+        return source
+    name, first = next(leaves(source.targets))
+    values = np.asarray(first).reshape(len(first), -1)
+    what = f"{name} " if name else ""
+    if not values.size or values.dtype.kind not in "biuf":
+        raise DataError(f"{source.name}: its targets are neither classes nor numbers, so there is nothing to count")
+    numbers = values[:, 0]
+    known = np.unique(numbers)
+    if len(known) <= VALUES_LISTED:
+        bins, names = np.searchsorted(known, numbers), tuple(f"{what}{value:g}" for value in known.astype(float))
+    else:
+        edges = np.unique(np.quantile(numbers, np.arange(1, 10) / 10))
+        edges = edges[edges > numbers.min()]
+        bins = np.searchsorted(edges, numbers, side="right")
+        shown = [f"{edge:.3g}" for edge in (numbers.min(), *edges, numbers.max())]
+        names = tuple(f"{what}{low} to {high}" for low, high in pairwise(shown))
+    if len(set(names)) != len(names):
+        names = tuple(f"{name} ({number})" for number, name in enumerate(names))
+    if isinstance(source, Federation):
+        return replace(source, labels=bins.astype(np.int32), classes=names)
+    return replace(source, targets=bins.astype(np.int64), classes=names)
 
 
 def _samples(source: DataSet | Federation) -> tuple[tuple[str, ...], IndexLists]:
@@ -209,7 +284,7 @@ def _overview(source: DataSet | Federation, statistics: Heterogeneity) -> Table:
     rows += [
         ("classes", len(source.classes)),
         ("classes without a sample", int((statistics.class_counts == 0).sum())),
-        ("image shape", " × ".join(map(str, source.inputs.shape[1:]))),
+        *_shapes(source.inputs),
     ]
     for name, values in source.attributes.items():
         known, numbers = np.unique(values, return_counts=True)
@@ -217,6 +292,14 @@ def _overview(source: DataSet | Federation, statistics: Heterogeneity) -> Table:
         who = "devices" if isinstance(source, Federation) else "owners"
         rows += [(f"{who} by {name}", pairs if len(known) <= VALUES_LISTED else f"{len(known)} values")]
     return Table("overview", ("what", "value"), tuple(rows))
+
+
+def _shapes(inputs: Any) -> list[tuple[Cell, ...]]:
+    """Return shape and type of a sample, a row an array."""
+    return [
+        (f"input {name}".strip(), f"{' × '.join(map(str, array.shape[1:])) or 'one number'}, {array.dtype}")
+        for name, array in leaves(inputs)
+    ]
 
 
 def _statistics(statistics: Heterogeneity) -> Table:
