@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedgs.data import DataSet, build_federation, from_arrays, heterogeneity
+from fedgs.data import DataSet, Federation, build_federation, from_arrays, heterogeneity
 from fedgs.errors import OutputError
 from fedgs.report.data_figures import MISSING, _mosaic, _samples, class_histogram, inspect
 
