@@ -34,9 +34,9 @@ COMMON = [
 ]  # fmt: skip
 
 
-def data_set(targets: Any = None) -> Any:
+def data_set(devices: int = 8, targets: Any = None) -> Any:
     waves, labels, _ = plant.arrays()
-    return from_arrays(waves, labels if targets is None else targets, np.arange(180) % 8)
+    return from_arrays(waves, labels if targets is None else targets, np.arange(180) % devices)
 
 
 def run_park(
@@ -47,7 +47,10 @@ def run_park(
     shutil.copy(plant.__file__, folder / "my_plant.py")
     (folder / "target.json").write_text(json.dumps(federation.p_real().tolist()))
     save_npz(data, folder / "held-out.npz")
-    stations = [park.station(f"s{factory}", "--min-devices", "4", "--gather", "200") for factory in range(2)]
+    stations = [
+        park.station(f"s{factory}", "--min-devices", str(len(federation) // 2), "--gather", "200")
+        for factory in range(2)
+    ]
     for device, name in enumerate(federation.device_names):
         path = write_device(federation, device, folder / f"{name}.npz")
         park.device(name, stations[federation.factory_of[device]], source=f"npz:{path}")
@@ -62,33 +65,27 @@ def run_park(
     return found
 
 
+BOTH = ["training.optimizer=adamw", "training.weight_decay=0.05", "training.learning_rate=0.02",
+        "training.calibration=1", "server.by_class=true", "training.clip=0.5"]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "more",
-    [
-        [
-            "task=my_plant:signals",
-            "training.optimizer=adamw",
-            "training.weight_decay=0.05",
-            "training.learning_rate=0.02",
-        ],
-        ["task=my_plant:local_norms", "training.momentum=0.5"],
-        ["task=my_plant:signals", "training.calibration=1", "server.by_class=true", "training.clip=0.5"],
-    ],
+    ("task", "devices", "more"), [("signals", 8, BOTH), ("local_norms", 4, ["training.momentum=0.5"])]
 )
 def test_a_park_with_batch_normalisation_is_the_simulator(
-    tmp_path: Path, more: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, task: str, devices: int, more: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copy(plant.__file__, tmp_path / "my_plant.py")
     monkeypatch.syspath_prepend(str(tmp_path))
-    options = [*COMMON, *more]
+    options = [*COMMON, f"federation.devices={devices}", f"task=my_plant:{task}", *more]
     settings = load_settings(overrides=options)
-    federation = build_federation(data_set(), 2, seed=settings.seed)
+    federation = build_federation(data_set(devices), 2, seed=settings.seed)
     expected = execute(settings, federation)
     with park_in(tmp_path) as park:
-        real = run_park(park, federation, data_set(), options)
+        real = run_park(park, federation, data_set(devices), options)
     kept = {"body.1.weight", "body.1.bias", "body.1.running_mean", "body.1.running_var", "body.1.num_batches_tracked"}
-    local = kept if "local_norms" in more[0] else set()
+    local = kept if task == "local_norms" else set()
     assert set(real) == set(expected.weights) - local
     for name, weight in real.items():
         torch.testing.assert_close(weight, expected.weights[name].float(), rtol=0, atol=1e-5)
@@ -106,8 +103,8 @@ def test_a_regression_with_known_bins_is_deployed(tmp_path: Path, monkeypatch: p
     shutil.copy(plant.__file__, tmp_path / "my_plant.py")
     monkeypatch.syspath_prepend(str(tmp_path))
     _, labels, _ = plant.arrays()
-    data = data_set(labels + 0.1)
-    options = [*COMMON, "task=my_plant:wear", "training.learning_rate=0.02"]
+    data = data_set(4, labels + 0.1)
+    options = [*COMMON, "federation.devices=4", "task=my_plant:wear", "training.learning_rate=0.02"]
     settings = load_settings(overrides=options)
     federation = build_federation(data, 2, seed=settings.seed)
     expected = execute(settings, federation)

@@ -10,8 +10,9 @@ Server rules are usable alone, on plain dicts of tensors:
 
 One file an idea, its paper at the top. Rules: ``fedavg``, ``fedavgm``, ``fedopt``, ``fednova``, ``ida``;
 ``server`` holds the table of their names, ``upload`` what a participant sends and its checks, ``mean`` the arithmetic,
-``state`` the way into a checkpoint. Approaches: ``approach`` is FedAvg's local training, ``fedprox``, ``fedmmd``,
-``fedfusion``, ``cgau`` and ``intrac`` what others change in it; ``approaches`` holds the table.
+``state`` the way into a checkpoint. Baselines: ``baseline`` is FedAvg's local training, ``fedprox``, ``fedmmd``,
+``fedfusion``, ``cgau`` and ``intrac`` what others change in it; ``baselines`` holds the table.
+``fedgs`` stands beside them.
 """
 
 from fedgs.algorithms.baseline import Approach, Batch, Sent

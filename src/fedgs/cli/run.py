@@ -19,7 +19,7 @@ def run(
     config: Annotated[Path | None, typer.Argument(help="A TOML file of settings, or the config.json of a run.")] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="quick (a minute and a half on a laptop), paper or coverage; quick without CONFIG."),
+        typer.Option(help="quick (a minute and a half), bearings, paper or coverage; quick without CONFIG."),
     ] = None,
     overrides: Annotated[
         list[str] | None,

@@ -17,7 +17,7 @@ def top(
     config: Annotated[Path | None, typer.Argument(help="A TOML file of settings, as for fedgs run.")] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="quick or paper, under the CONFIG (coverage: with selection.coverage.share=turns)."),
+        typer.Option(help="quick, paper or bearings, under CONFIG (coverage: with selection.coverage.share=turns)."),
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key.path=value, for example training.rounds=20; repeatable.")

@@ -1,4 +1,4 @@
-"""Data: labelled images with owners, the federations built from them, and the device streams.
+"""Data: samples with owners, the federations built from them, and the device streams.
 
 A :class:`DataSet` is what every loader gives; a :class:`Federation` deals its owners out to factories;
 :class:`DeviceStreams` hands out every device's next mini-batch. Nothing here knows of models or algorithms.
