@@ -176,11 +176,17 @@ class Layout:
             for name, shape in zip(self.names, self.shapes, strict=True)
         }
 
+    def stacked_views(self, flats: Tensor) -> dict[str, Tensor]:
+        """Return the tensors of :meth:`stacked` as views into (stations, weights)."""
+        pieces = torch.split(flats, [shape.numel() for shape in self.shapes], dim=1)
+        return {
+            name: _view_many(piece, shape) for name, shape, piece in zip(self.names, self.shapes, pieces, strict=True)
+        }
+
     def scatter(self, flats: Tensor, into: dict[str, Tensor]) -> None:
         """Copy (stations, weights) into the tensors of :meth:`stacked`."""
-        pieces = torch.split(flats, [shape.numel() for shape in self.shapes], dim=1)
-        for name, shape, piece in zip(self.names, self.shapes, pieces, strict=True):
-            into[name].copy_(_view_many(piece, shape))
+        for name, view in self.stacked_views(flats).items():
+            into[name].copy_(view)
 
     def gather(self, stacked: dict[str, Tensor]) -> Tensor:
         """Return (stations, weights), the opposite of :meth:`scatter`."""

@@ -7,7 +7,8 @@ there are.
 """
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import torch
@@ -38,6 +39,7 @@ class Sequential(ClientTraining):
         super().__init__(setup)
         self._threads = threads or os.cpu_count() or 1
         self._prepared = takes_modules(setup.network)
+        self._pool: ThreadPoolExecutor | None = None  # kept, as each thread has a copy of the network
 
     def train(
         self, sent: Sent, plan: ClientPlan, rate: float, tick: Tick | None = None, local: Tensor | None = None
@@ -63,14 +65,19 @@ class Sequential(ClientTraining):
                 for place in range(count):
                     train(place)
             else:
-                with ThreadPoolExecutor(
-                    self._threads, "fedgs-client", initializer=torch.set_num_threads, initargs=(1,)
-                ) as pool:
-                    list(pool.map(train, range(count)))
+                if self._pool is None:
+                    self._pool = ThreadPoolExecutor(
+                        self._threads, "fedgs-client", initializer=torch.set_num_threads, initargs=(1,)
+                    )
+                _all(self._pool, train, count)
         accuracies = None if self.objective.train_acc is None else final / plan.num_samples
-        stacked = self.layout.stacked(count, device)
-        self.layout.scatter(flats, stacked)
-        return Trained(stacked, losses, accuracies)
+        return Trained(self.layout.stacked_views(flats), losses, accuracies)
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
 
     def _train_one(
         self, flat: Tensor, sent: Sent, plan: ClientPlan, place: int, rate: float, local: Tensor | None,
@@ -126,3 +133,15 @@ class Sequential(ClientTraining):
             torch.tensor([key], device="cpu" if self._prepared else device),
             full=True,
         )
+
+
+def _all(pool: ThreadPoolExecutor, train: Callable[[int], None], count: int) -> None:
+    """Train all; after an error, or Ctrl-C, nobody begins who has not begun."""
+    futures = [pool.submit(train, place) for place in range(count)]
+    try:
+        for future in futures:
+            future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+        wait(futures)
