@@ -82,7 +82,8 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     for note in notes:
         console.print(note, highlight=False, style="dim")
     clocks = [[dict(line) for line in history.clock] or None for history in histories]
-    print_clocks(console, names, settings, clocks, [row["target_round"] for row in rows])
+    short = "target" if target_of_all is None else to_target
+    print_clocks(console, names, settings, clocks, [row["target_round"] for row in rows], short)
     make_folder(picture.parent)
     try:
         comparison.plot(picture)

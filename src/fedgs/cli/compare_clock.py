@@ -21,8 +21,9 @@ def print_clocks(
     settings: "Sequence[Settings]",
     clocks: "Sequence[Clock | None]",
     reached: Sequence[int | None],
+    to_target: str,
 ) -> None:
-    """Print the table and what the times rest on; ``reached`` are the rounds of the target."""
+    """Print the table and what the times rest on; ``reached`` are the rounds of the target, called ``to_target``."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -33,24 +34,20 @@ def print_clocks(
     if all(clock is None for clock in clocks):
         return
     longest = max(console.width - NUMBERS, SHORTEST_NAME)
-    targets = {wanted.eval.target for wanted in settings}
-    target = "target"
-    if len(targets) == 1 and (only := targets.pop()) is not None:
-        target = f"to {only:.0%}" if 0 < only <= 1 else f"to {only:g}"
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("simulated\nrun", no_wrap=True)
     for title in ("time\na round", "\nall", "", "device–\nstation", "", "station–\ntop", ""):
-        table.add_column(title or f"\n{target}", justify="right", no_wrap=True)
+        table.add_column(title or f"\n{to_target}", justify="right", no_wrap=True)
     for name, clock, target_round in zip(names, clocks, reached, strict=True):
         if clock is None:
             table.add_row(tail(name, longest), *["–"] * 7)
             continue
         last = clock[-1]["round"]
-        whole, to_target = elapsed(clock, last), elapsed(clock, target_round)
+        whole, until = elapsed(clock, last), elapsed(clock, target_round)
         assert whole is not None
         before = clock[0]["elapsed"]  # of the pre-training
         cells = [readable_duration((whole - before) / last) if last else "–", readable_duration(whole)]
-        cells.append("×" if to_target is None else readable_duration(to_target))
+        cells.append("×" if until is None else readable_duration(until))
         totals = [traffic(clock, last), traffic(clock, target_round)]
         for link in LINKS:
             cells += ["×" if total is None else readable_bytes(_both_ways(total, link)) for total in totals]
