@@ -6,10 +6,10 @@ STAMP := $(VENV)/.up-to-date
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types kernels unit bench clean
+.PHONY: help setup run test lint types kernels unit reproduce bench clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## create .venv and install fedgs into it (does nothing when up to date)
 
@@ -38,12 +38,15 @@ types: setup
 # this takes longer than to do it once beforehand, beside mypy.
 kernels: setup
 	@test -n "$$(find src -name '*.nbi')" || { folder=$$(mktemp -d); echo "compiling kernels, once"; \
-	  $(BIN)/fedgs bench-selection --instances 1 --out $$folder/bench >$$folder/said 2>&1 && \
+	  $(BIN)/python -m reproduction bench-selection --instances 1 --out $$folder/bench >$$folder/said 2>&1 && \
 	  $(BIN)/fedgs run --set training.rounds=1 --set training.iterations=1 --out $$folder/run >>$$folder/said 2>&1 \
 	  || cat $$folder/said; rm -rf "$$folder"; }
 
 unit: setup
 	$(BIN)/pytest
+
+reproduce: setup  ## the paper's figures and tables with a report, small on glyphs (FEMNIST=path.npz: at the paper's size)
+	$(BIN)/python -m reproduction all $(if $(FEMNIST),--femnist $(FEMNIST))
 
 bench: setup  ## print the measured claims as ratios (add FEMNIST=path.npz for real data)
 	$(BIN)/python benchmarks/selection.py $(if $(FEMNIST),--femnist $(FEMNIST))

@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from fedgs.config import load_settings
 from fedgs.errors import ConfigError
-from fedgs.experiments.paper import facts
 from fedgs.settings import Settings
+from reproduction.experiments.paper import facts
 
 
 def test_the_defaults_are_the_papers() -> None:

@@ -1,6 +1,5 @@
 """The commands as a user runs them: real processes, real files, wrong arguments too."""
 
-import csv
 import json
 import os
 import pty
@@ -12,13 +11,13 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-from tests.selection.problems import paper_size
 from typer.main import get_command
 
 from fedgs import __version__
 from fedgs.cli import app
-from fedgs.selection import SOLVERS, SelectionProblem, solve
+from fedgs.selection import SelectionProblem, solve
 from fedgs.selection.files import read_problem
+from tests.selection.problems import paper_size
 
 
 def fedgs(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -52,9 +51,9 @@ def test_version_and_help() -> None:
     assert fedgs("--version").stdout.strip() == f"fedgs {__version__}"
     shown = fedgs("--help")
     assert shown.returncode == 0
-    for command in ("select", "bench-selection", "data"):
+    for command in ("select", "data"):
         assert command in shown.stdout
-    explained = {"select": "A .npz (counts, target, base)", "bench-selection": "A TOML file of settings"}
+    explained = {"select": "A .npz (counts, target, base)", "run": "A TOML file"}
     for command, words in explained.items():
         shown = fedgs(command, "--help")
         assert shown.returncode == 0
@@ -64,7 +63,7 @@ def test_version_and_help() -> None:
 def test_every_argument_is_explained() -> None:
     """Some versions of click and typer, together, lose what a command says of its arguments."""
     found = dict(arguments_of(get_command(app)))
-    assert {"reproduce what", "select file", "compare runs", "data convert out"} <= set(found)
+    assert {"select file", "compare runs", "data convert out"} <= set(found)
     assert [name for name, words in found.items() if not words] == []
 
 
@@ -135,12 +134,9 @@ def test_select_does_not_load_torch(npz: Path) -> None:
         (["select", "{npz}", "--pick", "8", "--solver", "exakt"], "did you mean 'exact'"),
         (["select", "{npz}", "--pick", "8", "--fast"], "No such option"),
         (["select", "{text}", "--pick", "1"], "unknown kind of file '.txt'"),
+        (["bench-selection"], "python -m reproduction bench-selection"),
+        (["reproduce", "table2"], "python -m reproduction"),
         (["selekt"], "No such command 'selekt'. Did you mean 'select'? (fedgs"),
-        (["bench-selection", "--instances", "0"], "0 is not in the range"),
-        (["bench-selection", "none.toml"], "none.toml: no such file"),
-        (["bench-selection", "--set", "selection.pick=99"], "selection.pick=99 is more than the 35 devices"),
-        (["bench-selection", "--femnist", "none.npz"], "none.npz"),
-        (["bench-selection", "--out", "{text}/below"], "cannot make this folder"),
     ],
 )
 def test_wrong_arguments_are_one_line(arguments: list[str], message: str, npz: Path, tmp_path: Path) -> None:
@@ -222,43 +218,6 @@ def test_npz_files_without_counts_or_with_objects(tmp_path: Path) -> None:
     assert "is a folder" in one_line_error(fedgs("select", tmp_path, "--pick", 1))
     np.savez(tmp_path / "c.npz", counts=np.array([{"a": 1}], dtype=object))
     assert "not a readable .npz" in one_line_error(fedgs("select", tmp_path / "c.npz", "--pick", 1))
-
-
-def test_bench_selection_writes_tables_and_figures(tmp_path: Path) -> None:
-    out = tmp_path / "bench"
-    small = ["--set", "federation.devices=60", "--set", "federation.factories=5", "--set", "selection.pick=5"]
-    done = fedgs("bench-selection", "--instances", 3, "--seed", 2, "--json", "--out", out, *small)
-    assert done.returncode == 0, done.stderr
-    assert [row["solver"] for row in json.loads(done.stdout)["rows"]] == list(SOLVERS)
-    assert {path.name for path in out.iterdir()} == {
-        "samplers.csv", "samplers.json", "divergence.png", "time.png", "divergence-over-time.png", "initialisers.png",
-    }  # fmt: skip
-    for figure in out.glob("*.png"):
-        assert figure.read_bytes().startswith(b"\x89PNG")
-    rows = {row["solver"]: row for row in csv.DictReader((out / "samplers.csv").read_text().splitlines())}
-    assert list(rows) == list(SOLVERS)
-    assert float(rows["exact"]["gap"]) == pytest.approx(0)
-    assert float(rows["brute"]["mean"]) == pytest.approx(float(rows["exact"]["mean"]))
-    assert rows["bayesian"]["instances"] == "2"
-    assert rows["bayesian"]["note"] == "first 2 of 3 instances"
-    assert float(rows["gbp-cs"]["paper_seconds"]) == 0.0154
-    everything = json.loads((out / "samplers.json").read_text())
-    assert everything["settings"]["seed"] == 2
-    assert set(everything["initialisers"]) == {"mpinv", "zero", "random"}
-    assert everything["traces"]["exact"][-1][1] == pytest.approx(everything["rows"][8]["divergences"][0])
-
-
-def test_bench_selection_leaves_out_what_would_not_end(tmp_path: Path) -> None:
-    large = ["--set", "federation.devices=60", "--set", "federation.factories=1", "--set", "selection.pick=20"]
-    done = fedgs("bench-selection", "--instances", 1, "--out", tmp_path, *large)
-    assert done.returncode == 0, done.stderr
-    assert "brute was left out: brute would have to try" in done.stdout
-    for solver in ("gbp-cs", "exact", "large"):
-        assert solver in done.stdout
-    (tmp_path / "time.png").unlink()
-    (tmp_path / "time.png").mkdir()
-    small = ["--set", "federation.devices=20", "--set", "federation.factories=2", "--set", "selection.pick=4"]
-    assert "cannot be written" in fedgs("bench-selection", "--instances", 1, "--out", tmp_path, *small).stderr
 
 
 def test_everything_works_without_the_compiler(npz: Path) -> None:

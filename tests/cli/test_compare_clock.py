@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tests.cli.test_run import is_one_line
 from tests.conftest import Here
 from tests.simulation.small import small_config

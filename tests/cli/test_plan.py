@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from tests.conftest import Here
-from tests.simulation.small import small_config
 
 from fedgs.cli import quantities
 from fedgs.cli.plan_run import one_selection
@@ -20,6 +18,8 @@ from fedgs.simulation.step_time import selection_seconds, step_seconds
 from fedgs.tasks.bind import BoundTask
 from fedgs.training import local_step
 from fedgs.training.objective import Objective
+from tests.conftest import Here
+from tests.simulation.small import small_config
 
 HAND = ("--size", "1bit", "--external", "1Hz", "--snr", "0", "--no-latency")
 """T-TIME-1 as options."""

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from rich.console import Console
-from tests.conftest import Here
-from tests.simulation.small import small_config, small_settings
 
 from fedgs.algorithms.run_state import RunState
 from fedgs.cli.run_display import RunDisplay
+from tests.conftest import Here
+from tests.simulation.small import small_config, small_settings
 
 BESIDE = "beside=['selection.solver=random']"
 PICTURES = ("learning.png", "divergence.png", "selection.png", "comparison.png")

@@ -2,11 +2,11 @@
 
 import pytest
 from matplotlib.figure import Figure
-from tests.network.parks import HAND, hand_network
 
 from fedgs.network import BoundConstants
 from fedgs.network.plan import make_plan
 from fedgs.report.plan_figures import _draw_lengths, _draw_objective
+from tests.network.parks import HAND, hand_network
 
 
 @pytest.mark.parametrize(("divergence", "last"), [(1.0, 100), (400.0, 5)])

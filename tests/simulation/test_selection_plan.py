@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from fedgs.errors import DataError
-from fedgs.experiments.instances import draw_instances
 from fedgs.selection import SelectionProblem, SelectionResult, batch, solve, solve_batch
 from fedgs.simulation import selection_plan
 from fedgs.simulation.prefetch import RunAhead
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.training.round_plan import RoundPlan
+from reproduction.experiments.instances import draw_instances
 from tests.simulation.small import small_federation, small_settings
 
 FEDERATION = small_federation()

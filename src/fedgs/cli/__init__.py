@@ -13,14 +13,12 @@ import typer
 from fedgs import __version__
 from fedgs.cli import (
     approaches,
-    bench_selection,
     compare,
     data,
     device,
     park,
     pki,
     plan,
-    reproduce,
     run,
     select,
     station,
@@ -42,14 +40,19 @@ app.command("compare")(compare.compare)
 app.command("approaches")(approaches.approaches)
 app.command("plan")(plan.plan)
 app.command("select")(select.select)
-app.command("bench-selection")(bench_selection.bench_selection)
-app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 app.command("device")(device.device)
 app.command("station")(station.station)
 app.command("top")(top.top)
 app.add_typer(pki.app, name="pki")
 app.add_typer(park.app, name="park")
+
+
+MOVED = {
+    name: f"the paper's experiments are in the repository, not in the package: python -m reproduction {rest}"
+    for name, rest in (("reproduce", "…"), ("bench-selection", "bench-selection"))
+}
+"""Commands of older versions, and where they are now."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -69,24 +72,29 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; whatever the user got wrong is one line on stderr and exit code 2."""
+    """Run the command line."""
+    run_app(app, "fedgs")
+
+
+def run_app(app: typer.Typer, name: str) -> None:
+    """Run a command line; whatever the user got wrong is one line on stderr and exit code 2."""
     try:
         code = app(standalone_mode=False)
     except FedgsError as error:
-        _fail(str(error))
+        _fail(name, str(error))
     except click.exceptions.NoArgsIsHelpError as error:
         typer.echo(error.format_message())
         sys.exit(2)
     except click.ClickException as error:
         message = re.sub(r"( Did you mean [^?]*\?)\1", r"\1", error.format_message())  # click and typer both suggest
-        _fail(f"{message} (fedgs --help lists commands and options)")
+        _fail(name, f"{message} ({MOVED.get(' '.join(sys.argv[1:2])) or f'{name} --help lists commands and options'})")
     except click.exceptions.Abort:
-        _fail("interrupted", code=130)
+        _fail(name, "interrupted", code=130)
     except KeyboardInterrupt:
-        _fail("interrupted", code=130)
+        _fail(name, "interrupted", code=130)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(message: str, code: int = 2) -> None:
-    typer.echo(f"fedgs: error: {' '.join(message.split())}", err=True)
+def _fail(name: str, message: str, code: int = 2) -> None:
+    typer.echo(f"{name}: error: {' '.join(message.split())}", err=True)
     sys.exit(code)

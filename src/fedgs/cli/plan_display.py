@@ -16,7 +16,7 @@ def print_plan(
     from rich.markup import escape
     from rich.table import Table
 
-    from fedgs.report.selection_figures import readable_time
+    from fedgs.report.units import readable_time
 
     park, network = made.park, made.network
     console = Console(highlight=False)

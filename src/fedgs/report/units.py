@@ -28,3 +28,11 @@ def readable_bytes(amount: float) -> str:
 def _three(value: float) -> str:
     """Return three digits, and more only before the point."""
     return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
+
+
+def readable_time(seconds: float) -> str:
+    """Write a duration with its unit: 23 µs, 1.5 ms, 979 s."""
+    for unit, scale in (("µs", 1e-6), ("ms", 1e-3)):
+        if seconds < 999.5 * scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds:.3g} s"

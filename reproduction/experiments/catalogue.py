@@ -1,0 +1,78 @@
+"""The experiments of ``python -m reproduction`` by name: what they show, and the parts they are made of.
+
+An experiment goes in stages, for some parts follow from the results of others (what was chosen is run in full). A stage
+is asked again until it names no new part, for its own results may change what follows (what does not hold in full).
+Curves have no runs of their own: they are those of Table II. The functions that make parts are named and looked up when
+they are called, so that the command line can list the experiments without loading what they need.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reproduction.experiments.parts import Part, Results
+    from reproduction.experiments.reproduction import Reproduction
+
+Stage = Callable[["Reproduction", "Results"], "list[Part]"]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One figure, table or study."""
+
+    summary: str
+    stages: Sequence[Stage]
+    one_seed: bool = False
+    """Whether it has parts for the first seed alone."""
+    trains: bool = True
+    """Whether its parts are training runs."""
+    in_all: bool = True
+    """Whether ``all`` runs it."""
+
+
+def _stage(module: str, function: str = "make_parts", follows: bool = False) -> Stage:
+    """Return the stage whose parts a function of this package makes; ``follows``: from the results before it."""
+
+    def parts(reproduction: "Reproduction", results: "Results") -> "list[Part]":
+        make = getattr(import_module(f"reproduction.experiments.{module}"), function)
+        made: list[Part] = make(reproduction, results) if follows else make(reproduction)
+        return made
+
+    return parts
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "initialisers": Experiment("GBP-CS from its three starts", [_stage("initialisers")], one_seed=True, trains=False),
+    "samplers": Experiment("divergence and time of all samplers", [_stage("samplers")], one_seed=True, trains=False),
+    "table2": Experiment("FedGS against ten approaches", [_stage("table2")]),
+    "curves": Experiment("their accuracy and loss, from the same runs", [_stage("table2")], in_all=False),
+    "surfaces": Experiment("FedGS over T, n, M and L", [_stage("surfaces")], one_seed=True),
+    "fedopt-rates": Experiment("FedOpt over its learning rates", [_stage("fedopt_rates")], one_seed=True),
+    "beyond": Experiment(
+        "FedGS and FedAvg both tuned", [_stage("beyond", "trial_parts"), _stage("beyond", "final_parts", follows=True)]
+    ),
+    "selection-study": Experiment("does selection earn its keep", [_stage("selection_study")]),
+}
+ALL = tuple(name for name, experiment in EXPERIMENTS.items() if experiment.in_all)
+
+
+def stages_of(what: str) -> list[Stage]:
+    """Return the stages of an experiment; those of ``all`` one after the other, first stages first."""
+    names = ALL if what == "all" else (what,)
+    depth = max(len(EXPERIMENTS[name].stages) for name in names)
+    return [_together([EXPERIMENTS[name] for name in names], stage) for stage in range(depth)]
+
+
+def _together(experiments: Sequence[Experiment], stage: int) -> Stage:
+    def parts(reproduction: "Reproduction", results: "Results") -> "list[Part]":
+        found = []
+        for experiment in experiments:
+            if stage < len(experiment.stages):
+                asked = reproduction.asked(experiment.trains, experiment.one_seed)
+                made = experiment.stages[stage](reproduction, results)
+                found += [replace(part, asked=asked) for part in made]
+        return found
+
+    return parts

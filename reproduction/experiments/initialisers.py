@@ -1,0 +1,18 @@
+"""The paper's figure of GBP-CS's initialisers (section VII-B, dist-optim-init-curve): where each start ends.
+
+The paper shows one instance: zero and MPInv end near the optimum, random in a poor local one. Here it is the mean over
+many instances of the same federation, beside the proven optimum of the same instances.
+"""
+
+from typing import TYPE_CHECKING
+
+from reproduction.experiments.samplers import STARTS, comparison_part
+
+if TYPE_CHECKING:
+    from reproduction.experiments.parts import Part
+    from reproduction.experiments.reproduction import Reproduction
+
+
+def make_parts(reproduction: "Reproduction") -> "list[Part]":
+    """Return the one part of this figure, for the first seed."""
+    return [comparison_part(reproduction, "initialisers", "GBP-CS from its three starts", ("exact",), STARTS)]

@@ -1,0 +1,67 @@
+"""What the curve of a run comes to: means of late tests, accuracy at a round, the round of a target.
+
+One test is noisy, so runs are judged by the mean of their late tests; the last test stands beside it. The test before
+the first round never counts.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from reproduction.experiments.parts import Result
+
+LEARNT = 0.2
+"""An accuracy that no constant answer has: below, up and down mean nothing."""
+
+
+def last_ten(result: Result) -> float:
+    """Return the mean accuracy of the last ten tests."""
+    return float(np.mean(result["curve"]["accuracy"][1:][-10:]))
+
+
+def last_quarter(result: Result) -> float:
+    """Return the mean accuracy of the tests in the last quarter of a run's rounds."""
+    rounds = result["settings"]["training"]["rounds"]
+    return float(np.mean([accuracy for number, accuracy in _points(result, "accuracy") if number > 0.75 * rounds]))
+
+
+def late_tests(result: Result) -> int:
+    """Return of how many tests that is the mean."""
+    rounds = result["settings"]["training"]["rounds"]
+    return sum(number > 0.75 * rounds for number in result["curve"]["round"])
+
+
+def at_round(result: Result, number: int, key: str = "accuracy") -> float | None:
+    """Return what was measured in this round; None if it was not tested then."""
+    return next((value for tested, value in _points(result, key) if tested == number), None)
+
+
+def round_of(result: Result, target: float) -> int | None:
+    """Return the first tested round at or above a target; None: never."""
+    return next((number for number, accuracy in _points(result, "accuracy") if accuracy >= target), None)
+
+
+def fell(result: Result) -> tuple[float, float] | None:
+    """Return the accuracies before and after the first fall below half of the highest so far; None: no such fall."""
+    highest = 0.0
+    for _, accuracy in _points(result, "accuracy"):
+        if accuracy < 0.5 * highest and highest > LEARNT:
+            return highest, accuracy
+        highest = max(highest, accuracy)
+    return None
+
+
+def final(result: Result) -> float:
+    """Return the accuracy of the last round."""
+    return float(result["curve"]["accuracy"][-1])
+
+
+def mean_of(values: Sequence[float | None]) -> float | None:
+    """Return the mean of what is there; None if nothing is."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _points(result: Result, key: str) -> list[tuple[int, Any]]:
+    return [point for point in zip(result["curve"]["round"], result["curve"][key], strict=True) if point[0] > 0]

@@ -1,0 +1,239 @@
+"""Does selection earn its keep? Five ways to select, with and without what ours adds to selecting, on nine federations.
+
+Selection as published lowers the divergence of each super node. Whether that raises accuracy is the question; where
+devices are strongly skewed it uses the same convenient devices again and again. The study sets policies beside each
+other, everything else being equal (T = 50, learning rate 0.05, the paper's network, the same iterations). Ways to
+select, with the paper's loss and the plain mean:
+
+    random            L devices, all alike
+    random-by-data    … in proportion to their numbers of samples
+    gbp-cs            the paper's, as published (L_rnd = L/5)
+    exact             the optimum of every iteration (nearly always proven), nobody drawn beforehand
+    queues            the match weighed against virtual queues (fedgs.selection.coverage): all data used alike in time
+
+Ours is ``coverage``, as in the preset of this name: queues, and with them
+
+    calibration       the station's class mix is taken out of the loss (fedgs.training.calibration)
+    by class          the top server averages the classifier by who saw a class (fedgs.algorithms.class_wise)
+
+Neither is selection, so they are given to other ways to select as well, to tell what is whose: ``calibrated`` and
+``queues-calibrated`` have the first, ``by-data-full`` and ``gbp-cs-full`` both.
+
+Federations re-deal the same images: by writers as they are, factories by form partition, Dirichlet α for each class
+over devices with factories alike or with their own class mix, and two classes a device. Cells come in the order of
+what decides most, one seed of all before the second. Tests are made every second round; what counts is the mean of
+those in the last quarter of the rounds (eight, where rounds are not long), the last one stands beside it. Other weights
+of the queues are tried with the first seed alone.
+
+The same question is asked twice more with steps four times as long, with which FedGS itself learns faster: as they are
+(``longer``), where some runs fall, and with gradients of bounded length (``clipped``, fedgs.training.clipping).
+
+How much there is to be won at all, a reference tells: random selection by data on the same federations without their
+skew (reproduction.experiments.unskewed).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from fedgs.data import DataSet, Federation, build_federation, classes_per_device, dirichlet, dirichlet_factories
+from fedgs.errors import ConfigError
+from fedgs.settings import Settings
+from reproduction.experiments.parts import Part
+from reproduction.experiments.unskewed import UNSKEWED, without_skew
+
+if TYPE_CHECKING:
+    from reproduction.experiments.reproduction import Reproduction
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A way to select, and what is added to it."""
+
+    solver: str
+    presample: int | None = None
+    """L_rnd; None: the settings' own."""
+    calibrated: bool = False
+    by_class: bool = False
+
+
+POLICIES: dict[str, Policy] = {
+    "random": Policy("random"),
+    "random-by-data": Policy("random-by-data"),
+    "gbp-cs": Policy("gbp-cs"),
+    "exact": Policy("exact", presample=0),
+    "queues": Policy("auto"),
+    "calibrated": Policy("random-by-data", calibrated=True),
+    "queues-calibrated": Policy("auto", calibrated=True),
+    "by-data-full": Policy("random-by-data", calibrated=True, by_class=True),
+    "gbp-cs-full": Policy("gbp-cs", calibrated=True, by_class=True),
+    "coverage": Policy("auto", calibrated=True, by_class=True),
+}
+SELECTIONS = tuple(name for name, policy in POLICIES.items() if not policy.calibrated)
+"""Those that differ by nothing but whom they select."""
+WEIGHTS = (0.003, 0.03, 3.0)
+"""V beside the default: what the queues trade, one seed, on …"""
+WEIGHED = ("alpha-0.02", "alpha-0.1-differ")
+FEWEST = 20
+"""Devices with fewer samples are left out; Dirichlet's law makes such where α is small."""
+PREFIX = "study-"
+
+
+@dataclass(frozen=True)
+class Stride:
+    """The study with other steps."""
+
+    title: str
+    policies: tuple[str, ...]
+    times: float = 4.0
+    """How many times as long the steps are."""
+    clip: float | None = None
+    unskewed: bool = False
+    """Whether the reference is run with these steps too."""
+
+
+STRIDES: dict[str, Stride] = {
+    "longer": Stride("Longer steps", ("random", "random-by-data", "gbp-cs", "queues", "by-data-full", "coverage")),
+    # 2: about the usual length in rounds 2 to 6 (α = 0.1, one seed); from the tenth on 99 of 100 are shorter.
+    "clipped": Stride(
+        "Longer steps, clipped",
+        ("random", "random-by-data", "gbp-cs", "exact", "by-data-full", "coverage"),
+        clip=2.0,
+        unskewed=True,
+    ),
+}
+
+
+def stride_of(name: str) -> str:
+    """Return the stride that a part of this name has; "" for the steps of the study itself."""
+    return next((stride for stride in STRIDES if name.startswith(f"{PREFIX}{stride}-")), "")
+
+
+@dataclass(frozen=True)
+class Deal:
+    """One way to deal the data out."""
+
+    title: str
+    alpha: float | None = None
+    """Of Dirichlet's law over devices, for each class."""
+    factory_alpha: float | None = None
+    """… over factories before that; None: factories are alike."""
+    attribute: str | None = None
+    classes: int | None = None
+
+    @property
+    def skewed(self) -> bool:
+        """Whether ours is asked to be clearly better than GBP-CS here."""
+        return self.alpha is not None and self.alpha <= 0.1
+
+
+DEALS: dict[str, Deal] = {
+    "alpha-0.02": Deal("α = 0.02, factories alike", 0.02),
+    "alpha-0.1-differ": Deal("α = 0.1, factories differ", 0.1, 1.0),
+    "natural": Deal("writers as they are"),
+    "two-classes": Deal("2 classes a device", classes=2),
+    "alpha-0.02-differ": Deal("α = 0.02, factories differ", 0.02, 1.0),
+    "alpha-0.1": Deal("α = 0.1, factories alike", 0.1),
+    "by-form": Deal("factories by form partition", attribute="hsf"),
+    "alpha-0.3-differ": Deal("α = 0.3, factories differ", 0.3, 1.0),
+    "alpha-0.3": Deal("α = 0.3, factories alike", 0.3),
+}
+LONG_DEAL = "alpha-0.1-differ"
+"""The federation that is also run with rounds four times as long."""
+MILD_TO_SKEWED = ("natural", "by-form", "alpha-0.3", "alpha-0.3-differ", "alpha-0.1", "alpha-0.1-differ", "alpha-0.02",
+                  "alpha-0.02-differ", "two-classes")  # fmt: skip
+"""The order of tables and pictures."""
+
+
+def deal_out(
+    dataset: DataSet, key: str, seed: int, devices: int = 350, factories: int = 10, train_fraction: float = 0.9
+) -> Federation:
+    """Return one of the study's federations."""
+    if key.endswith(f"-{UNSKEWED}"):
+        skewed = deal_out(dataset, key.removesuffix(f"-{UNSKEWED}"), seed, devices, factories, train_fraction)
+        return without_skew(skewed, seed)
+    deal, labels = DEALS[key], dataset.labels
+    build = partial(build_federation, dataset, train_fraction=train_fraction, seed=seed)
+    if deal.attribute is not None:
+        if deal.attribute not in dataset.attributes:
+            raise ConfigError(f"{dataset.name} has no attribute {deal.attribute!r} to make factories of")
+        return build(factories, "by-attribute", attribute=deal.attribute, split="draw")
+    if deal.classes is not None:
+        owners = classes_per_device(labels, devices, deal.classes, seed=seed)
+        return build(factories, owners=owners)
+    if deal.alpha is None:
+        return build(factories, split="draw")
+    if deal.factory_alpha is None:
+        owners = dirichlet(labels, devices, deal.alpha, seed=seed, min_samples=0)
+        return build(factories, owners=owners, min_samples=FEWEST, empty="drop")
+    owners = dirichlet_factories(labels, factories, devices, deal.alpha, deal.factory_alpha, seed=seed, min_samples=0)
+    return build(None, "by-attribute", owners=owners, min_samples=FEWEST, empty="drop", attribute="factory")
+
+
+def make_parts(reproduction: "Reproduction") -> list[Part]:
+    """Return the cells of the study; federations by an attribute the data set has not are left out."""
+    from reproduction.experiments.reproduction import Scale
+
+    full, quick = Scale(rounds=60, rate=0.05, every=2), Scale(rounds=12, rate=0.2, every=2, target=0.1)
+    base = reproduction.settings(full, quick, "selection.cap=true")
+    long_rounds = 4 * base.training.iterations
+    attributes = tuple(reproduction.dataset.attributes)
+    found: list[Part] = []
+    strides: dict[str, list[Part]] = {stride: [] for stride in STRIDES}
+    seeds = reproduction.seeds_or((0, 1, 2))
+    for seed in seeds:
+        for key, deal in DEALS.items():
+            if deal.attribute is not None and deal.attribute not in attributes:
+                continue
+            for iterations in (base.training.iterations, *([long_rounds] if key == LONG_DEAL else [])):
+                found += [_part(base, seed, key, policy, iterations) for policy in (*POLICIES, UNSKEWED)]
+                for name, stride in STRIDES.items():
+                    wanted = (*stride.policies, *([UNSKEWED] if stride.unskewed else []))
+                    cells = [_part(base, seed, key, policy, iterations) for policy in wanted]
+                    strides[name] += [_lengthened(cell, name) for cell in cells]
+            if seed == seeds[0] and key in WEIGHED:
+                found += [_part(base, seed, key, "queues", base.training.iterations, weight) for weight in WEIGHTS]
+    # The small size has long steps from the start.
+    return found if reproduction.quick else [*found, *chain.from_iterable(strides.values())]
+
+
+def _lengthened(part: Part, name: str) -> Part:
+    """Return the same cell with other steps."""
+    stride, training = STRIDES[name], part.settings.training
+    other = training.model_copy(
+        update={"learning_rate": stride.times * training.learning_rate, "clip": stride.clip or training.clip}
+    )
+    return Part(
+        part.name.replace(PREFIX, f"{PREFIX}{name}-", 1),
+        f"{part.title}, steps {stride.times:g} times as long" + (", clipped" if stride.clip else ""),
+        part.settings.model_copy(update={"training": other}),
+        part.federation,
+    )
+
+
+def _part(base: Settings, seed: int, deal: str, policy: str, iterations: int, weight: float | None = None) -> Part:
+    """Return one cell; long rounds are fewer, so that all cells have the same number of iterations."""
+    way = POLICIES["random-by-data" if policy == UNSKEWED else policy]
+    selection = {**base.selection.model_dump(include={"pick", "cap"}), "solver": way.solver}
+    if way.presample is not None:
+        selection["presample"] = way.presample
+    if weight is not None:
+        selection["coverage"] = {"weight": weight}
+    rounds = max(1, base.training.rounds * base.training.iterations // iterations)
+    values = base.model_dump()
+    values |= {"seed": seed, "selection": selection, "beside": []}
+    values["training"] |= {"iterations": iterations, "rounds": rounds, "calibration": float(way.calibrated)}
+    values["server"] |= {"by_class": way.by_class}
+    values["eval"] |= {"every": max(1, base.eval.every * base.training.iterations // iterations)}
+    key = deal if iterations == base.training.iterations else f"{deal}-T{iterations}"
+    name = policy if weight is None else f"{policy}-V{weight:g}"
+    federation = f"{deal}-{UNSKEWED}" if policy == UNSKEWED else deal
+    title = f"{title_of(key)}: {name}, seed {seed}"
+    return Part(f"{PREFIX}{key}-{name}-seed-{seed}", title, Settings(**values), federation)
+
+
+def title_of(key: str) -> str:
+    """Return the words for a federation of the study, with the length of its rounds where that is unusual."""
+    deal, long_rounds, iterations = key.partition("-T")
+    return DEALS[deal].title + (f", T = {iterations}" if long_rounds else "")

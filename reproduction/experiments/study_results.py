@@ -1,0 +1,178 @@
+"""The results of the selection study (reproduction.experiments.selection_study): cells of a federation and a policy.
+
+A cell has all seeds of a policy on a federation. Cells are set beside each other, so they must be made alike (data,
+network, precision, iterations); what was made otherwise than most is left out, and told with what went astray.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedgs.settings import COVERAGE_WEIGHT
+from reproduction.experiments.comparable_runs import made_with
+from reproduction.experiments.measures import at_round, final, last_quarter, mean_of
+from reproduction.experiments.parts import Result, Results
+from reproduction.experiments.selection_study import (
+    DEALS,
+    MILD_TO_SKEWED,
+    POLICIES,
+    PREFIX,
+    WEIGHED,
+    WEIGHTS,
+    stride_of,
+)
+from reproduction.experiments.unskewed import UNSKEWED
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One federation and policy over all its seeds; tuples go seed by seed."""
+
+    policy: str
+    seeds: tuple[int, ...]
+    late: tuple[float, ...]
+    """Mean accuracy of the tests in the last quarter of the rounds: the number that counts."""
+    final: tuple[float, ...]
+    runs: tuple[Result, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean over seeds of the number that counts."""
+        return float(np.mean(self.late))
+
+    def fact(self, key: str, seeds: Collection[int] | None = None) -> float | None:
+        """Return the mean of a fact of the summary, such as divergence, over these seeds or all."""
+        return mean_of(self.facts(key, seeds))
+
+    def facts(self, key: str, seeds: Collection[int] | None = None) -> list[float | None]:
+        """Return a fact of the summary seed by seed."""
+        return [
+            run["summary"].get(key, run["summary"]["selection"].get(key))
+            for seed, run in zip(self.seeds, self.runs, strict=True)
+            if seeds is None or seed in seeds
+        ]
+
+    def at(self, number: int) -> float | None:
+        """Return the mean accuracy in a round; None where it was not tested."""
+        found = [at_round(run, number) for run in self.runs]
+        return None if None in found else mean_of(found)
+
+
+def common(one: Cell, other: Cell) -> set[int]:
+    """Return the seeds both have."""
+    return set(one.seeds) & set(other.seeds)
+
+
+def with_all_seeds(cells: Mapping[str, Cell]) -> dict[str, Cell]:
+    """Return the policies of a federation that have run with as many seeds as any: means of others are of less."""
+    most = max(len(cell.seeds) for cell in cells.values())
+    return {policy: cell for policy, cell in cells.items() if len(cell.seeds) == most}
+
+
+Study = dict[str, dict[str, Cell]]
+"""By federation (with "-T200" behind it where rounds are long) and policy, in the order of the study."""
+
+
+def read_study(results: Results) -> tuple[Study, list[str]]:
+    """Return the cells of which there are results, and what went astray, in words."""
+    study, astray = _read(results)
+    without = {key: {policy: cells[policy] for policy in POLICIES if policy in cells} for key, cells in study.items()}
+    return {key: cells for key, cells in without.items() if cells}, astray
+
+
+def read_unskewed(results: Results) -> dict[str, Cell]:
+    """Return the reference of every federation: what it comes to without its skew."""
+    return {key: cells[UNSKEWED] for key, cells in _read(results)[0].items() if UNSKEWED in cells}
+
+
+def _read(results: Results) -> tuple[Study, list[str]]:
+    """Return all cells, the reference among them: all must be made alike."""
+    results = {name: result for name, result in results.items() if not stride_of(name)}
+    groups: dict[tuple[str, str], list[Result]] = {}
+    astray = []
+    kinds: Counter[tuple[str, ...]] = Counter()
+    lengths: dict[str, Counter[int]] = {}
+    for name, result in results.items():
+        if key := _key_of(name)[0]:
+            kinds[_kind(result)] += 1
+            lengths.setdefault(key, Counter())[_iterations(result)] += 1
+    usual_kind = kinds.most_common(1)[0][0] if kinds else None
+    usual_length = {key: counted.most_common(1)[0][0] for key, counted in lengths.items()}
+    for name, result in results.items():
+        key, policy = _key_of(name)
+        if result.get("failed"):
+            astray.append(f"{result['title']}: {result['failed']}")
+        elif key and (_kind(result) != usual_kind or _iterations(result) != usual_length[key]):
+            astray.append(f"{result['title']}: made with other settings than most, and left out")
+        elif key:
+            groups.setdefault((key, policy), []).append(result)
+    study: Study = {}
+    for key in sorted({key for key, _ in groups}, key=_place):
+        policies = [policy for policy in (*POLICIES, UNSKEWED) if (key, policy) in groups]
+        study[key] = {policy: _cell(policy, groups[key, policy]) for policy in policies}
+    return study, astray
+
+
+def read_weights(results: Results) -> dict[str, dict[float, Result]]:
+    """Return the runs with the queues at several weights by federation and V; 0 is ``exact``.
+
+    Of the first seed, which alone has all weights.
+    """
+    weights = {"exact": 0.0, "queues": COVERAGE_WEIGHT, **{f"queues-V{weight:g}": weight for weight in WEIGHTS}}
+    found: dict[str, dict[float, Result]] = {}
+    for name, result in sorted(results.items(), key=lambda item: int(item[1]["settings"]["seed"])):
+        cell = name.rpartition("-seed-")[0]
+        for key in WEIGHED:
+            weight = weights.get(cell.removeprefix(f"{PREFIX}{key}-"))
+            if weight is not None and not result.get("failed"):
+                found.setdefault(key, {}).setdefault(weight, result)
+    return {key: dict(sorted(found[key].items())) for key in WEIGHED if len(found.get(key, {})) > 2}
+
+
+def in_stride(results: Results, stride: str) -> Results:
+    """Return the runs with other steps, by the names they would have in the study itself."""
+    return {
+        name.replace(f"{PREFIX}{stride}-", PREFIX, 1): result
+        for name, result in results.items()
+        if stride_of(name) == stride
+    }
+
+
+def _key_of(name: str) -> tuple[str, str]:
+    """Return federation and policy of a part's name; ("", "") if it is none of the study."""
+    if not name.startswith(PREFIX):
+        return "", ""
+    cell = name.removeprefix(PREFIX).rpartition("-seed-")[0]
+    policy = max((policy for policy in (*POLICIES, UNSKEWED) if cell.endswith(f"-{policy}")), key=len, default="")
+    key = cell.removesuffix(f"-{policy}")
+    return (key, policy) if policy and key.partition("-T")[0] in DEALS else ("", "")
+
+
+def _kind(result: Result) -> tuple[str, ...]:
+    """Return what must be alike in all cells that are set beside each other."""
+    return made_with(result, "batch_size")
+
+
+def _iterations(result: Result) -> int:
+    """Return how many iterations a run has: the same for all policies of a federation.
+
+    Long rounds can come to a few less than short ones, where these are not a multiple of four.
+    """
+    return int(result["settings"]["training"]["rounds"] * result["settings"]["training"]["iterations"])
+
+
+def _place(key: str) -> tuple[int, str]:
+    return MILD_TO_SKEWED.index(key.partition("-T")[0]), key
+
+
+def _cell(policy: str, found: Sequence[Result]) -> Cell:
+    runs = tuple(sorted(found, key=lambda run: int(run["settings"]["seed"])))
+    return Cell(
+        policy,
+        tuple(run["settings"]["seed"] for run in runs),
+        tuple(last_quarter(run) for run in runs),
+        tuple(final(run) for run in runs),
+        runs,
+    )

@@ -1,0 +1,1 @@
+"""The report: sections made of results, as Markdown and as a page."""

@@ -1,0 +1,100 @@
+"""Results as parts leave them, with made-up curves: for tables, sentences and pictures without any training."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedgs.data import DataSet
+from reproduction.experiments.catalogue import stages_of
+from reproduction.experiments.parts import Part, Result, Results, as_text
+from reproduction.experiments.reproduction import Reproduction
+
+HARDWARE = {"device": "a GPU", "cores": 4, "torch": "2.9", "python": "3.12"}
+
+
+def full_size(seeds: Sequence[int] = (0, 1)) -> Reproduction:
+    """Return a reproduction at the paper's size that never loads anything."""
+    reproduction = Reproduction(Path("nowhere.npz"), seeds)
+    nobody = np.zeros(0, np.int32)
+    reproduction._dataset = DataSet(
+        "femnist", np.zeros((0, 28, 28), np.uint8), nobody.astype(np.uint8), nobody, (), ("0", "1"), {"hsf": nobody}
+    )
+    return reproduction
+
+
+def run(part: Part, end: float, jain: float = 0.9, divergence: float = 0.04) -> Result:
+    """Return the result of a part whose accuracy rises in a straight line up to ``end``."""
+    training, tests = part.settings.training, part.settings.eval
+    numbers = [*range(0, training.rounds, tests.every), training.rounds]
+    accuracy = [end * number / training.rounds for number in numbers]
+    wanted = 2.0 if tests.target is None else tests.target
+    target = next((n for n, a in zip(numbers, accuracy, strict=True) if n and a >= wanted), None)
+    nothing = [None] * len(numbers)
+    return shell(part) | {
+        "curve": {
+            "round": numbers,
+            "accuracy": accuracy,
+            "loss": [4 - 3.5 * value for value in accuracy],
+            "train_loss": nothing,
+            "divergence": nothing,
+            "divergence_of_round": nothing,
+            "missing_classes": nothing,
+        },
+        "summary": {
+            "accuracy": {"final": end, "best": end, "last_10": end},
+            "loss": {"final": 4 - 3.5 * end, "least": 4 - 3.5 * end},
+            "target": {"accuracy": tests.target, "round": target},
+            "divergence": divergence,
+            "divergence_of_round": divergence / 2,
+            "missing_classes": 6.0,
+            "selection": {"jain_of_epochs": jain, "longest_wait": 47},
+        },
+    }
+
+
+def astray(part: Part) -> Result:
+    """Return the result of a run whose loss was no number."""
+    curve = {key: values[:1] for key, values in run(part, 0.5)["curve"].items()}
+    return shell(part) | {"failed": "round 1: the loss is no finite number", "curve": curve, "summary": None}
+
+
+def shell(part: Part) -> Result:
+    """Return what every result has."""
+    return {
+        "format": 1,
+        "part": part.name,
+        "title": part.title,
+        "federation": part.federation,
+        "data": "d" * 32,
+        "devices": 350,
+        "factories": 10,
+        "train_samples": 71000,
+        "test_samples": 8000,
+        "settings": json.loads(part.settings.model_dump_json()),
+        "fedgs": "0.1.0",
+        "hardware": dict(HARDWARE),
+        "seconds": 60.0,
+    }
+
+
+def results_of(
+    what: str, end: Callable[[Part], float], reproduction: Reproduction | None = None, **facts: Any
+) -> Results:
+    """Return made-up results of all training parts of an experiment, stage after stage."""
+    reproduction = reproduction or full_size()
+    results: Results = {}
+    for stage in stages_of(what):
+        for part in stage(reproduction, results):
+            results[part.name] = run(part, end(part), **facts)
+    return results
+
+
+def write(folder: Path, results: Results) -> Path:
+    """Write results as parts do."""
+    (folder / "parts").mkdir(parents=True, exist_ok=True)
+    for name, result in results.items():
+        (folder / "parts" / f"{name}.json").write_text(as_text(result), encoding="utf-8")
+    return folder

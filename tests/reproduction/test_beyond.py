@@ -1,0 +1,93 @@
+"""Both sides tuned alike."""
+
+from reproduction.experiments.beyond import SIDES, TRIALS, choose, final_parts, finals, set_aside, trial_parts, tried
+from reproduction.experiments.parts import Part
+from tests.reproduction.made_up import astray, full_size, results_of, run
+
+
+def test_both_sides_try_the_same() -> None:
+    parts = trial_parts(full_size())
+    assert len(parts) == 2 * len(TRIALS)
+    assert {part.settings.training.rounds for part in parts} == {100}
+    by_side = {side: [part for part in parts if part.name.startswith(f"beyond-{side}-")] for side in SIDES}
+    for ours, theirs in zip(*by_side.values(), strict=True):
+        assert ours.settings.training == theirs.settings.training
+        assert (ours.settings.algorithm.name, theirs.settings.algorithm.flat) == ("fedgs", True)
+    rules = {part.settings.server.rule for part in by_side["fedgs"]}
+    assert rules == {"mean", "fedavgm", "fedadam"}
+    own = {part.settings.algorithm.name: part.settings.algorithm.options for part in by_side["fedavg"]}
+    assert own == {"fedavg": {}, "fedavgm": {"client_lr": 0.03}, "fedadam": {"client_lr": 0.03}}
+
+
+def test_the_best_late_tests_are_chosen_and_what_went_astray_is_not() -> None:
+    parts = trial_parts(full_size())
+    results = {part.name: run(part, 0.5 + 0.01 * place) for place, part in enumerate(parts)}
+    assert choose("fedgs", results, 0) == "fedadam"
+    last = next(part for part in parts if part.name == "beyond-fedgs-fedadam-seed-0")
+    results[last.name] = astray(last)
+    assert tried("fedgs", results)["fedadam"].score is None
+    assert choose("fedgs", results, 0) == "fedavgm"
+    del results["beyond-fedgs-rate-0.1-seed-0"]
+    assert choose("fedgs", results, 0) is None
+    assert final_parts(full_size(), results) == []
+
+
+def test_the_classifier_goes_class_by_class_only_where_the_server_takes_the_mean() -> None:
+    results = results_of("beyond", lambda part: 0.9 if "-fedavgm-" in part.name else 0.8)
+    chosen = {part.name: part.settings.server for part in final_parts(full_size(), results)}
+    server = chosen["beyond-coverage-tuned-fedavgm-seed-0"]
+    assert (server.rule, server.by_class) == ("fedavgm", False)
+
+
+def test_the_chosen_ones_run_in_full_with_every_seed() -> None:
+    best = {"beyond-fedgs-rate-0.1-seed-0": 0.9, "beyond-fedavg-momentum-0.03-seed-0": 0.9}
+    results = results_of("beyond", lambda part: best.get(part.name, 0.8))
+    parts = {part.name: part for part in final_parts(full_size(), results)}
+    assert list(parts) == [
+        f"beyond-{key}-seed-{seed}"
+        for seed in (0, 1)
+        for key in ("fedgs-tuned-rate-0.1", "fedavg-tuned-momentum-0.03", "coverage-tuned-rate-0.1")
+    ]
+    fedgs, fedavg, coverage = (part.settings for part in parts.values() if part.settings.seed == 1)
+    assert (fedgs.training.rounds, fedgs.training.learning_rate, fedgs.selection.solver) == (500, 0.1, "gbp-cs")
+    assert (fedavg.training.momentum, fedavg.training.learning_rate, fedavg.algorithm.name) == (0.9, 0.03, "fedavg")
+    assert (coverage.selection.solver, coverage.selection.presample) == ("auto", 0)
+    assert coverage.training == fedgs.training.model_copy(update={"calibration": 1.0})
+    assert (coverage.server.by_class, fedgs.server.by_class) == (True, False)
+    assert {key: outcome.seeds for key, outcome in finals(results).items()} == {
+        "fedgs": (0, 1), "fedavg": (0, 1), "coverage": (0, 1),
+    }  # fmt: skip
+
+
+def test_what_does_not_hold_in_full_makes_room_for_the_next() -> None:
+    """FedAvg's best goes astray with the second seed, its second best falls, FedGS's coverage has no say."""
+    ends = {"beyond-fedavg-rate-0.1-seed-0": 0.9, "beyond-fedavg-rate-0.03-seed-0": 0.85,
+            "beyond-fedavg-rate-0.01-seed-0": 0.84, "beyond-fedgs-rate-0.1-seed-0": 0.9}  # fmt: skip
+    results = results_of("beyond", lambda part: ends.get(part.name, 0.8))
+
+    def in_full(side: str) -> dict[str, Part]:
+        return {part.name: part for part in final_parts(full_size(), results) if f"-{side}-tuned-" in part.name}
+
+    first = in_full("fedavg")
+    assert set(first) == {f"beyond-fedavg-tuned-rate-0.1-seed-{seed}" for seed in (0, 1)}
+    results["beyond-fedavg-tuned-rate-0.1-seed-1"] = astray(first["beyond-fedavg-tuned-rate-0.1-seed-1"])
+    ours = "beyond-coverage-tuned-rate-0.1-seed-0"
+    results[ours] = astray(in_full("coverage")[ours])
+    second = in_full("fedavg")
+    assert set(second) == {f"beyond-fedavg-tuned-rate-0.03-seed-{seed}" for seed in (0, 1)}
+    fallen = run(second["beyond-fedavg-tuned-rate-0.03-seed-0"], 0.85)
+    fallen["curve"]["accuracy"][-1] = 0.06
+    results["beyond-fedavg-tuned-rate-0.03-seed-0"] = fallen
+    assert choose("fedavg", results) == "rate-0.01"
+    assert list(set_aside("fedavg", results)) == ["rate-0.1", "rate-0.03"]
+    assert (choose("fedgs", results), set_aside("fedgs", results)) == ("rate-0.1", {})
+    assert "fedavg" not in finals(results)
+
+
+def test_with_nothing_left_the_other_side_goes_on() -> None:
+    results = results_of("beyond", lambda part: 0.8)
+    for part in trial_parts(full_size()):
+        if "fedavg" in part.name.split("-")[1]:
+            results[part.name] = astray(part)
+    assert choose("fedavg", results) is None
+    assert {part.name.split("-")[1] for part in final_parts(full_size(), results)} == {"fedgs", "coverage"}

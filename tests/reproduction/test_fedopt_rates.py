@@ -1,0 +1,104 @@
+"""The cells of FedOpt's learning rates: which, in which order, and what they come to."""
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from reproduction.experiments.fedopt_rates import (
+    GRIDS,
+    SMALL_GRIDS,
+    make_parts,
+    on_edge,
+    place_of,
+    rates_of,
+    read,
+    scores,
+    table_rates,
+)
+from reproduction.experiments.reproduction import PAPER, Reproduction
+from reproduction.experiments.resolved import resolved_of
+from tests.reproduction.made_up import astray, full_size, run
+
+
+def test_grids_go_in_steps_of_the_root_of_ten() -> None:
+    for grid in GRIDS.values():
+        for rates in (grid.client, grid.server):
+            assert all(high / low == pytest.approx(10**0.5, rel=0.005) for low, high in pairwise(rates))
+    assert GRIDS["fedadam"].client == (0.01, 0.0316, 0.1)
+    assert GRIDS["fedadam"].server == (0.001, 0.00316, 0.01, 0.0316)
+    assert GRIDS["fedavgm"].server == (0.1, 0.316, 1.0)
+    assert all(len(grid.places) == 4 for grid in SMALL_GRIDS.values())
+
+
+def test_the_runs_and_their_order() -> None:
+    parts = make_parts(full_size((2, 3)))
+    assert len({part.name for part in parts}) == len(parts) == 9 + 3 * 12
+    assert [part.settings.algorithm.name for part in parts[:8]] == [*GRIDS, *GRIDS]  # rules in turn
+    assert [part.name for part in parts[:4]] == [
+        "fedopt-rates-fedavgm-0.0316-0.316-seed-2",
+        "fedopt-rates-fedadagrad-0.0316-0.01-seed-2",
+        "fedopt-rates-fedadam-0.0316-0.00316-seed-2",
+        "fedopt-rates-fedyogi-0.0316-0.00316-seed-2",
+    ]
+    corners = {(client, server) for client in (0.01, 0.1) for server in (0.001, 0.0316)}
+    last = [rates_of(run(part, 0.5)) for part in parts if part.settings.algorithm.name == "fedadam"][-4:]
+    assert set(last) == corners
+    assert {(part.settings.training.rounds, part.settings.eval.every, part.settings.seed) for part in parts} == {
+        (60, 5, 2)
+    }
+    assert {part.federation for part in parts} == {PAPER}
+    assert len(make_parts(Reproduction(None))) == 16
+
+
+def test_a_part_trains_with_its_rates() -> None:
+    for part in make_parts(full_size((0,))):
+        used = resolved_of(part.settings)
+        assert part.name.split("-")[3:5] == [f"{used['learning_rate']:g}", f"{used['options']['server_lr']:g}"]
+
+
+def test_table_twos_rates_and_the_grid() -> None:
+    assert table_rates("fedadam", {}) == (pytest.approx(10**-1.5), 0.00316)
+    inside = {rule: place_of(grid, *table_rates(rule, {})) for rule, grid in GRIDS.items()}
+    assert inside == {
+        "fedavgm": (0.0316, 0.316), "fedadagrad": (0.0316, 0.01), "fedadam": (0.0316, 0.00316),
+        "fedyogi": (0.0316, 0.00316),
+    }  # fmt: skip
+    # A row that has been run has the rates it was run with, whatever the defaults are by now.
+    older = {"resolved": {"learning_rate": 0.0316, "options": {"server_lr": 0.2}}}
+    table = {"table2-fedadam-seed-0": older}
+    assert table_rates("fedadam", table) == (0.0316, 0.2)
+    assert table_rates("fedyogi", table) == table_rates("fedyogi", {})
+    assert place_of(GRIDS["fedadam"], 0.0316, 0.2) is None
+    assert place_of(GRIDS["fedadam"], 0.0316, 0.0032) is None
+    assert [on_edge(GRIDS["fedadam"], place) for place in ((0.0316, 0.01), (0.0316, 0.001), (0.1, 0.01))] == [
+        False, True, True,
+    ]  # fmt: skip
+
+
+def test_scores_are_the_late_tests_and_cells_may_be_astray_or_missing() -> None:
+    parts = make_parts(full_size((0,)))
+    results = {part.name: run(part, 0.6) for part in parts}
+    wild = parts[2]
+    results[wild.name] = astray(wild)
+    del results[parts[0].name]
+    found, left_out = read(results, quick=False)
+    assert left_out == 0
+    assert Counter({rule: len(cells) for rule, cells in found.items()}) == {
+        "fedavgm": 8, "fedadagrad": 12, "fedadam": 12, "fedyogi": 12,
+    }  # fmt: skip
+    assert found["fedadam"][0.0316, 0.00316].score is None
+    assert len(scores(found["fedadam"])) == 11
+    # A straight line to 0.6 in round 60: the mean of rounds 50, 55 and 60.
+    assert found["fedyogi"][0.1, 0.01].score == pytest.approx(0.6 * 55 / 60)
+    assert read({}, quick=False) == ({}, 0)
+
+
+def test_runs_of_another_seed_or_length_are_left_out() -> None:
+    results = {part.name: run(part, 0.6) for part in make_parts(full_size((0,)))}
+    shorter = Reproduction(Path("nowhere.npz"), (1,), 20)
+    results |= {part.name: run(part, 0.9) for part in make_parts(shorter)[:3]}
+    found, left_out = read(results, quick=False)
+    assert left_out == 3
+    assert max(scores(found["fedadam"]).values()) < 0.6
