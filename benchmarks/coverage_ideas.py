@@ -11,8 +11,8 @@ All runs select by queues, but for ``window``, ``by-data``, ``unmatched`` and ``
     weighted     queues; the loss of a class c is weighed by P_real(c) / p(c), at most 5, p the mix of the whole round
     iteration    queues; logits shifted by log(p/P_real), p the mix of this iteration alone
     calibration  queues; … p the running mix of about a round (fedgs.training.calibration)
-    rows         … and the top server averages the classifier's row of a class by who saw it (server.by_class): what the
-                 preset ``coverage`` does
+    rows         … and the top server averages the classifier's row of a class by who saw it (server.class_wise): what
+                 the preset ``coverage`` does
     unmatched    the same without queues and matching: devices at random, in proportion to data
     loss         ``rows``, and a device's share of turns is its data times the loss of its last turns: whom the model
                  serves badly comes more often (Cho et al., 2020, power of choice). Plans are made while the round
@@ -249,9 +249,9 @@ def run(settings: Settings, federation: Federation, idea: str, device: torch.dev
         window = Window(settings, federation)
         patches += [(selection_plan, "solve_batch", window.solve_batch), (selection_plan, "make_rules", _no_rules)]
         patches.append((selection_plan, "SelectionProblem", _Problems(window)))
-    kept = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
-    for owner, name, value in patches:
-        setattr(owner, name, value)
+    kept = [(client, name, getattr(client, name)) for client, name, _ in patches]
+    for client, name, value in patches:
+        setattr(client, name, value)
     try:
         settings, components = resolve(settings, classes=len(federation.classes))
         components = replace(components, algorithm=FedGS(objective))
@@ -260,8 +260,8 @@ def run(settings: Settings, federation: Federation, idea: str, device: torch.dev
     except TrainingError:
         return float("nan")  # it went astray
     finally:
-        for owner, name, value in kept:
-            setattr(owner, name, value)
+        for client, name, value in kept:
+            setattr(client, name, value)
     tests = [line["accuracy"] for line in last.metrics if line.get("round", 0) > 0.75 * settings.training.rounds
              and "accuracy" in line]  # fmt: skip
     return float(np.mean(tests))

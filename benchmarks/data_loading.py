@@ -39,7 +39,7 @@ dataset = load_femnist()
 loading = time.perf_counter() - start
 print(f"loaded                    {loading:8.3f} s {megabytes():6.0f} MB")
 start = time.perf_counter()
-firsts = numpy.searchsorted(dataset.owners, numpy.arange(len(dataset.owner_names)))
+firsts = numpy.searchsorted(dataset.clients, numpy.arange(len(dataset.client_names)))
 batches = dataset.inputs[(firsts[:, None] + numpy.arange(32)).ravel().clip(max=len(dataset) - 1)]
 print(f"32 images of each writer  {time.perf_counter() - start:8.3f} s {megabytes():6.0f} MB")
 start = time.perf_counter()
@@ -51,11 +51,11 @@ print(loading, megabytes())
 
 def random_set(writers: int, images: int) -> DataSet:
     draw = stream(0, "benchmark")
-    owners = np.sort(draw.integers(0, writers, images)).astype(np.int32)
+    clients = np.sort(draw.integers(0, writers, images)).astype(np.int32)
     labels = draw.integers(0, len(CLASSES), images).astype(np.uint8)
     pixels = draw.integers(0, 256, (images, 28, 28), np.uint8)
     names = tuple(f"f{number:04d}_00" for number in range(writers))
-    return DataSet("femnist", pixels, labels, owners, names, CLASSES)
+    return DataSet("femnist", pixels, labels, clients, names, CLASSES)
 
 
 def make(writers: int, images: int) -> None:

@@ -21,8 +21,8 @@ from fedgs.rng import stream
 
 
 def facts(data: DataSet) -> None:
-    counts = np.zeros((len(data.owner_names), 62))
-    np.add.at(counts, (data.owners, data.labels), 1)
+    counts = np.zeros((len(data.client_names), 62))
+    np.add.at(counts, (data.clients, data.labels), 1)
     shares = counts.sum(axis=0) / counts.sum()
     per_camera = counts.sum(axis=1)
     variation = np.abs(counts / per_camera[:, None] - shares).sum(axis=1) / 2
@@ -46,7 +46,7 @@ def sheet(data: DataSet, seed: int, path: Path) -> None:
         for line, number in zip(range(len(LINES)), (5, 7, 8, 11), strict=True)
         for device in np.flatnonzero(data.attributes["line"] == line)[:number]
     ]
-    rows = [data.inputs[data.owners == device][:22] for device in chosen]
+    rows = [data.inputs[data.clients == device][:22] for device in chosen]
     left.imshow(np.vstack([np.hstack([tile(image) for image in row]) for row in rows]), cmap="gray", vmin=0, vmax=255)
     fonts = [draw_style(stream(seed, "glyphs", int(device), "style")).font for device in chosen]
     names = [

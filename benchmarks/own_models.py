@@ -35,7 +35,7 @@ from fedgs.algorithms.fedgs import StationRounds
 from fedgs.algorithms.run_state import RunState
 from fedgs.simulation.components import resolve
 from fedgs.simulation.participants import ParticipantPlan
-from fedgs.simulation.process_group import World
+from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.run import settings_for
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import pick_device
@@ -108,10 +108,10 @@ def networks(on_gpu: bool) -> dict[str, tuple[Callable[[], nn.Module], tuple[int
 def federation_of(shape: tuple[int, ...], devices: int, samples: int, factories: int) -> fedgs.Federation:
     draws = np.random.default_rng(0)
     sizes = draws.integers(int(0.5 * samples), int(1.5 * samples) + 1, devices)
-    owner = np.repeat(np.arange(devices), sizes)
-    inputs = draws.standard_normal((len(owner), *shape), dtype=np.float32)
-    labels = draws.integers(0, CLASSES, len(owner))
-    return fedgs.Federation.from_arrays(inputs, labels, devices=owner, factories=factories)
+    client = np.repeat(np.arange(devices), sizes)
+    inputs = draws.standard_normal((len(client), *shape), dtype=np.float32)
+    labels = draws.integers(0, CLASSES, len(client))
+    return fedgs.Federation.from_arrays(inputs, labels, devices=client, factories=factories)
 
 
 class Bench:
@@ -141,7 +141,7 @@ class Bench:
             values["algorithm"]["devices_per_round"] = options.clients
         settings = settings_for(self.federation, values, {})
         settings, components = resolve(settings, task=self.task)
-        return components.algorithm.bind(Context(settings, self.bound, self.store, World(), print))
+        return components.algorithm.bind(Context(settings, self.bound, self.store, ProcessGroup(), print))
 
     def loops(self, plan: ClientPlan, average: bool) -> tuple[float, float]:
         """Seconds of the loop, with one thread inside and with torch's own; on a GPU they are the same."""

@@ -44,13 +44,13 @@ def federations(dataset: DataSet, seed: int) -> Iterator[tuple[str, Federation]]
     labels, factories, devices = dataset.labels, 10, 350
 
     def alike(alpha: float) -> Federation:
-        owners = dirichlet(labels, devices, alpha, seed=seed, min_samples=0)
-        return build_federation(dataset, factories, seed=seed, owners=owners, min_samples=FEWEST, empty="drop")
+        clients = dirichlet(labels, devices, alpha, seed=seed, min_samples=0)
+        return build_federation(dataset, factories, seed=seed, clients=clients, min_samples=FEWEST, empty="drop")
 
     def different(alpha: float, factory_alpha: float) -> Federation:
-        owners = dirichlet_factories(labels, factories, devices, alpha, factory_alpha, seed=seed, min_samples=0)
+        clients = dirichlet_factories(labels, factories, devices, alpha, factory_alpha, seed=seed, min_samples=0)
         return build_federation(
-            dataset, None, "by-attribute", seed=seed, owners=owners, min_samples=FEWEST, empty="drop",
+            dataset, None, "by-attribute", seed=seed, clients=clients, min_samples=FEWEST, empty="drop",
             attribute="factory",
         )  # fmt: skip
 
@@ -65,8 +65,8 @@ def federations(dataset: DataSet, seed: int) -> Iterator[tuple[str, Federation]]
     for alpha in (0.3, 0.1, 0.02):
         yield f"alpha {alpha:g}, factories differ", different(alpha, 1.0)
     yield "alpha 0.1, factories differ strongly", different(0.1, 0.1)
-    owners = classes_per_device(labels, devices, 2, seed=seed)
-    yield "2 classes a device", build_federation(dataset, factories, seed=seed, owners=owners)
+    clients = classes_per_device(labels, devices, 2, seed=seed)
+    yield "2 classes a device", build_federation(dataset, factories, seed=seed, clients=clients)
 
 
 def policies(share: str) -> dict[str, list[str]]:

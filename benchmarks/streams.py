@@ -28,9 +28,9 @@ def main() -> None:
 
     generator = stream(0, "benchmark")
     sizes = generator.integers(options.samples // 2, 2 * options.samples, options.devices)
-    owners = np.repeat(np.arange(options.devices), sizes)
-    labels = generator.integers(0, options.classes, len(owners))
-    dataset = from_arrays(np.zeros((len(owners), 1, 1), np.uint8), labels, owners)
+    clients = np.repeat(np.arange(options.devices), sizes)
+    labels = generator.integers(0, options.classes, len(clients))
+    dataset = from_arrays(np.zeros((len(clients), 1, 1), np.uint8), labels, clients)
     federation = build_federation(dataset, factories=min(10, options.devices))
 
     chosen = min(100, options.devices)

@@ -1,6 +1,6 @@
 """Your own algorithm: clients are held near the global model's answers; and your own server rule.
 
-A baseline derives from fedgs.Approach, which is FedAvg as it stands, and overrides what differs. Tensors have the
+A baseline derives from fedgs.Baseline, which is FedAvg as it stands, and overrides what differs. Tensors have the
 client as their first dimension; a loss is one number a client.
 
     python examples/own_algorithm.py
@@ -16,7 +16,7 @@ import fedgs
 
 
 @dataclass(frozen=True)
-class Distilled(fedgs.Approach):
+class Distilled(fedgs.Baseline):
     """FedAvg with β KL(global ‖ local) in the local loss, in the manner of FedGKD (Yao et al., 2021)."""
 
     beta: float = 0.2

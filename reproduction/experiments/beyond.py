@@ -111,7 +111,7 @@ def final_parts(reproduction: "Reproduction", results: Results) -> list[Part]:
             if final == "coverage":
                 overrides += ["selection.solver=auto", "training.calibration=1"]
                 # The classifier goes class by class where the server takes the mean; other rules have their own way.
-                overrides += ["server.by_class=true"] if TRIALS[key].rule is None else []
+                overrides += ["server.class_wise=true"] if TRIALS[key].rule is None else []
             words = f"{title}, rate {TRIALS[key].title}, seed {seed}"
             parts.append(_part(reproduction, f"{final}-tuned-{key}", words, overrides, seed, 1))
     return parts

@@ -46,7 +46,7 @@ def _stage(module: str, function: str = "make_parts", follows: bool = False) -> 
 EXPERIMENTS: dict[str, Experiment] = {
     "initialisers": Experiment("GBP-CS from its three starts", [_stage("initialisers")], one_seed=True, trains=False),
     "samplers": Experiment("divergence and time of all samplers", [_stage("samplers")], one_seed=True, trains=False),
-    "table2": Experiment("FedGS against ten approaches", [_stage("table2")]),
+    "table2": Experiment("FedGS against ten baselines", [_stage("table2")]),
     "curves": Experiment("their accuracy and loss, from the same runs", [_stage("table2")], in_all=False),
     "surfaces": Experiment("FedGS over T, n, M and L", [_stage("surfaces")], one_seed=True),
     "fedopt-rates": Experiment("FedOpt over its learning rates", [_stage("fedopt_rates")], one_seed=True),

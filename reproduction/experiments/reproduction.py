@@ -144,9 +144,9 @@ class Reproduction:
         return self._dataset
 
     def digest(self) -> str:
-        """Return 32 hexadecimal digits that stand for the data set: images, labels and owners."""
-        digest = blake2b("\x1f".join((*self.dataset.owner_names, *self.dataset.classes)).encode(), digest_size=16)
-        digest.update(self.dataset.labels.tobytes() + self.dataset.owners.astype("<i4").tobytes())
+        """Return 32 hexadecimal digits that stand for the data set: images, labels and clients."""
+        digest = blake2b("\x1f".join((*self.dataset.client_names, *self.dataset.classes)).encode(), digest_size=16)
+        digest.update(self.dataset.labels.tobytes() + self.dataset.clients.astype("<i4").tobytes())
         digest.update(np.ascontiguousarray(self.dataset.inputs).data)
         return digest.hexdigest()
 

@@ -1,6 +1,6 @@
 """What a run really used: the learning rate and all options, defaults included.
 
-Settings say what was asked for. An approach has defaults of its own, which settings leave open: FedAdam asked for by
+Settings say what was asked for. A baseline has defaults of its own, which settings leave open: FedAdam asked for by
 nothing but its name trains with a devices' rate of 10^-1.5 and a server rate of 0.00316. The objects asked here are
 made by the functions that make them for a run.
 """
@@ -23,8 +23,8 @@ def resolved_of(settings: Settings | Mapping[str, Any], classes: int = CLASSES) 
     """Return ``learning_rate`` and ``options`` as they were in a run with these settings.
 
     ``settings`` may be those of a part's file, of any age: a file without ``resolved`` is so resolved now.
-    ``learning_rate`` is that of the devices of a flat approach (``client_lr``, where it has one), of the stations of
-    FedGS; before the schedule. ``options`` are all others of the approach and of its server rule together, those that
+    ``learning_rate`` is that of the devices of a baseline (``client_lr``, where it has one), of the stations of
+    FedGS; before the schedule. ``options`` are all others of the baseline and of its server rule together, those that
     its name decides among them; FedGS has those of ``server.rule`` (none with the paper's mean).
     """
     if not isinstance(settings, Settings):
@@ -33,10 +33,10 @@ def resolved_of(settings: Settings | Mapping[str, Any], classes: int = CLASSES) 
         server = settings.server
         rule = None if server.rule == "mean" else server_rule(server.rule, **server.options)
         return {"learning_rate": settings.training.learning_rate, "options": _fields(rule)}
-    approach = baseline_of(settings, classes)
+    baseline = baseline_of(settings, classes)
     return {
-        "learning_rate": rate_of(settings, approach),
-        "options": _fields(approach, "rule", "client_lr") | _fields(approach.rule),
+        "learning_rate": rate_of(settings, baseline),
+        "options": _fields(baseline, "rule", "client_lr") | _fields(baseline.rule),
     }
 
 

@@ -55,7 +55,7 @@ class Policy:
     presample: int | None = None
     """L_rnd; None: the settings' own."""
     calibrated: bool = False
-    by_class: bool = False
+    class_wise: bool = False
 
 
 POLICIES: dict[str, Policy] = {
@@ -66,9 +66,9 @@ POLICIES: dict[str, Policy] = {
     "queues": Policy("auto"),
     "calibrated": Policy("random-by-data", calibrated=True),
     "queues-calibrated": Policy("auto", calibrated=True),
-    "by-data-full": Policy("random-by-data", calibrated=True, by_class=True),
-    "gbp-cs-full": Policy("gbp-cs", calibrated=True, by_class=True),
-    "coverage": Policy("auto", calibrated=True, by_class=True),
+    "by-data-full": Policy("random-by-data", calibrated=True, class_wise=True),
+    "gbp-cs-full": Policy("gbp-cs", calibrated=True, class_wise=True),
+    "coverage": Policy("auto", calibrated=True, class_wise=True),
 }
 SELECTIONS = tuple(name for name, policy in POLICIES.items() if not policy.calibrated)
 """Those that differ by nothing but whom they select."""
@@ -160,15 +160,15 @@ def deal_out(
             raise ConfigError(f"{dataset.name} has no attribute {deal.attribute!r} to make factories of")
         return build(factories, "by-attribute", attribute=deal.attribute, split="draw")
     if deal.classes is not None:
-        owners = classes_per_device(labels, devices, deal.classes, seed=seed)
-        return build(factories, owners=owners)
+        clients = classes_per_device(labels, devices, deal.classes, seed=seed)
+        return build(factories, clients=clients)
     if deal.alpha is None:
         return build(factories, split="draw")
     if deal.factory_alpha is None:
-        owners = dirichlet(labels, devices, deal.alpha, seed=seed, min_samples=0)
-        return build(factories, owners=owners, min_samples=FEWEST, empty="drop")
-    owners = dirichlet_factories(labels, factories, devices, deal.alpha, deal.factory_alpha, seed=seed, min_samples=0)
-    return build(None, "by-attribute", owners=owners, min_samples=FEWEST, empty="drop", attribute="factory")
+        clients = dirichlet(labels, devices, deal.alpha, seed=seed, min_samples=0)
+        return build(factories, clients=clients, min_samples=FEWEST, empty="drop")
+    clients = dirichlet_factories(labels, factories, devices, deal.alpha, deal.factory_alpha, seed=seed, min_samples=0)
+    return build(None, "by-attribute", clients=clients, min_samples=FEWEST, empty="drop", attribute="factory")
 
 
 def make_parts(reproduction: "Reproduction") -> list[Part]:
@@ -222,9 +222,9 @@ def _part(base: Settings, seed: int, deal: str, policy: str, iterations: int, we
         selection["coverage"] = {"weight": weight}
     rounds = max(1, base.training.rounds * base.training.iterations // iterations)
     values = base.model_dump()
-    values |= {"seed": seed, "selection": selection, "beside": []}
+    values |= {"seed": seed, "selection": selection, "baseline": []}
     values["training"] |= {"iterations": iterations, "rounds": rounds, "calibration": float(way.calibrated)}
-    values["server"] |= {"by_class": way.by_class}
+    values["server"] |= {"class_wise": way.class_wise}
     values["eval"] |= {"every": max(1, base.eval.every * base.training.iterations // iterations)}
     key = deal if iterations == base.training.iterations else f"{deal}-T{iterations}"
     name = policy if weight is None else f"{policy}-V{weight:g}"

@@ -1,4 +1,4 @@
-"""Table II: FedGS against ten approaches (fifteen rows), 500 rounds each with the paper's hyper-parameters.
+"""Table II: FedGS against ten baselines (fifteen rows), 500 rounds each with the paper's hyper-parameters.
 
 Beside the paper's rows stand four of ours, which tell apart what FedGS is made of: the same with devices selected at
 random, with the proven optimum instead of GBP-CS, with coverage-aware selection, and CGAU with two gated layers, which
@@ -90,7 +90,7 @@ ROWS: dict[str, Row] = {
     "coverage": Row(
         "FedGS, coverage-aware",
         "selection",
-        ("selection.solver=auto", "training.calibration=1", "server.by_class=true"),
+        ("selection.solver=auto", "training.calibration=1", "server.class_wise=true"),
         "the match weighed against virtual queues, nobody drawn beforehand; and, not selection, the station's class "
         "mix taken out of the loss and the classifier averaged class by class",
         False,

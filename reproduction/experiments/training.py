@@ -12,7 +12,7 @@ from fedgs.algorithms.run_state import RunState
 from fedgs.data import Federation
 from fedgs.errors import TrainingError
 from fedgs.settings import Settings
-from fedgs.simulation.memory import memory_errors_in_words
+from fedgs.simulation.memory import translate_oom
 from fedgs.simulation.simulator import Simulator
 from fedgs.simulation.summary import summarise
 from reproduction.experiments.part_checkpoint import PartCheckpoint
@@ -26,12 +26,12 @@ def train(
     settings: Settings, federation: Federation, device: torch.device, share: "Share", part_checkpoint: PartCheckpoint
 ) -> "Result":
     """Run a training from beginning to end, or on from where it was stopped: its curve and its summary."""
-    # A flat approach tells of shares of its rounds, FedGS of iterations.
+    # A baseline tells of shares of its rounds, FedGS of iterations.
     work = max(settings.training.rounds * (1 if settings.algorithm.flat else settings.training.iterations), 1)
     state: RunState | None = None
     failed = None
     with (
-        memory_errors_in_words(),
+        translate_oom(),
         Simulator(settings, federation, device, tick=lambda iterations: share(iterations / work)) as simulator,
     ):
         try:

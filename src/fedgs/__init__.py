@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedgs.algorithms.baseline import Approach as Approach
+    from fedgs.algorithms.baseline import Baseline as Baseline
     from fedgs.algorithms.fedgs import FedGS as FedGS
     from fedgs.algorithms.fedmmd import FedMMD as FedMMD
     from fedgs.algorithms.fedprox import FedProx as FedProx
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Approach": "algorithms.baseline",
+    "Baseline": "algorithms.baseline",
     "Callback": "simulation.callbacks",
     "Comparison": "simulation.compare",
     "FedGS": "algorithms.fedgs",

@@ -18,10 +18,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from fedgs.errors import ConfigError
-from fedgs.settings import ImpossibleError, Settings
+from fedgs.settings import InvalidCombinationError, Settings
 
 PRESETS = ("quick", "paper", "coverage", "bearings")
-RENAMED = {"training.model": "task.model"}
+RENAMED = {"training.model": "task.model", "beside": "baseline", "server.by_class": "server.class_wise"}
 """Keys of older versions, and what they are called now."""
 
 
@@ -51,11 +51,11 @@ def load_settings(
             origin[key] = f"--set {override}"
         else:  # nobody is blamed for what he did not write
             origin.pop(key, None)
-    # Whoever changes what a preset's second run would change has taken the comparison into his own hands.
-    if "beside" in under and values["beside"] == under["beside"]:
-        paths = [_parse_override(text)[0].split(".") for text in under["beside"]]
+    # Settings that conflict with the preset's baseline run remove that run.
+    if "baseline" in under and values["baseline"] == under["baseline"]:
+        paths = [_parse_override(text)[0].split(".") for text in under["baseline"]]
         if any(_look_up(path, values) != _look_up(path, under) for path in paths):
-            del values["beside"]
+            del values["baseline"]
     return _validated(values, source, origin)
 
 
@@ -73,13 +73,18 @@ def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return stored settings with the keys of today."""
     found = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
     for old, new in RENAMED.items():
-        section, _, key = old.partition(".")
-        if isinstance(found.get(section), dict) and key in found[section]:
-            value = found[section].pop(key)
-            place, _, name = new.partition(".")
-            if isinstance(found.setdefault(place, {}), dict):
-                found[place].setdefault(name, value)
+        before, key = _section_of(found, old)
+        after, name = _section_of(found, new)
+        if isinstance(before, dict) and key in before:
+            value = before.pop(key)
+            if isinstance(after, dict):
+                after.setdefault(name, value)
     return found
+
+
+def _section_of(values: dict[str, Any], path: str) -> tuple[Any, str]:
+    section, dot, key = path.rpartition(".")
+    return (values.setdefault(section, {}) if dot else values), key
 
 
 def apply_overrides(settings: Settings, overrides: Iterable[str]) -> Settings:
@@ -88,7 +93,7 @@ def apply_overrides(settings: Settings, overrides: Iterable[str]) -> Settings:
     for override in overrides:
         key, value = _parse_override(override)
         _assign(values, key, value, override)
-    return _validated(values, "beside", {})
+    return _validated(values, "baseline", {})
 
 
 def _validated(values: dict[str, Any], source: str, origin: Mapping[str, str]) -> Settings:
@@ -164,7 +169,7 @@ def _one_line(error: ErrorDetails, values: Mapping[str, Any], source: str, origi
     # A section or a text: pydantic names the kind it tried, which is no key.
     path = [str(part) for part in error["loc"] if part not in ("TaskSettings", "str")]
     cause = error.get("ctx", {}).get("error")
-    if isinstance(cause, ImpossibleError):
+    if isinstance(cause, InvalidCombinationError):
         path += cause.key.split(".")
         problem = cause.reason
     elif error["type"] == "extra_forbidden":

@@ -33,7 +33,7 @@ class FederationSettings(Section):
     @model_validator(mode="after")
     def _enough_devices(self) -> Self:
         if self.factories > self.devices:
-            raise ImpossibleError(
+            raise InvalidCombinationError(
                 "factories",
                 f"is more than devices={self.devices}, so some would be empty; lower it or raise federation.devices",
             )
@@ -87,21 +87,21 @@ class SelectionSettings(Section):
 
         own = ":" in self.solver  # what is imported is looked at when it is
         if self.solver != "auto" and not own and self.solver not in SOLVERS:
-            raise ImpossibleError("solver", f"is not a solver; {suggestion(self.solver)}")
+            raise InvalidCombinationError("solver", f"is not a solver; {suggestion(self.solver)}")
         if self.options and not own:
             if self.solver == "auto":
-                raise ImpossibleError("options", "are of one solver; name it instead of solver='auto'")
+                raise InvalidCombinationError("options", "are of one solver; name it instead of solver='auto'")
             try:
                 look_up(self.solver, self.options)
             except SolverError as error:
-                raise ImpossibleError("options", f"do not fit: {error}") from None
+                raise InvalidCombinationError("options", f"do not fit: {error}") from None
         if self.coverage_weight and self.solver != "auto" and not own and not SOLVERS[self.solver].bonus:
-            raise ImpossibleError(
+            raise InvalidCombinationError(
                 "coverage.weight",
                 f"is for solvers that take a bonus, which solver={self.solver!r} does not; set it to 0",
             )
         if self.presample > self.pick:
-            raise ImpossibleError(
+            raise InvalidCombinationError(
                 "presample",
                 f"is more than pick={self.pick}, of which it is a part; lower it",
             )
@@ -190,7 +190,7 @@ class TrainingSettings(Section):
 class AlgorithmSettings(Section):
     """FedGS, or one of the baselines it is compared with."""
 
-    name: str = Field("fedgs", description="fedgs, a baseline (fedgs approaches), or package.module:name of your own")
+    name: str = Field("fedgs", description="fedgs, a baseline (fedgs baselines), or package.module:name of your own")
     options: dict[str, Any] = Field(default_factory=dict, description="of a baseline, or of the objective")
     objective: str | None = Field(
         None,
@@ -199,10 +199,10 @@ class AlgorithmSettings(Section):
     kind: Literal["fedgs", "baseline"] | None = Field(
         None, description="how an algorithm of your own runs its rounds; none: as it says itself"
     )
-    devices_per_round: int | None = Field(None, ge=1, description="of a flat approach; none: factories × pick (M·L)")
+    devices_per_round: int | None = Field(None, ge=1, description="of a baseline; none: factories × pick (M·L)")
     local_epochs: int = Field(5, ge=1, description="passes over its own data a device makes in a flat round")
     learning_rate: float | None = Field(
-        None, gt=0, description="of a flat approach that has no client_lr of its own; none: training.learning_rate"
+        None, gt=0, description="of a baseline that has no client_lr of its own; none: training.learning_rate"
     )
 
     @property
@@ -218,21 +218,23 @@ class AlgorithmSettings(Section):
                 ("devices_per_round", self.devices_per_round),
             ):
                 if value:
-                    raise ImpossibleError(key, "has no meaning with algorithm.name='fedgs'; remove it")
+                    raise InvalidCombinationError(key, "has no meaning with algorithm.name='fedgs'; remove it")
         elif self.objective is not None:
-            raise ImpossibleError("objective", "is for algorithm.name='fedgs'; a baseline has an objective of its own")
+            raise InvalidCombinationError(
+                "objective", "is for algorithm.name='fedgs'; a baseline has an objective of its own"
+            )
         for key, name in (("name", self.name), ("objective", self.objective)):
             if name is None or name == "fedgs" or ":" in name:  # what is imported is looked at when it is
                 continue
             # Imported here, because it loads torch, which settings alone do not need.
-            from fedgs.algorithms.baselines import APPROACHES, approach_hint, make_approach
+            from fedgs.algorithms.baselines import BASELINES, baseline_hint, make_baseline
 
-            if name not in APPROACHES:
-                raise ImpossibleError(key, f"is not an approach; {approach_hint(name)}")
+            if name not in BASELINES:
+                raise InvalidCombinationError(key, f"is not a baseline; {baseline_hint(name)}")
             try:
-                make_approach(name, **self.options)
+                make_baseline(name, **self.options)
             except AlgorithmError as error:
-                raise ImpossibleError("options", f"does not fit: {error}") from None
+                raise InvalidCombinationError("options", f"does not fit: {error}") from None
         return self
 
 
@@ -246,10 +248,10 @@ class DataSettings(Section):
     samples_per_device: int | None = Field(
         None, ge=1, description="of the embedded sets: mean number of samples; none: glyphs 230, bearings 60"
     )
-    min_samples: int = Field(100, ge=0, description="owners with fewer samples are left out (not for glyphs)")
+    min_samples: int = Field(100, ge=0, description="clients with fewer samples are left out (not for glyphs)")
     train_fraction: float = Field(0.9, gt=0, lt=1, description="share of a device's samples to train on")
     partition: str = Field("balanced", description="how devices are dealt to factories")
-    attribute: str | None = Field(None, description="the owners' attribute that partition goes by")
+    attribute: str | None = Field(None, description="the clients' attribute that partition goes by")
 
 
 class DriftSettings(Section):
@@ -288,14 +290,16 @@ class ServerSettings(Section):
 
     rule: str = Field("mean", description="mean (the paper), a server rule of fedgs.algorithms, or package.module:name")
     options: dict[str, Any] = Field(default_factory=dict, description="of that rule")
-    by_class: bool = Field(
+    class_wise: bool = Field(
         False, description="mean: the classifier's row of a class is averaged by who saw the class in the round"
     )
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.by_class and self.rule != "mean":
-            raise ImpossibleError("by_class", f"is for rule='mean'; with rule={self.rule!r} leave it at false")
+        if self.class_wise and self.rule != "mean":
+            raise InvalidCombinationError(
+                "class_wise", f"is for rule='mean'; with rule={self.rule!r} leave it at false"
+            )
         return self
 
 
@@ -341,15 +345,15 @@ class Settings(Section):
     clock: ClockSettings = ClockSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     tensorboard: bool = Field(False, description="also write TensorBoard events (extra fedgs[tensorboard])")
-    beside: list[str] = Field(
-        default_factory=list, description="key.path=value of a second run to be set beside this one"
+    baseline: list[str] = Field(
+        default_factory=list, description="key.path=value overrides of a second run that this one is compared with"
     )
 
     @model_validator(mode="after")
     def _pick_fits(self) -> Self:
         available = self.federation.devices_per_factory
         if self.selection.pick > available and not self.selection.cap:
-            raise ImpossibleError(
+            raise InvalidCombinationError(
                 "selection.pick",
                 f"is more than the {available} devices of a factory (federation.devices="
                 f"{self.federation.devices} in federation.factories={self.federation.factories}); "
@@ -370,29 +374,29 @@ class Settings(Section):
             ("dynamics", DynamicsSettings()),
         ):
             if getattr(self, key) != default:
-                raise ImpossibleError(
+                raise InvalidCombinationError(
                     key,
                     f"has no meaning with algorithm.name={name!r}, whose devices train on all their data and send to "
                     f"one server; leave the section out ({key}={{}}), options go into algorithm.options{too}",
                 )
         if self.training.calibration:
-            raise ImpossibleError(
+            raise InvalidCombinationError(
                 "training.calibration",
                 f"is for FedGS, whose stations know their class mix; with algorithm.name={name!r} leave it at 0",
             )
         if self.training.engine not in ("auto", "per-device"):
-            raise ImpossibleError(
+            raise InvalidCombinationError(
                 "training.engine",
                 f"is for FedGS; with algorithm.name={name!r} use 'auto', or 'per-device': one device after the other",
             )
         if self.algorithm.devices_per_round is not None and self.algorithm.devices_per_round > most:
-            raise ImpossibleError(
+            raise InvalidCombinationError(
                 "algorithm.devices_per_round", f"is more than federation.devices={most}; lower it, or leave it out"
             )
         return self
 
     def without_fedgs(self) -> "Settings":
-        """Return these settings without what is FedGS's alone: those of a flat approach beside it."""
+        """Return these settings without what is FedGS's alone: those of a baseline beside it."""
         engine = self.training.engine if self.training.engine == "per-device" else "auto"
         return self.model_copy(
             update={
@@ -404,7 +408,7 @@ class Settings(Section):
         )
 
 
-class ImpossibleError(ValueError):
+class InvalidCombinationError(ValueError):
     """A key whose value cannot be, given the others: ``key`` is relative to the section that says so."""
 
     def __init__(self, key: str, reason: str) -> None:

@@ -7,10 +7,10 @@ import torch
 from fedgs.algorithms.class_wise import FLOOR, ClassRows, row_weights
 from fedgs.algorithms.synchronise import Synchroniser
 from fedgs.config import load_settings
-from fedgs.deploy.recipe import check_deployable
+from fedgs.deploy.run_spec import check_deployable
 from fedgs.errors import ConfigError
 from fedgs.settings import ServerSettings
-from fedgs.simulation.process_group import World
+from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator
 from fedgs.tasks.cnn import build_model
@@ -22,7 +22,7 @@ LAYOUT = Layout(NAMES, SHAPES, 3)  # three classes
 
 
 def synchroniser_of(settings: ServerSettings) -> Synchroniser:
-    return Synchroniser(settings, LAYOUT, World(), "last", 3)
+    return Synchroniser(settings, LAYOUT, ProcessGroup(), "last", 3)
 
 
 def test_weights_worked_by_hand() -> None:
@@ -38,7 +38,7 @@ def test_rows_and_biases_go_by_class_and_all_else_by_the_mean() -> None:
     stations = torch.arange(22, dtype=torch.float32).view(2, 11) ** 2
     seen = np.array([[8, 0, 4], [0, 8, 4]])
     trained = np.array([True, True])
-    synchroniser = synchroniser_of(ServerSettings(by_class=True))
+    synchroniser = synchroniser_of(ServerSettings(class_wise=True))
     found, _ = synchroniser.update({}, torch.zeros(11), stations, trained, (), seen)
     views = LAYOUT.views(found)
     one, other = LAYOUT.views(stations[0]), LAYOUT.views(stations[1])
@@ -57,7 +57,7 @@ def test_alike_stations_give_the_papers_mean_and_who_sat_out_counts_nothing() ->
     stations = torch.randn(3, 11, generator=torch.Generator().manual_seed(0))
     stations[2] = torch.nan
     trained = np.array([True, True, False])
-    synchroniser = synchroniser_of(ServerSettings(by_class=True))
+    synchroniser = synchroniser_of(ServerSettings(class_wise=True))
     found, _ = synchroniser.update({}, torch.zeros(11), stations, trained, (), np.array([[2, 4, 6]] * 2 + [[0, 0, 0]]))
     torch.testing.assert_close(found, stations[:2].mean(0))
 
@@ -72,14 +72,14 @@ def test_a_run_with_it_differs_and_what_cannot_be_is_refused() -> None:
     federation = small_federation()
     ends = []
     for switch in ("false", "true"):
-        with Simulator(small_settings(f"server.by_class={switch}"), federation, torch.device("cpu")) as run:
+        with Simulator(small_settings(f"server.class_wise={switch}"), federation, torch.device("cpu")) as run:
             *_, last = run.rounds(run.begin())
             ends.append(run.layout.views(last.weights))
     assert not torch.allclose(ends[0]["dense2.bias"], ends[1]["dense2.bias"])
-    with pytest.raises(ConfigError, match=r"server\.by_class") as error:
-        load_settings(overrides=["server.rule=fedadam", "server.by_class=true"])
+    with pytest.raises(ConfigError, match=r"server\.class_wise") as error:
+        load_settings(overrides=["server.rule=fedadam", "server.class_wise=true"])
     assert "\n" not in str(error.value)
-    check_deployable(load_settings(overrides=["server.by_class=true"]))
+    check_deployable(load_settings(overrides=["server.class_wise=true"]))
     for shapes in ([(3,), (2,)], [(3, 2), (2,)], [(3, 2), (3, 1)], [(4, 2), (4,)]):
         with pytest.raises(ConfigError, match="last layer that is dense"):
             ClassRows(("last.weight", "last.bias"), shapes, "last", 3)

@@ -7,7 +7,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedgs.algorithms import Batch, Sent, make_approach
+from fedgs.algorithms import Batch, Sent, make_baseline
 from fedgs.algorithms.fedmmd import WIDTHS, _bandwidths, _squared_distances, squared_mmd
 from fedgs.training.stacked_networks import build_network
 
@@ -88,9 +88,9 @@ def test_the_loss_has_a_floor_and_no_gradient_below_it(layer: str) -> None:
     weights, batch = some_batch()
     sent = Sent(weights, {})
     losses, gradients = [], []
-    for approach in (make_approach("fedavg"), make_approach("fedmmd", gamma=0.1, layer=layer)):
+    for baseline in (make_baseline("fedavg"), make_baseline("fedmmd", gamma=0.1, layer=layer)):
         own = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
-        loss, _ = approach.objective(network, own, sent, batch)
+        loss, _ = baseline.objective(network, own, sent, batch)
         losses.append(float(loss.detach()))
         gradients.append(torch.autograd.grad(loss.sum(), list(own.values())))
     assert losses[1] - losses[0] == pytest.approx(1e-5, rel=0.05)
@@ -102,9 +102,9 @@ def test_the_loss_is_cross_entropy_plus_gamma_times_the_discrepancy(layer: str) 
     network = build_network("compact", 4, (8, 8))
     (global_weights, batch), (weights, _) = some_batch(0), some_batch(1)
     sent = Sent({name: weight.requires_grad_() for name, weight in global_weights.items()}, {})
-    loss, _ = make_approach("fedmmd", gamma=0.3, layer=layer).objective(network, weights, sent, batch)
+    loss, _ = make_baseline("fedmmd", gamma=0.3, layer=layer).objective(network, weights, sent, batch)
     assert not loss.requires_grad  # nothing flows into the frozen stream
-    plain, _ = make_approach("fedavg").objective(network, weights, sent, batch)
+    plain, _ = make_baseline("fedavg").objective(network, weights, sent, batch)
     streams = []
     for own in (global_weights, weights):
         hidden = network.hidden(own, network.maps(own, batch.inputs))

@@ -30,7 +30,7 @@ def test_fedavg_weighs_by_samples() -> None:
 
 
 def test_fedavg_of_two_quadratics_after_three_steps_each() -> None:
-    """T-AVG-2, the server's part; test_approaches.py trains them."""
+    """T-AVG-2, the server's part; test_baselines.py trains them."""
     trained = []
     for centre in (1.0, -3.0):  # ½(w − 1)² and ½(w + 3)², learning rate 0.1
         w = 0.0

@@ -63,7 +63,7 @@ def halves(targets: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Shrinking(fedgs.Approach):
+class Shrinking(fedgs.Baseline):
     """FedAvg whose clients also shrink their weights: an algorithm of one's own overrides one method."""
 
     strength: float = 0.01

@@ -264,11 +264,11 @@ def test_fedprox_in_fedgs_holds_stations_near_the_rounds_model() -> None:
 
 
 def test_objectives_that_change_the_network_say_why_not() -> None:
-    from fedgs.algorithms import make_approach
+    from fedgs.algorithms import make_baseline
 
     for name in ("cgau", "fedfusion+conv"):
         with pytest.raises(ConfigError, match="changes the network and its rounds, so FedGS cannot take it"):
-            fedgs.FedGS(objective=make_approach(name))
+            fedgs.FedGS(objective=make_baseline(name))
 
 
 def test_an_algorithm_a_rule_and_a_solver_of_ones_own_as_objects() -> None:
@@ -332,7 +332,7 @@ def test_options_reach_the_solver() -> None:
             "cannot be made with these options",
         ),
         ({"algorithm": plant.Net}, "algorithm 'Net' is no algorithm"),
-        ({"algorithm": "fedavgg"}, "algorithm.name='fedavgg' is not an approach; did you mean 'fedavg'"),
+        ({"algorithm": "fedavgg"}, "algorithm.name='fedavgg' is not a baseline; did you mean 'fedavg'"),
         ({"settings": {"selection": {"solver": f"{HERE}:missing"}}}, "has no 'missing'"),
         ({"solver": plant.wrong_ones}, "solver 'wrong_ones' gave"),
         ({"settings": {"selection": {"options": {"startz": 1}}}}, "gbp-cs has no option 'startz'"),
@@ -395,7 +395,7 @@ def test_the_command_line_runs_a_task_by_name(here: Here, tmp_path: Path) -> Non
         "data.name=waves.npz", "data.min_samples=0", "federation.devices=12",
         "federation.factories=3", "selection.pick=2",
         "training.rounds=2", "training.iterations=2", "training.batch_size=4", "training.learning_rate=0.1",
-        f"task={HERE}:signals", "training.optimizer=adam", "beside=['algorithm.name=fedavg']",
+        f"task={HERE}:signals", "training.optimizer=adam", "baseline=['algorithm.name=fedavg']",
     ]  # fmt: skip
     command = ["run", "--preset", "paper", "--out", "mine", *(part for one in options for part in ("--set", one))]
     code, out, err = here(*command)

@@ -10,7 +10,7 @@ from tests.conftest import Here
 from tests.simulation.small import small_config
 
 GIVEN = ("clock.step_seconds=0.5", "clock.selection_seconds=0.25", "eval.target=0.01")
-FEDAVG = "beside=['algorithm.name=fedavg']"
+FEDAVG = "baseline=['algorithm.name=fedavg']"
 
 
 def table(out: str) -> list[str]:

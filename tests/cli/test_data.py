@@ -54,8 +54,8 @@ def file(tmp_path: Path) -> Path:
 
 def write_leaf(dataset: DataSet, path: Path) -> None:
     users: dict[str, dict[str, list[object]]] = {}
-    for image, label, owner in zip(dataset.inputs, dataset.labels, dataset.owners, strict=True):
-        user = users.setdefault(dataset.owner_names[owner], {"x": [], "y": []})
+    for image, label, client in zip(dataset.inputs, dataset.labels, dataset.clients, strict=True):
+        user = users.setdefault(dataset.client_names[client], {"x": [], "y": []})
         user["x"].append((image.reshape(-1) / 255).tolist())
         user["y"].append(int(label))
     counts = [len(user["y"]) for user in users.values()]
@@ -80,7 +80,7 @@ def test_inspect_a_file(file: Path, fedgs: Run) -> None:
 def test_convert(file: Path, tmp_path: Path, fedgs: Run) -> None:
     done = fedgs("convert", file, tmp_path / "out.npz")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("femnist: 6 images of 2 owners, written to")
+    assert done.stdout.startswith("femnist: 6 images of 2 clients, written to")
     assert np.array_equal(load_npz(tmp_path / "out.npz").inputs, load_npz(file).inputs)
 
 
@@ -90,7 +90,7 @@ def test_fetch_what_is_there_then_use_its_name(file: Path, tmp_path: Path, fedgs
     data = tmp_path / "cache"
     done = fedgs("fetch", "femnist", "--dir", trees, "--url", "http://127.0.0.1:9")
     assert done.returncode == 0, done.stderr
-    assert "6 images of 2 owners, from leaf files" in done.stdout
+    assert "6 images of 2 clients, from leaf files" in done.stdout
     assert "cached in" in done.stdout
     assert "6" in fedgs("inspect", "femnist").stdout
     assert fedgs("convert", "femnist", tmp_path / "out.npz").returncode == 0
@@ -174,7 +174,7 @@ def test_one_broken_set_does_not_hide_the_others(file: Path, tmp_path: Path, fed
 
 
 def own_arrays(path: Path) -> Path:
-    np.savez(path, images=np.zeros((4, 5, 5), np.uint8), labels=["a", "b", "a", "c"], owners=["x", "x", "y", "y"])
+    np.savez(path, images=np.zeros((4, 5, 5), np.uint8), labels=["a", "b", "a", "c"], clients=["x", "x", "y", "y"])
     return path
 
 
@@ -182,7 +182,7 @@ def test_own_arrays_are_inspected_and_converted(tmp_path: Path, fedgs: Run) -> N
     mine = own_arrays(tmp_path / "mine.npz")
     assert "5 × 5" in fedgs("inspect", mine).stdout
     done = fedgs("convert", mine, tmp_path / "out.npz")
-    assert done.stdout.startswith("mine: 4 images of 2 owners")
+    assert done.stdout.startswith("mine: 4 images of 2 clients")
     assert load_npz(tmp_path / "out.npz").classes == ("a", "b", "c")
 
 

@@ -15,7 +15,7 @@ from fedgs.cli.run_display import RunDisplay
 from tests.conftest import Here
 from tests.simulation.small import small_config, small_settings
 
-BESIDE = "beside=['selection.solver=random']"
+BASELINE_RUN = "baseline=['selection.solver=random']"
 PICTURES = ("learning.png", "divergence.png", "selection.png", "comparison.png")
 
 
@@ -24,7 +24,7 @@ def is_one_line(error: str) -> bool:
 
 
 def test_resume_finishes_both_runs_and_compares_them(tmp_path: Path, here: Here) -> None:
-    assert here("run", *small_config(tmp_path, BESIDE), "--out", "a")[0] == 0
+    assert here("run", *small_config(tmp_path, BASELINE_RUN), "--out", "a")[0] == 0
     first, second = tmp_path / "a", tmp_path / "a-random"
     whole = (second / "metrics.jsonl").read_bytes()
     nothing_left = (0, "a: is finished, there is nothing left to do\n", "")
@@ -53,7 +53,7 @@ def test_resume_finishes_both_runs_and_compares_them(tmp_path: Path, here: Here)
 
 
 def test_resume_works_from_within_the_folder(tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert here("run", *small_config(tmp_path, BESIDE), "--out", "a")[0] == 0
+    assert here("run", *small_config(tmp_path, BASELINE_RUN), "--out", "a")[0] == 0
     shutil.rmtree(tmp_path / "a-random")
     monkeypatch.chdir(tmp_path / "a")
     code, _, err = here("resume", ".")
@@ -62,7 +62,7 @@ def test_resume_works_from_within_the_folder(tmp_path: Path, here: Here, monkeyp
 
 
 def test_resume_leaves_another_run_in_the_place_of_the_second_alone(tmp_path: Path, here: Here) -> None:
-    assert here("run", *small_config(tmp_path, BESIDE), "--out", "a")[0] == 0
+    assert here("run", *small_config(tmp_path, BASELINE_RUN), "--out", "a")[0] == 0
     shutil.rmtree(tmp_path / "a-random")
     assert here("run", *small_config(tmp_path, "seed=7"), "--out", "a-random")[0] == 0
     code, _, err = here("resume", "a")
@@ -72,7 +72,7 @@ def test_resume_leaves_another_run_in_the_place_of_the_second_alone(tmp_path: Pa
 
 
 def test_resume_draws_missing_pictures_of_a_finished_run(tmp_path: Path, here: Here) -> None:
-    assert here("run", *small_config(tmp_path, BESIDE), "--out", "a")[0] == 0
+    assert here("run", *small_config(tmp_path, BASELINE_RUN), "--out", "a")[0] == 0
     for picture in PICTURES:
         before = (tmp_path / "a" / picture).read_bytes()
         (tmp_path / "a" / picture).unlink()
@@ -165,13 +165,13 @@ def test_runs_are_named_after_their_settings_file(tmp_path: Path, here: Here, mo
         ("dynamics.trace=nowhere.csv", "beside: nowhere.csv: the trace cannot be read"),
         ("server.rule=nobody", "beside: "),
         ("training.engine=graph", "needs --device cuda"),
-        ('beside=[\\"seed=3\\"]', "beside: beside is set in it"),
+        ('baseline=[\\"seed=3\\"]', "beside: beside is set in it"),
     ],
 )
 def test_a_second_run_that_cannot_be_is_refused_before_the_first_begins(
     tmp_path: Path, here: Here, override: str, words: str
 ) -> None:
-    options = small_config(tmp_path, f'beside=["{override}"]')
+    options = small_config(tmp_path, f'baseline=["{override}"]')
     code, out, err = here("run", *options, "--out", "a", "--device", "cpu")
     assert (code, out) == (2, "")
     assert is_one_line(err)

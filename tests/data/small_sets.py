@@ -8,15 +8,15 @@ from fedgs.data import DataSet, from_arrays
 
 
 def numbered(sizes: Sequence[int], classes: int = 5, seed: int = 0, **options: object) -> DataSet:
-    """A data set whose owner ``w000``, ``w001``, … has that many samples, labels drawn at random."""
+    """A data set whose client ``w000``, ``w001``, … has that many samples, labels drawn at random."""
     names = [f"w{number:03d}" for number in range(len(sizes))]
-    owners = np.repeat(np.arange(len(sizes)), sizes)
-    labels = np.random.default_rng(seed).integers(0, classes, len(owners))
+    clients = np.repeat(np.arange(len(sizes)), sizes)
+    labels = np.random.default_rng(seed).integers(0, classes, len(clients))
     return from_arrays(
-        number_images(len(owners)),
+        number_images(len(clients)),
         labels,
-        owners,
-        owner_names=names,
+        clients,
+        client_names=names,
         classes=[f"c{number}" for number in range(classes)],
         name="numbered",
         **options,  # type: ignore[arg-type]

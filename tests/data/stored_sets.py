@@ -21,8 +21,8 @@ def small_set(channels: tuple[int, ...] = (), split: bool = True) -> DataSet:
 
 
 def assert_same(one: DataSet, other: DataSet) -> None:
-    assert (one.name, one.owner_names, one.classes) == (other.name, other.owner_names, other.classes)
-    for field in ("inputs", "targets", "owners"):
+    assert (one.name, one.client_names, one.classes) == (other.name, other.client_names, other.classes)
+    for field in ("inputs", "targets", "clients"):
         left, right = getattr(one, field), getattr(other, field)
         assert left.dtype == right.dtype
         assert np.array_equal(left, right)

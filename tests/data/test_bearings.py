@@ -67,13 +67,13 @@ def test_the_set_is_reproducible_and_its_plants_differ() -> None:
     assert not np.array_equal(one.inputs[:5], other.inputs[:5])
     assert one.attributes["plant"].tolist() == sorted(list(range(4)) * 6)
     counts = np.zeros((4, len(CLASSES)))
-    np.add.at(counts, (one.attributes["plant"][one.owners], one.targets), 1)
+    np.add.at(counts, (one.attributes["plant"][one.clients], one.targets), 1)
     shares = counts / counts.sum(1, keepdims=True)
     assert np.abs(shares[0] - shares[1]).sum() > 0.2
     assert (counts.sum(0) > 0).all()
     fewer = load_bearings(8, 40, 3, plants=2)
     assert draw_machine(3, 3).speed == draw_machine(3, 3).speed
-    assert len(fewer.owner_names) == 8
+    assert len(fewer.client_names) == 8
 
 
 def test_three_kinds_of_targets_of_the_same_machines() -> None:
@@ -119,7 +119,7 @@ def test_recordings_of_cwru(tmp_path: Path) -> None:
     found = load_cwru(tmp_path, devices_per_load=2)
     assert found.classes == ("normal", "inner race 0.007", "outer race 0.021")
     assert found.inputs.shape == (5 * 4, 2, 1024)
-    assert found.owner_names == ("load-0-0", "load-0-1", "load-1-0", "load-1-1")
+    assert found.client_names == ("load-0-0", "load-0-1", "load-1-0", "load-1-1")
     assert np.bincount(found.targets).tolist() == [8, 8, 4]
     first = recording(97)["X097_DE_time"][:1024, 0].astype(np.float32)
     assert any(np.array_equal(window[0], first) for window in found.inputs)

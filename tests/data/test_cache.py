@@ -42,7 +42,7 @@ def test_who_has_the_old_set_keeps_it(cache: Path) -> None:
     before = old.inputs.copy()
     other = small_set()
     sets.store(
-        DataSet(other.name, 255 - other.inputs, other.labels, other.owners, other.owner_names, other.classes),
+        DataSet(other.name, 255 - other.inputs, other.labels, other.clients, other.client_names, other.classes),
         "small",
         {},
     )

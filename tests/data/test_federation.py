@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_sets import numbered
 
-from fedgs.data import DataSet, Federation, build_federation, from_arrays, owners_of, paper_federation, regroup
+from fedgs.data import DataSet, Federation, build_federation, clients_of, from_arrays, paper_federation, regroup
+from fedgs.data.clients import Clients
 from fedgs.data.federation import train_size
 from fedgs.data.indexing import IndexLists
-from fedgs.data.owners import Owners
 from fedgs.errors import DataError
 
 
@@ -53,7 +53,7 @@ def test_every_sample_is_dealt_once(sizes: list[int], factories: int, fraction: 
         assert len(train) == train_size(sizes[samples], fraction)
         assert np.all(np.diff(train) > 0)
         assert np.all(np.diff(test) > 0)
-        assert set(dataset.owners[np.concatenate([train, test])]) == {samples}
+        assert set(dataset.clients[np.concatenate([train, test])]) == {samples}
     devices = np.concatenate([federation.devices_of(factory) for factory in range(federation.factories)])
     assert devices.tolist() == list(range(len(sizes)))
 
@@ -63,12 +63,12 @@ def test_every_sample_is_dealt_once(sizes: list[int], factories: int, fraction: 
 def test_the_order_of_files_does_not_matter(seed: int, order: list[int], partition: str) -> None:
     sizes = [7, 12, 5, 9, 30, 11, 6, 8]
     dataset = numbered(sizes)
-    pieces = [np.flatnonzero(dataset.owners == owner) for owner in order]
+    pieces = [np.flatnonzero(dataset.clients == client) for client in order]
     shuffled = np.concatenate(pieces)
     other = from_arrays(
         dataset.inputs[shuffled],
         dataset.labels[shuffled],
-        np.repeat([dataset.owner_names[owner] for owner in order], [len(piece) for piece in pieces]),
+        np.repeat([dataset.client_names[client] for client in order], [len(piece) for piece in pieces]),
         classes=dataset.classes,
     )
     first, second = (_or_error(one, partition, seed) for one in (dataset, other))
@@ -127,14 +127,14 @@ def test_empty_devices_are_an_error_or_dropped() -> None:
     with pytest.raises(DataError, match=r"'w001' has 1 train and 0 test samples.*empty='drop'"):
         build_federation(dataset, 2)
     assert build_federation(dataset, 1, empty="drop").device_names == ("w000", "w002")
-    with pytest.raises(DataError, match="no owner is left"):
+    with pytest.raises(DataError, match="no client is left"):
         build_federation(numbered([1, 1]), 1, empty="drop")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"devices": 4}, "4 devices were asked for, 3 owners"),
+        ({"devices": 4}, "4 devices were asked for, 3 clients"),
         ({"devices": ["w009"]}, "no device 'w009'"),
         ({"factories": 4}, "cannot deal 3 devices to 4 factories"),
         ({"factories": 0}, "to 0 factories"),
@@ -144,18 +144,18 @@ def test_empty_devices_are_an_error_or_dropped() -> None:
         ({"train_fraction": 1.0}, "train_fraction is 1.0"),
         ({"split": "own"}, "brings no test mask"),
         ({"split": "half"}, "no split 'half'"),
-        ({"min_samples": 11, "factories": 1}, r"none of 3 owners has at least 11 samples \(the largest has 10\)"),
+        ({"min_samples": 11, "factories": 1}, r"none of 3 clients has at least 11 samples \(the largest has 10\)"),
         ({"empty": "skip"}, "no way 'skip' to treat empty devices"),
         ({"attribute": "line"}, "attribute 'line' has no effect on partition 'balanced'"),
         ({"devices": "0"}, "devices='0'; give a number of devices or a list of names"),
         ({"devices": True}, "devices=True; give"),
         ({"devices": ["w001", "w001"]}, "device 'w001' is asked for twice"),
         (
-            {"owners": Owners(("a", "b"), IndexLists.of([np.array([0, 1]), np.array([2, 30])]))},
+            {"clients": Clients(("a", "b"), IndexLists.of([np.array([0, 1]), np.array([2, 30])]))},
             "sample 30, the data set",
         ),
         (
-            {"owners": Owners(("a", "b"), IndexLists.of([np.array([-1, 1]), np.array([2, 3])]))},
+            {"clients": Clients(("a", "b"), IndexLists.of([np.array([-1, 1]), np.array([2, 3])]))},
             "sample -1, the data set",
         ),
     ],
@@ -166,21 +166,21 @@ def test_what_cannot_be_dealt(options: dict[str, object], message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_regroup_carries_every_sample_to_its_new_owner() -> None:
+def test_regroup_carries_every_sample_to_its_new_client() -> None:
     dataset = numbered([3, 4], test=[True, False] * 3 + [True])
-    owners = Owners(("z", "a"), IndexLists.of([np.array([0, 2, 4, 6]), np.array([5, 1, 3])]))
-    dealt = regroup(dataset, owners)
-    assert dealt.owner_names == ("a", "z")
+    clients = Clients(("z", "a"), IndexLists.of([np.array([0, 2, 4, 6]), np.array([5, 1, 3])]))
+    dealt = regroup(dataset, clients)
+    assert dealt.client_names == ("a", "z")
     assert dealt.inputs.reshape(7, 4).view("<u4").ravel().tolist() == [5, 1, 3, 0, 2, 4, 6]
     assert dealt.labels.tolist() == dataset.labels[[5, 1, 3, 0, 2, 4, 6]].tolist()
     assert dealt.test is not None
     assert dealt.test.tolist() == [False] * 3 + [True] * 4
-    assert [owners_of(dealt).samples[row].tolist() for row in (0, 1)] == [[0, 1, 2], [3, 4, 5, 6]]
+    assert [clients_of(dealt).samples[row].tolist() for row in (0, 1)] == [[0, 1, 2], [3, 4, 5, 6]]
 
 
 def test_two_owners_of_one_name() -> None:
     with pytest.raises(DataError, match="'a' occurs twice"):
-        Owners(("a", "a"), IndexLists.of([np.array([0]), np.array([1])]))
+        Clients(("a", "a"), IndexLists.of([np.array([0]), np.array([1])]))
 
 
 @pytest.mark.parametrize(
@@ -236,12 +236,12 @@ def test_index_lists_do_not_freeze_the_callers_arrays() -> None:
         ({"targets": np.array([0.0, 1.0, 1.0])}, "labels are float64"),
         ({"targets": np.zeros((3, 1), np.uint8)}, r"labels are uint8 \(3, 1\)"),
         ({"inputs": np.zeros((), np.uint8)}, r"inputs have shape \(\)"),
-        ({"owners": np.array([0.0, 0.0, 1.0])}, "owners are float64"),
-        ({"owner_names": ("a", "a")}, "the owner name 'a' is there twice"),
+        ({"clients": np.array([0.0, 0.0, 1.0])}, "clients are float64"),
+        ({"client_names": ("a", "a")}, "the client name 'a' is there twice"),
         ({"classes": ("x", "x")}, "the class 'x' is there twice"),
         (
             {"attributes": {"line": np.array([0.5, 1.0])}},
-            "attribute 'line' has 2 values for 2 owners; one whole number",
+            "attribute 'line' has 2 values for 2 clients; one whole number",
         ),
         ({"test": np.array([0, 1, 0])}, "the test mask has 3 entries .int64. for 3 samples; one bool each"),
     ],

@@ -20,7 +20,7 @@ def femnist() -> DataSet:
             stored["images"][keep],
             stored["labels"][keep],
             stored["writers"][keep],
-            owner_names=[str(name) for name in stored["writer_names"]],
+            client_names=[str(name) for name in stored["writer_names"]],
             classes=[str(name) for name in stored["classes"]],
             name="femnist",
         )

@@ -25,24 +25,24 @@ def many() -> DataSet:
 
 
 def histograms(data: DataSet) -> np.ndarray:
-    counts = np.zeros((len(data.owner_names), len(data.classes)), int)
-    np.add.at(counts, (data.owners, data.labels), 1)
+    counts = np.zeros((len(data.client_names), len(data.classes)), int)
+    np.add.at(counts, (data.clients, data.labels), 1)
     return counts
 
 
 def digest(data: DataSet) -> str:
-    return hashlib.sha256(data.inputs.tobytes() + data.labels.tobytes() + data.owners.tobytes()).hexdigest()
+    return hashlib.sha256(data.inputs.tobytes() + data.labels.tobytes() + data.clients.tobytes()).hexdigest()
 
 
 def test_the_form_is_that_of_every_loader(few: DataSet) -> None:
     assert few.name == "glyphs"
     assert few.inputs.shape == (len(few), 28, 28)
     assert few.inputs.dtype == few.labels.dtype == np.uint8
-    assert few.owners.dtype == few.attributes["line"].dtype == np.int32
+    assert few.clients.dtype == few.attributes["line"].dtype == np.int32
     assert "".join(few.classes) == "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-    assert few.owner_names[0] == "camera-00000"
-    assert sorted(few.owner_names) == list(few.owner_names)
-    assert set(few.owners.tolist()) == set(range(12))
+    assert few.client_names[0] == "camera-00000"
+    assert sorted(few.client_names) == list(few.client_names)
+    assert set(few.clients.tolist()) == set(range(12))
 
 
 def test_workers_do_not_change_a_byte(few: DataSet) -> None:
@@ -53,7 +53,7 @@ def test_workers_do_not_change_a_byte(few: DataSet) -> None:
 
 def test_a_camera_does_not_depend_on_how_many_others_there_are(few: DataSet) -> None:
     fewer = load_glyphs(devices=5, samples_per_device=40, seed=3, cache=False)
-    own = few.owners < 5
+    own = few.clients < 5
     assert np.array_equal(fewer.inputs, few.inputs[own])
     assert np.array_equal(fewer.labels, few.labels[own])
     assert np.array_equal(fewer.attributes["line"], few.attributes["line"][:5])
@@ -63,7 +63,7 @@ def test_a_fresh_process_makes_the_same_bytes(few: DataSet) -> None:
     program = (
         "import hashlib; from fedgs.data.glyphs import load_glyphs;"
         "d = load_glyphs(devices=12, samples_per_device=40, seed=3, cache=False);"
-        "print(hashlib.sha256(d.inputs.tobytes() + d.labels.tobytes() + d.owners.tobytes()).hexdigest())"
+        "print(hashlib.sha256(d.inputs.tobytes() + d.labels.tobytes() + d.clients.tobytes()).hexdigest())"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
@@ -85,8 +85,8 @@ def test_another_seed_gives_another_park(few: DataSet) -> None:
 
 def test_ink_is_dark_and_paper_light(many: DataSet) -> None:
     assert many.inputs.mean() > 180
-    for device in range(len(many.owner_names)):
-        pictures = many.inputs[many.owners == device].astype(float)
+    for device in range(len(many.client_names)):
+        pictures = many.inputs[many.clients == device].astype(float)
         corners = pictures[:, [0, 0, -1, -1], [0, -1, 0, -1]]
         assert pictures.mean() > 127
         assert corners.mean() > 150
@@ -95,8 +95,8 @@ def test_ink_is_dark_and_paper_light(many: DataSet) -> None:
 
 
 def test_no_two_pictures_of_a_camera_are_the_same(many: DataSet) -> None:
-    for device in range(len(many.owner_names)):
-        pictures = many.inputs[many.owners == device]
+    for device in range(len(many.client_names)):
+        pictures = many.inputs[many.clients == device]
         assert len(np.unique(pictures.reshape(len(pictures), -1), axis=0)) == len(pictures)
 
 
@@ -110,7 +110,7 @@ def test_classes_are_spread_as_in_femnist(many: DataSet) -> None:
 
 
 def test_sample_counts_have_two_humps_around_the_mean(many: DataSet) -> None:
-    counts = np.bincount(many.owners)
+    counts = np.bincount(many.clients)
     assert counts.mean() == pytest.approx(230, rel=0.08)
     quiet, busy = (counts < 230 * 1.0).sum(), (counts > 230 * 1.05).sum()
     assert quiet + busy > 110
@@ -138,7 +138,7 @@ def test_cameras_differ_more_than_femnists_writers(many: DataSet) -> None:
 
 def test_samples_come_in_the_order_of_the_words(few: DataSet) -> None:
     mixed = int(np.flatnonzero(few.attributes["line"] == LINES.index("mixed"))[0])
-    text = "".join(CHARACTERS[label] for label in few.labels[few.owners == mixed])
+    text = "".join(CHARACTERS[label] for label in few.labels[few.clients == mixed])
     assert any(text.startswith(destination) for destination in camera(mixed, seed=3).destinations)
 
 

@@ -68,7 +68,7 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
         ({"fedgs_format": np.int64(9)}, "fedgs_format 9 is unknown"),
         ({"targets": np.zeros(3, np.uint8)}, "5 rows of inputs for 3 samples"),
         ({"targets": np.full(5, 7, np.uint8)}, "label 7 has no class"),
-        ({"owners": None}, "no 'owners' in it"),
+        ({"clients": None}, "no 'clients' in it"),
         ({"classes": np.array("no")}, "'classes' has 0 dimensions"),
         ({"inputs": np.uint8(1)}, r"inputs have shape \(\)"),
         ({"fedgs_format": np.int64([1, 1])}, "fedgs_format .1 1. is unknown"),

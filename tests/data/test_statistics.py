@@ -40,7 +40,7 @@ def test_heterogeneity_of_a_federation_by_hand() -> None:
     test = [False, False, True] * 3
     dataset = from_arrays(
         np.zeros((9, 2, 2), np.uint8), labels, list("aaabbbccc"), test=test, attributes={"kind": [0, 0, 1]},
-        owner_names=None,
+        client_names=None,
     )  # fmt: skip
     federation = build_federation(dataset, None, "by-attribute", attribute="kind")
     measured = heterogeneity(federation)
@@ -55,9 +55,9 @@ def test_heterogeneity_of_a_federation_by_hand() -> None:
     whole = heterogeneity(federation, include_test=True)
     assert whole.device_samples.tolist() == [3, 3, 3]
     assert whole.class_counts.tolist() == [5, 4]
-    of_owners = heterogeneity(dataset)
-    assert of_owners.class_counts.tolist() == [5, 4]
-    assert "devices per factory" not in of_owners.summary()
+    of_clients = heterogeneity(dataset)
+    assert of_clients.class_counts.tolist() == [5, 4]
+    assert "devices per factory" not in of_clients.summary()
 
 
 def test_nothing_to_measure() -> None:

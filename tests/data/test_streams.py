@@ -138,7 +138,7 @@ def test_a_schedule_does_not_depend_on_the_others(others: list[int], drifting: b
     drift = Drift("gradual", start=1, length=4, spread=2) if drifting else None
     alone = DeviceStreams(federation_of([17]), 8, 5, drift=drift)
     crowd = DeviceStreams(federation_of([17, *others]), 8, 5, drift=drift)
-    # The first owner's samples are the same in both sets, but its labels must be too for drift to agree.
+    # The first client's samples are the same in both sets, but its labels must be too for drift to agree.
     first, second = alone.federation, crowd.federation
     assert first.train_labels(0).tolist() == second.train_labels(0).tolist()
     for _ in range(15):

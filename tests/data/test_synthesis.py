@@ -13,17 +13,17 @@ LABELS = np.random.default_rng(0).integers(0, 10, 3000)
 @settings(max_examples=30, deadline=None)
 @given(devices=st.integers(1, 30), alpha=st.sampled_from([0.3, 1.0, 100.0]), seed=st.integers(0, 99))
 def test_dirichlet_deals_every_sample_once(devices: int, alpha: float, seed: int) -> None:
-    owners = dirichlet(LABELS, devices, alpha, seed=seed)
-    assert sorted(owners.samples.flat) == list(range(3000))
-    assert len(owners) == devices
-    assert owners.samples.sizes.min() >= 2
-    assert list(owners.names) == sorted(owners.names)
+    clients = dirichlet(LABELS, devices, alpha, seed=seed)
+    assert sorted(clients.samples.flat) == list(range(3000))
+    assert len(clients) == devices
+    assert clients.samples.sizes.min() >= 2
+    assert list(clients.names) == sorted(clients.names)
 
 
 def test_dirichlet_alpha_sets_the_skew() -> None:
     dataset = numbered([3000], classes=10)
     skew = [
-        heterogeneity(build_federation(dataset, 4, owners=dirichlet(dataset.labels, 20, alpha))).device_tv.mean()
+        heterogeneity(build_federation(dataset, 4, clients=dirichlet(dataset.labels, 20, alpha))).device_tv.mean()
         for alpha in (0.1, 1.0, 1000.0)
     ]
     assert skew[0] > 0.55 > skew[1] > 0.15 > skew[2]
@@ -31,7 +31,7 @@ def test_dirichlet_alpha_sets_the_skew() -> None:
 
 def test_synthetic_owners_share_the_images() -> None:
     dataset = numbered([300], classes=10)
-    federation = build_federation(dataset, 5, owners=classes_per_device(dataset.labels, 10, 2))
+    federation = build_federation(dataset, 5, clients=classes_per_device(dataset.labels, 10, 2))
     assert federation.inputs is dataset.inputs
     assert ((federation.train_counts + federation.test_counts) > 0).sum(axis=1).tolist() == [2] * 10
 
@@ -39,9 +39,9 @@ def test_synthetic_owners_share_the_images() -> None:
 @settings(max_examples=30, deadline=None)
 @given(devices=st.integers(5, 25), k=st.integers(2, 10), seed=st.integers(0, 99))
 def test_classes_per_device_is_exact_and_even(devices: int, k: int, seed: int) -> None:
-    owners = classes_per_device(LABELS, devices, k, seed=seed)
-    assert sorted(owners.samples.flat) == list(range(3000))
-    held = owners.samples.label_counts(LABELS, 10) > 0
+    clients = classes_per_device(LABELS, devices, k, seed=seed)
+    assert sorted(clients.samples.flat) == list(range(3000))
+    held = clients.samples.label_counts(LABELS, 10) > 0
     assert set(held.sum(axis=1)) == {k}
     assert np.ptp(held.sum(axis=0)) <= 1
 
@@ -75,10 +75,10 @@ def test_factories_differ_as_much_as_they_are_asked_to() -> None:
     dataset = numbered([6000], classes=10)
 
     def spread(factory_alpha: float) -> tuple[float, float]:
-        owners = dirichlet_factories(dataset.labels, 4, 22, 100.0, factory_alpha, seed=1)
-        assert sorted(owners.samples.flat) == list(range(6000))
-        assert np.bincount(owners.attributes["factory"]).tolist() == [6, 6, 5, 5]
-        federation = build_federation(dataset, None, "by-attribute", owners=owners, attribute="factory")
+        clients = dirichlet_factories(dataset.labels, 4, 22, 100.0, factory_alpha, seed=1)
+        assert sorted(clients.samples.flat) == list(range(6000))
+        assert np.bincount(clients.attributes["factory"]).tolist() == [6, 6, 5, 5]
+        federation = build_federation(dataset, None, "by-attribute", clients=clients, attribute="factory")
         assert federation.factory_sizes.tolist() == [6, 6, 5, 5]
         found = heterogeneity(federation)
         return float(found.factory_tv.mean()), float(found.device_tv.mean())

@@ -22,7 +22,7 @@ def test_arrays_are_grouped_by_owner_name_and_keep_their_order() -> None:
         test=[True, False, False, True, False],
     )
     assert dataset.classes == ("ant", "bee", "cat")
-    assert dataset.owner_names == ("w", "x", "y")
+    assert dataset.client_names == ("w", "x", "y")
     assert dataset.inputs.reshape(5, 4).view("<u4").ravel().tolist() == [4, 1, 3, 0, 2]
     assert dataset.labels.tolist() == [0, 0, 1, 2, 2]
     assert dataset.test is not None
@@ -32,15 +32,15 @@ def test_arrays_are_grouped_by_owner_name_and_keep_their_order() -> None:
 def test_grouped_arrays_are_not_copied() -> None:
     images = number_images(4)
     assert from_arrays(images, [0, 1, 2, 1], [0, 0, 5, 11]).inputs is images
-    assert from_arrays(images, [0, 1, 2, 1], [0, 0, 5, 11]).owner_names == ("00", "05", "11")
-    assert from_arrays(images, [0, 1, 2, 1]).owner_names == ("all",)
+    assert from_arrays(images, [0, 1, 2, 1], [0, 0, 5, 11]).client_names == ("00", "05", "11")
+    assert from_arrays(images, [0, 1, 2, 1]).client_names == ("all",)
 
 
-def test_attributes_follow_their_owners() -> None:
+def test_attributes_follow_their_clients() -> None:
     dataset = from_arrays(
-        number_images(3), [0, 1, 2], [0, 1, 2], owner_names=["c", "a", "b"], attributes={"line": [30, 10, 20]}
+        number_images(3), [0, 1, 2], [0, 1, 2], client_names=["c", "a", "b"], attributes={"line": [30, 10, 20]}
     )
-    assert dataset.owner_names == ("a", "b", "c")
+    assert dataset.client_names == ("a", "b", "c")
     assert dataset.attributes["line"].tolist() == [10, 20, 30]
 
 
@@ -97,7 +97,7 @@ def test_a_federation_has_no_nan(odd: float) -> None:
     ("arguments", "message"),
     [
         ((np.zeros((2, 3, 3), np.uint8), [0]), "2 inputs, 1 targets"),
-        ((np.zeros((1, 3, 3), np.uint8), [0], [0.5]), "owners must be"),
+        ((np.zeros((1, 3, 3), np.uint8), [0], [0.5]), "clients must be"),
         ((np.uint8(3), [0]), r"inputs have shape \(\)"),
     ],
 )
@@ -116,12 +116,12 @@ def test_labels_outside_the_classes_given() -> None:
         from_arrays(images, [300], classes=["a", "b"])
     with pytest.raises(DataError, match="label 'c' is not among the 2 classes"):
         from_arrays(images, ["c"], classes=["a", "b"])
-    with pytest.raises(DataError, match="attribute 'line' has 2 values for 1 owners"):
+    with pytest.raises(DataError, match="attribute 'line' has 2 values for 1 clients"):
         from_arrays(images, [0], attributes={"line": [1, 2]})
-    with pytest.raises(DataError, match="outside the 1 owner names"):
-        from_arrays(images, [0], [1], owner_names=["a"])
-    with pytest.raises(DataError, match="owner 'x' is not among the 1 owner names"):
-        from_arrays(images, [0], ["x"], owner_names=["a"])
+    with pytest.raises(DataError, match="outside the 1 client names"):
+        from_arrays(images, [0], [1], client_names=["a"])
+    with pytest.raises(DataError, match="client 'x' is not among the 1 client names"):
+        from_arrays(images, [0], ["x"], client_names=["a"])
     with pytest.raises(DataError, match=r"test mask has shape \(2,\) for 1 samples"):
         from_arrays(images, [0], test=[True, False])
     with pytest.raises(DataError, match="the class 'a' is there twice"):
@@ -129,16 +129,16 @@ def test_labels_outside_the_classes_given() -> None:
     for value in ([0.5], ["blue"], [np.nan], [2**40]):
         with pytest.raises(DataError, match="attribute 'line' must be whole numbers"):
             from_arrays(images, [0], attributes={"line": value})
-    with pytest.raises(DataError, match="attribute 'line' has 1 values for 1 owners; give a list"):
+    with pytest.raises(DataError, match="attribute 'line' has 1 values for 1 clients; give a list"):
         from_arrays(images, [0], attributes={"line": 3})
 
 
-def test_owner_names_order_owners_given_by_name() -> None:
+def test_client_names_order_owners_given_by_name() -> None:
     dataset = from_arrays(
-        number_images(2), [0, 1], ["b", "a"], owner_names=["b", "c", "a"], attributes={"line": [2, 3, 1.0]}
+        number_images(2), [0, 1], ["b", "a"], client_names=["b", "c", "a"], attributes={"line": [2, 3, 1.0]}
     )
-    assert dataset.owner_names == ("a", "b", "c")
-    assert dataset.owners.tolist() == [0, 1]
+    assert dataset.client_names == ("a", "b", "c")
+    assert dataset.clients.tolist() == [0, 1]
     assert dataset.attributes["line"].tolist() == [1, 2, 3]
 
 
@@ -148,15 +148,15 @@ def test_npz_round_trip(tmp_path: Path) -> None:
         file,
         images=number_images(3),
         labels=[1, 0, 1],
-        owners=[0, 1, 1],
-        owner_names=["b", "a"],
+        clients=[0, 1, 1],
+        client_names=["b", "a"],
         attribute_line=[7, 3],
         classes=["no", "yes"],
         test=[0, 1, 0],
     )
     dataset = from_npz(file)
     assert dataset.name == "mine"
-    assert dataset.owner_names == ("a", "b")
+    assert dataset.client_names == ("a", "b")
     assert dataset.attributes["line"].tolist() == [3, 7]
     assert dataset.labels.tolist() == [0, 1, 1]
     assert dataset.classes == ("no", "yes")
@@ -200,7 +200,7 @@ def test_folder_by_device_and_class(tmp_path: Path) -> None:
     picture(tmp_path / ".cache" / "nut" / "1.png", 9)
     (tmp_path / "notes.txt").write_text("not an image")
     dataset = from_folder(tmp_path, name="parts")
-    assert dataset.owner_names == ("cam1", "cam2")
+    assert dataset.client_names == ("cam1", "cam2")
     assert dataset.classes == ("bolt", "nut", "screw")
     assert dataset.inputs.shape == (4, 3, 4)
     assert dataset.inputs[:, 0, 0].tolist() == [2, 1, 3, 4]
@@ -211,7 +211,7 @@ def test_folder_by_class_in_colour(tmp_path: Path) -> None:
     for number, name in enumerate(("nut", "bolt")):
         picture(tmp_path / name / "1.png", number, mode="RGB")
     dataset = from_folder(tmp_path)
-    assert dataset.owner_names == ("all",)
+    assert dataset.client_names == ("all",)
     assert dataset.inputs.shape == (2, 3, 4, 3)
     assert from_folder(tmp_path, grey=True, size=(6, 5)).inputs.shape == (2, 6, 5)
 

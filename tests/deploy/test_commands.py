@@ -47,7 +47,7 @@ def test_mistakes_are_one_line(here: Here, tmp_path: Path, arguments: str, reaso
     assert err.count("\n") == 1
 
 
-def test_a_state_folder_has_one_owner(here: Here, tmp_path: Path) -> None:
+def test_a_state_folder_has_one_client(here: Here, tmp_path: Path) -> None:
     from fedgs.deploy.folder import claim
 
     with claim(tmp_path / "s", "station"):

@@ -66,7 +66,7 @@ def run_park(
 
 
 BOTH = ["training.optimizer=adamw", "training.weight_decay=0.05", "training.learning_rate=0.02",
-        "training.calibration=1", "server.by_class=true", "training.clip=0.5"]  # fmt: skip
+        "training.calibration=1", "server.class_wise=true", "training.clip=0.5"]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_stations_optimiser_survives_a_restart_and_counts_no_round_twice(tmp_p
 
 
 def test_what_only_a_simulation_can_do_is_refused() -> None:
-    from fedgs.deploy.recipe import check_deployable
+    from fedgs.deploy.run_spec import check_deployable
 
     for option in ("data.normalise=per-channel", "algorithm.objective=fedprox"):
         with pytest.raises(ConfigError, match="is for simulations"):

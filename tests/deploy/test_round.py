@@ -45,7 +45,7 @@ def test_a_round_is_sgd_on_the_batches_of_the_team(tmp_path: Path, wire: str, to
 
     async def run() -> None:
         async with good_devices(park, station, "a", "b", "c"):
-            result = await run_round(station, 1, 4, task=task, by_class=True)
+            result = await run_round(station, 1, 4, task=task, class_wise=True)
             trainer = LinearTrainer(CLASSES, SHAPE)
             streams = [Noise(number).batches(BATCH, CLASSES) for number in range(3)]
             weights, seen = np.zeros(SHAPES.size, np.float32), np.zeros(CLASSES, np.int64)

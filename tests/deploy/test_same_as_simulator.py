@@ -17,7 +17,7 @@ from tests.deploy.processes import park_in, write_device
 from tests.simulation.small import SMALL, small_set, small_settings
 
 
-@pytest.mark.parametrize("more", [[], ["training.calibration=1", "server.by_class=true", "training.clip=0.1"]])
+@pytest.mark.parametrize("more", [[], ["training.calibration=1", "server.class_wise=true", "training.clip=0.1"]])
 def test_a_park_ends_with_the_simulators_selections_and_weights(tmp_path: Path, more: list[str]) -> None:
     """2 stations × 5 devices, T=5, R=3, over mTLS; the oracle is the simulator's per-device path."""
     options = [

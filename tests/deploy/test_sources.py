@@ -34,15 +34,15 @@ def test_of_an_npz_with_many_owners_a_device_takes_its_own(tmp_path: Path) -> No
     data = small_set()
     save_npz(data, tmp_path / "all.npz")
     source = open_source(f"npz:{tmp_path / 'all.npz'},seed=1", "device-03")
-    mine = data.inputs[data.owners == 3]
+    mine = data.inputs[data.clients == 3]
     for batch in islice(source.batches(5, 4), 5):
         assert batch is not None
         assert all((image == mine).all(axis=(1, 2)).any() for image in batch.inputs)
-    with pytest.raises(InputFileError, match="holds 12 owners and none is called 'camera-1'"):
+    with pytest.raises(InputFileError, match="holds 12 clients and none is called 'camera-1'"):
         open_source(f"npz:{tmp_path / 'all.npz'}", "camera-1")
     other_bins = next(source.batches(5, 62))  # bins are the task's own matter: of a regression, say
     assert other_bins is not None
-    assert set(other_bins.targets.tolist()) <= set(data.labels[data.owners == 3].tolist())
+    assert set(other_bins.targets.tolist()) <= set(data.labels[data.clients == 3].tolist())
 
 
 def drop(folder: Path, kind: str, name: str, grey: int, age: float = 10.0) -> Path:

@@ -129,7 +129,7 @@ def test_who_was_selected_counts_without_an_answer_too(tmp_path: Path) -> None:
             nan = np.full(SHAPES.size, np.nan, np.float32)
             bad = asyncio.ensure_future(misbehave(park, station, "bad", lambda step: good_answer(step, change=nan), 2))
             await asyncio.to_thread(station.wait_ready, 3)
-            result = await run_round(station, 1, 2, calibration=1.0, by_class=True)
+            result = await run_round(station, 1, 2, calibration=1.0, class_wise=True)
             bad.cancel()
             await asyncio.gather(bad, return_exceptions=True)
             assert result.events == {"rejected": 2}

@@ -15,7 +15,7 @@ from fedgs.config import load_settings
 from fedgs.deploy.carrier import Carrier, checked_result
 from fedgs.deploy.contract import RoundOrder, RoundResult
 from fedgs.deploy.metrics import TopMetrics
-from fedgs.deploy.recipe import Recipe, check_deployable
+from fedgs.deploy.run_spec import RunSpec, check_deployable
 from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.top import Top, make_rule, pooled
 from fedgs.deploy.top_state import TopState, load_state, save_model, save_state, settings_digest
@@ -62,9 +62,9 @@ async def hangs() -> None:
 
 
 def top(*stations: Carrier, settings: Settings = SETTINGS, target: bool = True, **policy: object) -> Top:
-    recipe = Recipe(settings, "run", 2, json.dumps([[8, 8], "uint8"]), "0123456789abcdef", "last")
+    run_spec = RunSpec(settings, "run", 2, json.dumps([[8, 8], "uint8"]), "0123456789abcdef", "last")
     wanted = np.array([0.5, 0.5]) if target else None
-    return Top(recipe, stations, TopSettings.model_validate(policy), TopMetrics(), None, wanted)
+    return Top(run_spec, stations, TopSettings.model_validate(policy), TopMetrics(), None, wanted)
 
 
 def advance(server: Top, rounds: int = 1, name: str = "w") -> list[float]:
@@ -152,7 +152,7 @@ class Seeing:
         )  # fmt: skip
 
 
-BY_CLASS = load_settings(overrides=["training.rounds=1", "selection.pick=10", "server.by_class=true"])
+BY_CLASS = load_settings(overrides=["training.rounds=1", "selection.pick=10", "server.class_wise=true"])
 
 
 def test_the_classifier_is_averaged_by_who_saw_a_class_and_the_rest_is_the_plain_mean() -> None:
@@ -168,7 +168,7 @@ def test_the_classifier_is_averaged_by_who_saw_a_class_and_the_rest_is_the_plain
         return await server.advance(await server.begin("run", named))
 
     state = asyncio.run(run())
-    assert [order.by_class for order in stations[0].orders] == [True]
+    assert [order.class_wise for order in stations[0].orders] == [True]
     rows = [10 * (0.25 + FLOOR / 2) / (1 + FLOOR), 10 * (0.75 + FLOOR / 2) / (1 + FLOOR)]
     assert list(state.weights) == list(named)
     torch.testing.assert_close(state.weights["first"], torch.full((2, 2), 5.0))
@@ -178,7 +178,7 @@ def test_the_classifier_is_averaged_by_who_saw_a_class_and_the_rest_is_the_plain
 
 def test_by_class_needs_a_dense_last_layer_and_says_so_before_anybody_is_asked() -> None:
     station = Fake("a", 1.0)
-    reason = r"last layer that is dense with a bias a class; .*set server\.by_class=false"
+    reason = r"last layer that is dense with a bias a class; .*set server\.class_wise=false"
     with pytest.raises(ConfigError, match=reason) as error:
         advance(top(station, settings=BY_CLASS, target=False))
     assert "\n" not in str(error.value)
@@ -211,7 +211,7 @@ def test_a_station_that_says_nothing_of_classes_is_asked_again_and_never_average
     assert state.metrics[-1]["stations"] == 2
     reasons = [vars(record)["reason"] for record in caplog.records]
     assert reasons == [
-        "station b: does not say which classes it trained on, which server.by_class needs; install the same fedgs there"
+        "station b: does not say which classes it trained on, which server.class_wise needs; install the same fedgs there"
     ]
 
 

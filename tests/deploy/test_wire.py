@@ -186,7 +186,7 @@ def test_an_order_and_its_result_come_through() -> None:
     wanted = Wanted(3, 1, "multistart", {"starts": 4}, UNIFORM, 5, 2, 0.5)
     optimizer = Optimizer("adamw", 0.0, (0.8, 0.95), 1e-6, 0.01)
     asked = order(
-        3, 2, rate=0.125, weights=CHANGE, calibration=0.5, by_class=True, wanted=wanted, optimizer=optimizer
+        3, 2, rate=0.125, weights=CHANGE, calibration=0.5, class_wise=True, wanted=wanted, optimizer=optimizer
     )  # fmt: skip
     got = decode_order(encode_order(asked))
     assert (got.run, got.round, got.task, got.first_iteration) == ("test", 3, TASK, 4)
@@ -198,7 +198,7 @@ def test_an_order_and_its_result_come_through() -> None:
     assert got.calibration == 0.5
     assert (got.head, got.optimizer) == ("dense", optimizer)
     assert decode_order(encode_order(order())).optimizer == Optimizer()
-    assert got.by_class
+    assert got.class_wise
     assert got.clip is None
     assert decode_order(encode_order(order(clip=2.5))).clip == 2.5
     np.testing.assert_array_equal(got.weights, CHANGE)
@@ -210,14 +210,14 @@ def test_an_order_and_its_result_come_through() -> None:
     np.testing.assert_array_equal(back.weights, CHANGE)
 
 
-@pytest.mark.parametrize("changes", [{}, {"by_class": True}, {"clip": 2.0}, {"clip": 2.0, "by_class": True}])
+@pytest.mark.parametrize("changes", [{}, {"class_wise": True}, {"clip": 2.0}, {"clip": 2.0, "class_wise": True}])
 def test_orders_of_older_versions_are_refused_whatever_they_ask_for(changes: dict[str, Any]) -> None:
-    """Versions 1 to 3 told by_class and clip apart and spoke of models and images; all of 4 is of one version."""
+    """Versions 1 to 3 told class_wise and clip apart and spoke of models and images; all of 4 is of one version."""
     asked = order(**changes)
     message = pb.RoundIn.FromString(encode_order(asked))
     assert message.version == VERSION == 4
     got = decode_order(serialise(message))
-    assert (got.by_class, got.clip) == (asked.by_class, asked.clip)
+    assert (got.class_wise, got.clip) == (asked.class_wise, asked.clip)
     for version in (0, 1, 2, 3, 5):
         message.version = version
         with pytest.raises(
@@ -335,11 +335,11 @@ def test_orders_with_numbers_that_cannot_be_are_refused() -> None:
             {"seen": np.array([1 << 63, 1 << 62, 0, 0], np.uint64), "samples": 3 << 62},
             "seen sums to 13835058055282163712",
         ),
-        ({"seen": np.empty(0, np.int64)}, "does not say which classes it trained on, which server.by_class needs"),
+        ({"seen": np.empty(0, np.int64)}, "does not say which classes it trained on, which server.class_wise needs"),
     ],
 )
 def test_results_that_cannot_be_are_refused(changes: dict[str, Any], reason: str) -> None:
-    asked = order(by_class=True)
+    asked = order(class_wise=True)
     uniform = np.full(4, 0.25)
     seen = np.array([10, 0, 19, 1])
     good = RoundResult("test", 1, asked.shapes, asked.weights, 3, 30, 0.5, 0.1, 3, uniform, seen=seen)

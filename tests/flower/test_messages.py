@@ -18,7 +18,7 @@ from fedgs.flower.messages import ARRAYS, METRICS, order_bytes, order_content, r
 from tests.deploy.processes import SHAPES, order
 
 WEIGHTS = np.arange(SHAPES.size, dtype=np.float32) / 7
-ORDER = order(number=3, weights=WEIGHTS, calibration=0.5, by_class=True)
+ORDER = order(number=3, weights=WEIGHTS, calibration=0.5, class_wise=True)
 
 
 def result(**changes: Any) -> RoundResult:
@@ -35,7 +35,7 @@ def test_an_order_arrives_as_it_was_sent_but_for_the_number_of_the_factory() -> 
     assert arrived == encode_order(replace(ORDER, wanted=replace(ORDER.wanted, factory=5)))
     assert decode_order(arrived).wanted.factory == 5
     assert decode_order(arrived).calibration == 0.5
-    assert decode_order(arrived).by_class
+    assert decode_order(arrived).class_wise
 
 
 def test_the_weights_are_flowers_arrays_by_name() -> None:

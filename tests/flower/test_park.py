@@ -39,7 +39,7 @@ def small_park(folder: Path, *overrides: str) -> tuple[Settings, Federation]:
 
 
 def test_a_superlink_killed_in_mid_run_costs_no_round_and_the_end_is_that_of_plain_grpc(tmp_path: Path) -> None:
-    settings, federation = small_park(tmp_path, "training.rounds=3", "training.calibration=1", "server.by_class=true")
+    settings, federation = small_park(tmp_path, "training.rounds=3", "training.calibration=1", "server.class_wise=true")
     plain = LocalPark(tmp_path / "plain", settings, federation)
     with running(plain):
         wait_for(lambda: plain.done, 60, "the park over gRPC")

@@ -14,7 +14,7 @@ from fedgs.algorithms.run_state import RunState
 from fedgs.errors import ConfigError
 from fedgs.simulation.components import resolve
 from fedgs.simulation.participants import ParticipantPlan
-from fedgs.simulation.process_group import World
+from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.run import settings_for
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.tasks.bind import BoundTask, bind, sample_inputs
@@ -66,7 +66,7 @@ def rounds_with(name: str, algorithm: str, engine: str | None, device: str, **tr
     settings, components = resolve(settings, task=CASES[name].task)
     task = bound(name)
     store = SampleStore(task, torch.device(device))
-    rounds: Any = components.algorithm.bind(Context(settings, task, store, World()))
+    rounds: Any = components.algorithm.bind(Context(settings, task, store, ProcessGroup()))
     traits = probe(task, *sample_inputs(task, 4))
     if isinstance(rounds, StationRounds):
         setup = Setup(rounds.network, store, settings.training, rounds.objective, traits, settings.seed)
@@ -149,7 +149,7 @@ def test_batch_normalisation_is_found_and_a_fused_engine_refused() -> None:
     name = "1-D CNN with BatchNorm"
     settings = settings_of(CASES[name], "fedgs", engine="fused")
     settings, components = resolve(settings, task=CASES[name].task)
-    context = Context(settings, bound(name), SampleStore(bound(name), torch.device("cpu")), World())
+    context = Context(settings, bound(name), SampleStore(bound(name), torch.device("cpu")), ProcessGroup())
     with pytest.raises(ConfigError, match=r"engine='fused' .* layer 'body.1' normalises over the batch; use 'auto'"):
         components.algorithm.bind(context)
 
@@ -159,7 +159,7 @@ def test_the_engine_that_is_chosen_is_fused_wherever_that_is_exact(name: str) ->
     settings = settings_of(CASES[name], "fedgs")
     settings, components = resolve(settings, task=CASES[name].task)
     rounds = components.algorithm.bind(
-        Context(settings, bound(name), SampleStore(bound(name), torch.device("cpu")), World())
+        Context(settings, bound(name), SampleStore(bound(name), torch.device("cpu")), ProcessGroup())
     )
     assert isinstance(rounds, StationRounds)
     mixes = name == "1-D CNN with BatchNorm"

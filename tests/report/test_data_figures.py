@@ -93,14 +93,14 @@ def test_many_classes_fit_on_one_picture() -> None:
 
 def test_overview_counts_the_owners_by_attribute() -> None:
     dataset = replace(coloured(), attributes={"line": np.int32([3, 1, 3, 3])})
-    assert ("owners by line", "1: 1, 3: 3") in inspect(dataset).tables[0].rows
+    assert ("clients by line", "1: 1, 3: 3") in inspect(dataset).tables[0].rows
     assert ("devices by line", "1: 1, 3: 3") in inspect(build_federation(dataset, 2)).tables[0].rows
 
 
 def test_signals_and_targets_that_are_no_classes(tmp_path: Path) -> None:
     waves = np.random.default_rng(0).normal(size=(40, 2, 64)).astype(np.float32)
     machines = np.repeat(np.arange(4), 10)
-    wear = from_arrays(waves, np.linspace(0.5, 20.0, 40), owners=machines, name="wear")
+    wear = from_arrays(waves, np.linspace(0.5, 20.0, 40), clients=machines, name="wear")
     found = inspect(wear, tmp_path / "wear")
     assert {"signals", "class_histogram"} <= set(found.files)
     assert "contact_sheet" not in found.files
@@ -108,7 +108,7 @@ def test_signals_and_targets_that_are_no_classes(tmp_path: Path) -> None:
     assert counts == [4] * 10  # tenths of the samples
     assert ("input", "2 × 64, float32") in found.tables[0].rows
     modes = from_arrays(
-        {"a": waves, "b": waves[:, 0, :5]}, {"mode": machines % 2, "odd": machines > 2}, owners=machines
+        {"a": waves, "b": waves[:, 0, :5]}, {"mode": machines % 2, "odd": machines > 2}, clients=machines
     )
     found = inspect(modes, tmp_path / "modes")
     assert [row[:2] for table in found.tables if table.title == "classes" for row in table.rows] == [

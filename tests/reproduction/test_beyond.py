@@ -36,7 +36,7 @@ def test_the_classifier_goes_class_by_class_only_where_the_server_takes_the_mean
     results = results_of("beyond", lambda part: 0.9 if "-fedavgm-" in part.name else 0.8)
     chosen = {part.name: part.settings.server for part in final_parts(full_size(), results)}
     server = chosen["beyond-coverage-tuned-fedavgm-seed-0"]
-    assert (server.rule, server.by_class) == ("fedavgm", False)
+    assert (server.rule, server.class_wise) == ("fedavgm", False)
 
 
 def test_the_chosen_ones_run_in_full_with_every_seed() -> None:
@@ -53,7 +53,7 @@ def test_the_chosen_ones_run_in_full_with_every_seed() -> None:
     assert (fedavg.training.momentum, fedavg.training.learning_rate, fedavg.algorithm.name) == (0.9, 0.03, "fedavg")
     assert (coverage.selection.solver, coverage.selection.presample) == ("auto", 0)
     assert coverage.training == fedgs.training.model_copy(update={"calibration": 1.0})
-    assert (coverage.server.by_class, fedgs.server.by_class) == (True, False)
+    assert (coverage.server.class_wise, fedgs.server.class_wise) == (True, False)
     assert {key: outcome.seeds for key, outcome in finals(results).items()} == {
         "fedgs": (0, 1), "fedavg": (0, 1), "coverage": (0, 1),
     }  # fmt: skip

@@ -86,7 +86,7 @@ def test_it_comes_to_the_same(tmp_path: Path, overrides: tuple[str, ...]) -> Non
     told = StopsAt()
     assert without_times(run(tmp_path, part(*overrides), told)) == without_times(whole)
     assert told.told[0] == pytest.approx(4 / ROUNDS)
-    assert sum(told.told) == pytest.approx(1.0, abs=0.01)  # flat approaches tell in pieces of some size
+    assert sum(told.told) == pytest.approx(1.0, abs=0.01)  # baselines tell in pieces of some size
     assert told.notes == ["one: gone on from round 4, where it had been stopped"]
     assert not (tmp_path / "unfinished").exists()
     assert "note" not in json.loads((tmp_path / "parts/one.json").read_text(encoding="utf-8"))

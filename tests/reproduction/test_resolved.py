@@ -1,4 +1,4 @@
-"""What a run really used is what its approach and server rule hold, defaults included."""
+"""What a run really used is what its baseline and server rule hold, defaults included."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedgs.algorithms import APPROACHES
+from fedgs.algorithms import BASELINES
 from fedgs.config import load_settings
 from fedgs.simulation.simulator import Simulator
 from reproduction.experiments.parts import Part, Result, read_part, run_parts
@@ -56,7 +56,7 @@ def test_what_a_name_decides_and_how_many_classes_there_are() -> None:
     assert resolved_of(ida)["options"]["intrac"] is True
 
 
-@pytest.mark.parametrize("name", ["fedgs", *APPROACHES])
+@pytest.mark.parametrize("name", ["fedgs", *BASELINES])
 def test_the_rate_is_the_one_of_the_first_round(name: str) -> None:
     own = [] if name == "fedgs" else ["algorithm.learning_rate=0.07"]
     if name.startswith("cgau"):

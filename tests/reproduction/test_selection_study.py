@@ -50,7 +50,7 @@ def test_every_federation_meets_every_policy() -> None:
         "coverage", "calibrated", "queues-calibrated", "by-data-full", "gbp-cs-full",
     }  # fmt: skip
     full = {"coverage", "by-data-full", "gbp-cs-full"}
-    assert {policy for policy, made in natural.items() if made.server.by_class} == full
+    assert {policy for policy, made in natural.items() if made.server.class_wise} == full
     assert natural["coverage"].selection == natural["queues"].selection
     assert natural["gbp-cs-full"].selection == natural["gbp-cs"].selection
     assert chosen["study-natural-random-by-data"].solver == "random-by-data"

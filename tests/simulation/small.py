@@ -11,7 +11,7 @@ from fedgs.data import DataSet, Federation, build_federation
 from fedgs.data.npz import save_npz
 from fedgs.settings import Settings, TrainingSettings
 from fedgs.simulation.components import resolve
-from fedgs.simulation.process_group import World
+from fedgs.simulation.process_group import ProcessGroup
 from fedgs.tasks.bind import BoundTask, bind, sample_inputs
 from fedgs.tasks.task import Task
 from fedgs.training.engine import Setup
@@ -38,10 +38,10 @@ def small_set(devices: int = 12, classes: int = 4, seed: int = 0, pixels: int = 
     """Noisy pictures of a bright bar whose place tells the class; devices prefer some classes."""
     draws = np.random.default_rng(seed)
     sizes = draws.integers(18, 31, devices)
-    labels, owners = [], []
+    labels, clients = [], []
     for device, size in enumerate(sizes):
         labels.append(draws.choice(classes, size, p=draws.dirichlet(np.full(classes, 0.7))))
-        owners.append(np.full(size, device))
+        clients.append(np.full(size, device))
     label = np.concatenate(labels).astype(np.uint8)
     images = draws.integers(0, 90, (len(label), pixels, pixels)).astype(np.uint8)
     for row, kind in enumerate(label):
@@ -50,7 +50,7 @@ def small_set(devices: int = 12, classes: int = 4, seed: int = 0, pixels: int = 
         "bars",
         images,
         label,
-        np.concatenate(owners).astype(np.int32),
+        np.concatenate(clients).astype(np.int32),
         tuple(f"device-{device:02d}" for device in range(devices)),
         tuple("abcdefgh"[:classes]),
     )
@@ -69,7 +69,7 @@ def small_config(folder: Path, *overrides: str) -> list[str]:
     data = folder / "bars.npz"
     if not data.exists():
         save_npz(small_set(), data)
-    options = [*SMALL, "beside=[]", f"data.name='{data}'", *overrides]
+    options = [*SMALL, "baseline=[]", f"data.name='{data}'", *overrides]
     return [part for option in options for part in ("--set", option)]
 
 
@@ -91,4 +91,4 @@ def small_rounds(settings: Settings, federation: Federation, device: str = "cpu"
     settings, components = resolve(settings, classes=len(federation.classes))
     task = bind(components.task, federation, settings.seed)
     store = SampleStore(task, torch.device(device))
-    return components.algorithm.bind(Context(settings, task, store, World()))
+    return components.algorithm.bind(Context(settings, task, store, ProcessGroup()))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedgs.algorithms import APPROACHES, Approach, Sent
+from fedgs.algorithms import BASELINES, Baseline, Sent
 from fedgs.algorithms.baseline import Batch
 from fedgs.algorithms.client_server import ClientServer
 from fedgs.algorithms.upload import Weights
@@ -24,7 +24,7 @@ from fedgs.training.stacked_networks import build_network
 from tests.simulation.small import small_federation, small_rounds, small_settings
 
 FEDERATION = small_federation()
-TRAINED_THEIR_OWN_WAY = [name for name, entry in APPROACHES.items() if entry.rule in ("fedavg", "ida+intrac")]
+TRAINED_THEIR_OWN_WAY = [name for name, entry in BASELINES.items() if entry.rule in ("fedavg", "ida+intrac")]
 """The others differ from FedAvg by what the server does alone."""
 ALIKE_HERE = ("cgau-2x", "fedfusion+conv", "fedfusion+single")
 ONE_EDGE = 2e-3
@@ -32,7 +32,7 @@ GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(
 
 
 def train(
-    name: str, device: str, model: str, *overrides: str, large: int = LARGE, approach: Approach | None = None
+    name: str, device: str, model: str, *overrides: str, large: int = LARGE, baseline: Baseline | None = None
 ) -> tuple[np.ndarray, ...]:
     """Two rounds by both trainers, from weights that are not the first ones; the largest difference of each round.
 
@@ -49,7 +49,7 @@ def train(
     rounds = small_rounds(settings, FEDERATION, device)
     assert isinstance(rounds, ClientServer)
     setup = ClientSetup(
-        rounds.network, approach or rounds.baseline, rounds.store, rounds.numbers, rounds.settings.training
+        rounds.network, baseline or rounds.baseline, rounds.store, rounds.numbers, rounds.settings.training
     )
     fast, slow = CapturedTraining(setup), Sequential(setup, threads=1)
     fast.large = large
@@ -102,7 +102,7 @@ def test_steps_that_are_put_off_are_clipped_as_well(name: str, device: str) -> N
 
 
 @dataclass(frozen=True)
-class Decay(Approach):
+class Decay(Baseline):
     """Draws the weights of a layer to 0; to do so it looks at them."""
 
     reads_weights: ClassVar[bool] = True
@@ -119,11 +119,11 @@ class Careless(Decay):
     reads_weights: ClassVar[bool] = False
 
 
-def test_an_approach_that_reads_weights_has_them() -> None:
+def test_a_baseline_that_reads_weights_has_them() -> None:
     long = "algorithm.local_epochs=4"
-    assert max(train("fedavg", "cpu", "compact", long, large=1, approach=Decay())) < 1e-4
+    assert max(train("fedavg", "cpu", "compact", long, large=1, baseline=Decay())) < 1e-4
     with pytest.raises(TypeError, match="reads_weights"):
-        train("fedavg", "cpu", "compact", long, large=1, approach=Careless())
+        train("fedavg", "cpu", "compact", long, large=1, baseline=Careless())
 
 
 @pytest.mark.parametrize("device", ["cpu", GPU])

@@ -141,8 +141,8 @@ def test_settings_with_coverage_come_back_from_a_runs_file_and_serve_a_run_besid
     ours = load_settings(preset="coverage", overrides=["selection.coverage.share=turns"])
     assert settings_from(json.loads(json.dumps(ours.model_dump()))) == ours
     # The one beside has another solver: coverage goes with the solver unless a weight is given.
-    beside = apply_overrides(ours, ["selection.solver=random"])
-    assert beside.selection.coverage_weight == 0.0
+    baseline = apply_overrides(ours, ["selection.solver=random"])
+    assert baseline.selection.coverage_weight == 0.0
     assert apply_overrides(Settings(), ["selection.solver=auto"]).selection.coverage_weight == 0.3
 
 

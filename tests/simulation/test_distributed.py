@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedgs.simulation.process_group import World
+from fedgs.simulation.process_group import ProcessGroup
 from fedgs.training.files import load_model
 from fedgs.training.layout import Layout
 from tests.simulation.small import small_config
@@ -56,7 +56,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]
         folder,
         "training.momentum=0.5",
         "training.calibration=1",
-        "server.by_class=true",
+        "server.class_wise=true",
         "training.rounds=6",
         "dynamics.leave=0.05",
         "checkpoint.every=2",
@@ -108,9 +108,9 @@ def test_a_lost_rank_ends_the_job_and_the_run_is_resumed(reference: tuple[Path, 
 
 
 def test_factories_are_shared_out_evenly() -> None:
-    shards = [World(rank, 3).shard(10).tolist() for rank in range(3)]
+    shards = [ProcessGroup(rank, 3).shard(10).tolist() for rank in range(3)]
     assert shards == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]
-    assert World().shard(3).tolist() == [0, 1, 2]
+    assert ProcessGroup().shard(3).tolist() == [0, 1, 2]
 
 
 def test_more_processes_than_factories_are_refused() -> None:
@@ -119,7 +119,7 @@ def test_more_processes_than_factories_are_refused() -> None:
     from tests.simulation.small import small_federation, small_settings
 
     with pytest.raises(ConfigError, match="4 processes for 3 factories"):
-        Simulator(small_settings(), small_federation(), world=World(0, 4))
+        Simulator(small_settings(), small_federation(), group=ProcessGroup(0, 4))
 
 
 def test_what_is_wrong_is_said_once(reference: tuple[Path, list[str]]) -> None:

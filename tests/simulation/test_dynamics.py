@@ -20,29 +20,29 @@ def dynamics(**settings: float | str) -> Dynamics:
 
 
 def test_rates_are_rates() -> None:
-    world = dynamics(leave=0.1, come_back=0.3, move=0.05)
+    park = dynamics(leave=0.1, come_back=0.3, move=0.05)
     online = []
     for iteration in range(2000):
-        world.begin(iteration)
-        online.append(world.online.mean())
-    events = world.take_events()
+        park.begin(iteration)
+        online.append(park.online.mean())
+    events = park.take_events()
     # The chain of two states is online for come_back / (leave + come_back) of the time.
     assert np.mean(online) == pytest.approx(0.75, abs=0.02)
     assert events["moved"] == pytest.approx(2000 * 12 * 0.05, rel=0.1)
     assert events["offline"] == pytest.approx(events["returned"], abs=12)
-    assert set(world.factory_of.tolist()) == {0, 1, 2}
-    assert world.take_events() == {}
+    assert set(park.factory_of.tolist()) == {0, 1, 2}
+    assert park.take_events() == {}
 
 
 def test_lost_and_slow_devices() -> None:
-    world = dynamics(drop_out=0.2, straggle=0.5, straggle_share=0.4)
-    shares = np.concatenate([world.shares(iteration, np.arange(12)) for iteration in range(500)])
+    park = dynamics(drop_out=0.2, straggle=0.5, straggle_share=0.4)
+    shares = np.concatenate([park.shares(iteration, np.arange(12)) for iteration in range(500)])
     assert set(np.unique(shares)) == {0.0, 0.4, 1.0}
     assert (shares == 0).mean() == pytest.approx(0.2, abs=0.02)
     assert (shares == 0.4).mean() == pytest.approx(0.4, abs=0.02)  # those who are slow and not lost
-    assert world.events["dropped_out"] == (shares == 0).sum()
+    assert park.events["dropped_out"] == (shares == 0).sum()
     # What happens to a device does not depend on who else was selected.
-    assert world.shares(3, np.array([5]))[0] == world.shares(3, np.array([1, 5, 7]))[1]
+    assert park.shares(3, np.array([5]))[0] == park.shares(3, np.array([1, 5, 7]))[1]
 
 
 def test_a_trace_is_followed(tmp_path: Path) -> None:

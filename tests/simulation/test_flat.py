@@ -1,4 +1,4 @@
-"""Flat approaches in whole rounds: the stack against one device after the other, paired plans, identities."""
+"""Baselines in whole rounds: the stack against one device after the other, paired plans, identities."""
 
 from functools import cache
 
@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedgs.algorithms import APPROACHES
+from fedgs.algorithms import BASELINES
 from fedgs.algorithms.client_server import ClientServer
 from fedgs.algorithms.run_state import RunState
 from fedgs.data import Federation
 from fedgs.errors import ConfigError, TrainingError
 from fedgs.settings import Settings
 from fedgs.simulation.participants import ParticipantPlan
-from fedgs.simulation.process_group import World
+from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.simulator import Simulator
 from fedgs.training import stacked_clients
 from fedgs.training.clients import ClientSetup, ClientTraining, Trained
@@ -39,7 +39,7 @@ def run(name: str, *overrides: str) -> RunState:
 
 
 CASES = [
-    *((name, ()) for name in APPROACHES),
+    *((name, ()) for name in BASELINES),
     ("fedavg", ("training.momentum=0.5",)),
     ("fedprox", ("training.momentum=0.5", "algorithm.options.mu=0.5")),
     *((name, ("training.clip=0.1",)) for name in ("fedavg", "fedmmd", "cgau", "fedfusion+multi")),
@@ -111,10 +111,10 @@ def test_buckets_change_nothing_beyond_rounding(bucket: int, monkeypatch: pytest
     assert found.accuracies.tolist() == expected.accuracies.tolist()  # type: ignore[union-attr]
 
 
-def test_participants_and_batches_are_the_same_for_all_approaches() -> None:
-    """Curves are paired: at a seed every approach sees the same devices, in the same rounds, on the same batches."""
+def test_participants_and_batches_are_the_same_for_all_baselines() -> None:
+    """Curves are paired: at a seed every baseline sees the same devices, in the same rounds, on the same batches."""
     plans = []
-    for name in APPROACHES:
+    for name in BASELINES:
         plan = ParticipantPlan(FEDERATION, flat_settings(name))
         plans.append([plan.next_round() for _ in range(3)])
     for others in plans[1:]:
@@ -233,4 +233,4 @@ def test_a_loss_that_explodes_names_the_device_and_the_setting() -> None:
 
 def test_more_processes_than_participants_are_refused() -> None:
     with pytest.raises(ConfigError, match="11 processes for 10 devices a round"):
-        Simulator(flat_settings("fedavg"), FEDERATION, world=World(0, 11))
+        Simulator(flat_settings("fedavg"), FEDERATION, group=ProcessGroup(0, 11))

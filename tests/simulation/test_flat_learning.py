@@ -1,9 +1,9 @@
-"""Every approach learns: four digits of glyphs, dealt to eight devices, are read far better after a few rounds."""
+"""Every baseline learns: four digits of glyphs, dealt to eight devices, are read far better after a few rounds."""
 
 import numpy as np
 import pytest
 
-from fedgs.algorithms import APPROACHES
+from fedgs.algorithms import BASELINES
 from fedgs.data import DataSet, Federation, build_federation
 from fedgs.data.glyphs import load_glyphs
 from fedgs.simulation.simulator import Simulator
@@ -31,13 +31,13 @@ def digits() -> Federation:
     glyphs = load_glyphs(48, 100, seed=0)
     few = np.random.default_rng(0).permutation(np.flatnonzero(glyphs.labels < CLASSES))
     few = few[: len(few) // DEVICES * DEVICES]
-    owners = np.repeat(np.arange(DEVICES, dtype=np.int32), len(few) // DEVICES)
+    clients = np.repeat(np.arange(DEVICES, dtype=np.int32), len(few) // DEVICES)
     names = tuple(f"device-{number}" for number in range(DEVICES))
-    chosen = DataSet("digits", glyphs.inputs[few], glyphs.labels[few], owners, names, glyphs.classes[:CLASSES])
+    chosen = DataSet("digits", glyphs.inputs[few], glyphs.labels[few], clients, names, glyphs.classes[:CLASSES])
     return build_federation(chosen, 2, seed=0)
 
 
-@pytest.mark.parametrize("name", APPROACHES)
+@pytest.mark.parametrize("name", BASELINES)
 def test_it_learns(digits: Federation, name: str) -> None:
     options = [f"algorithm.options.{option}" for option in OPTIONS.get(name, [])]
     with Simulator(small_settings(*COMMON, f"algorithm.name={name}", *options), digits) as simulator:

@@ -1,4 +1,4 @@
-"""Flat approaches as a user runs them: killed and resumed, in two processes, with pre-training, with what is wrong."""
+"""Baselines as a user runs them: killed and resumed, in two processes, with pre-training, with what is wrong."""
 
 import json
 import signal
@@ -110,7 +110,7 @@ def test_two_processes_give_what_one_gives(tmp_path: Path, here: Here) -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["algorithm.name=fedavgg"], "algorithm.name='fedavgg' is not an approach; did you mean 'fedavg'?"),
+        (["algorithm.name=fedavgg"], "algorithm.name='fedavgg' is not a baseline; did you mean 'fedavg'?"),
         (["algorithm.name=5"], "algorithm.name=5 is not possible: input should be a valid string"),
         (["algorithm.name=fedprox", "algorithm.options.muu=1"], "fedprox has no option 'muu'; did you mean 'mu'?"),
         (["algorithm.name=fedprox", "algorithm.options.mu=big"], "mu='big' is not possible; it must be a number"),
@@ -148,15 +148,15 @@ def test_what_is_wrong_with_a_flat_run_is_one_line(
 
 
 def test_a_second_run_with_a_missing_model_is_refused_before_the_first_begins(tmp_path: Path, here: Here) -> None:
-    beside = 'beside=["algorithm.name=cgau", "algorithm.options.pretrain_model=nowhere"]'
-    code, out, err = here("run", *small_config(tmp_path), "--set", beside, "--out", "a")
+    baseline = 'baseline=["algorithm.name=cgau", "algorithm.options.pretrain_model=nowhere"]'
+    code, out, err = here("run", *small_config(tmp_path), "--set", baseline, "--out", "a")
     assert (code, out) == (2, "")
     assert is_one_line(err)
     assert err.startswith("fedgs: error: beside: algorithm.options.pretrain_model='nowhere': there is no file")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bars.npz"]
 
 
-def test_approaches_one_after_the_other_have_folders_of_their_own(tmp_path: Path, here: Here) -> None:
+def test_baselines_one_after_the_other_have_folders_of_their_own(tmp_path: Path, here: Here) -> None:
     options = small_config(tmp_path)
     (tmp_path / "park.toml").write_text("seed = 1\n")
     for chosen in ([], ["--set", "algorithm.name='fedfusion+conv'"]):
@@ -184,7 +184,7 @@ def test_approaches_one_after_the_other_have_folders_of_their_own(tmp_path: Path
     assert rows[2][-1] == f"{pooled:.4f}"
     code, out, _ = here("compare", "runs/park")
     assert "solver" in out
-    assert "approach" not in out
+    assert "baseline" not in out
 
 
 def test_a_flat_summary_says_what_was_run(tmp_path: Path, here: Here) -> None:
@@ -194,7 +194,7 @@ def test_a_flat_summary_says_what_was_run(tmp_path: Path, here: Here) -> None:
     assert here("run", *everybody, "--out", "all")[0::2] == (0, "")
     assert json.loads((tmp_path / "all/summary.json").read_text())["divergence"] == pytest.approx(0, abs=1e-12)
     summary = json.loads((tmp_path / "a/summary.json").read_text())
-    assert (summary["approach"], summary["options"]) == ("fedprox", {"mu": 0.5})
+    assert (summary["baseline"], summary["options"]) == ("fedprox", {"mu": 0.5})
     assert (summary["rounds"], summary["devices_per_round"], summary["local_epochs"]) == (2, 8, 2)
     assert "solver" not in summary
     assert "round_with_pretraining" not in summary["target"]
@@ -227,24 +227,24 @@ def test_the_display_of_a_flat_run_counts_rounds() -> None:
     assert "s/round" in file.getvalue()
 
 
-def test_the_table_of_approaches(here: Here) -> None:
-    from fedgs.algorithms import APPROACHES
+def test_the_table_of_baselines(here: Here) -> None:
+    from fedgs.algorithms import BASELINES
 
-    code, out, err = here("approaches")
+    code, out, err = here("baselines")
     assert (code, err) == (0, "")
-    for name, entry in APPROACHES.items():
+    for name, entry in BASELINES.items():
         assert name in out
         assert all(option in out for option in entry.options)
     assert "mu=0.1" in out
 
 
 def test_presets_second_run_goes_when_the_user_varies_the_same(tmp_path: Path) -> None:
-    assert load_settings(preset="quick").beside == ["algorithm.name=fedavg"]
-    assert load_settings(None, ["training.rounds=3"], "quick").beside == ["algorithm.name=fedavg"]
-    assert load_settings(None, ["algorithm.name=fedprox"], "quick").beside == []
-    assert load_settings(None, ["algorithm.name=fedavg"], "quick").beside == []
+    assert load_settings(preset="quick").baseline == ["algorithm.name=fedavg"]
+    assert load_settings(None, ["training.rounds=3"], "quick").baseline == ["algorithm.name=fedavg"]
+    assert load_settings(None, ["algorithm.name=fedprox"], "quick").baseline == []
+    assert load_settings(None, ["algorithm.name=fedavg"], "quick").baseline == []
     file = tmp_path / "mine.toml"
     file.write_text("[algorithm]\nname = 'ida'\n")
-    assert load_settings(file, [], "quick").beside == []
-    kept = ["beside=['algorithm.name=fedavg']", "algorithm.name=ida"]
-    assert load_settings(None, kept, "paper").beside == ["algorithm.name=fedavg"]
+    assert load_settings(file, [], "quick").baseline == []
+    kept = ["baseline=['algorithm.name=fedavg']", "algorithm.name=ida"]
+    assert load_settings(None, kept, "paper").baseline == ["algorithm.name=fedavg"]

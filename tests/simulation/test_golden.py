@@ -13,7 +13,7 @@ from fedgs.simulation.source import load_federation
 
 SIZE = [
     "federation.devices=24", "federation.factories=3", "data.samples_per_device=80", "selection.pick=4",
-    "training.rounds=3", "training.iterations=6", "training.batch_size=16", "beside=[]",
+    "training.rounds=3", "training.iterations=6", "training.batch_size=16", "baseline=[]",
 ]  # fmt: skip
 BASELINE = ["algorithm.local_epochs=1", "algorithm.devices_per_round=9"]
 BEGIN = 4.157843869771713

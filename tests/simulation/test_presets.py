@@ -10,7 +10,7 @@ from fedgs.settings import Settings
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_valid(name: str) -> None:
     settings = load_settings(preset=name)
-    apply_overrides(settings, settings.beside)
+    apply_overrides(settings, settings.baseline)
 
 
 def test_the_papers_preset_is_the_papers() -> None:

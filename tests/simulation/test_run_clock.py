@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedgs.algorithms import APPROACHES, make_approach
+from fedgs.algorithms import BASELINES, make_baseline
 from fedgs.algorithms.run_state import RunState
 from fedgs.network import fedgs_round, load_profile
 from fedgs.network.clock import slowness
@@ -78,14 +78,14 @@ def test_rounds_of_fedavg_wait_for_the_device_with_most_to_do() -> None:
 
 
 def sent(name: str, **options: object) -> tuple[int, int, dict[str, int]]:
-    approach = make_approach(name, **options)
-    weights = approach.network(build_network("compact", 4, (8, 8)), 12).first_weights(0)
-    down, up = approach.traffic(weights)
+    baseline = make_baseline(name, **options)
+    weights = baseline.network(build_network("compact", 4, (8, 8)), 12).first_weights(0)
+    down, up = baseline.traffic(weights)
     return down, up, {key: weight.numel() for key, weight in weights.items()}
 
 
-@pytest.mark.parametrize("name", APPROACHES)
-def test_every_approach_sends_its_own_weights(name: str) -> None:
+@pytest.mark.parametrize("name", BASELINES)
+def test_every_baseline_sends_its_own_weights(name: str) -> None:
     down, up, weights = sent(name)
     assert down == 4 * sum(weights.values())
     numbers = {"ida+intrac": 1, "fednova": 1}.get(name, 0)  # its accuracy; its steps
@@ -201,7 +201,7 @@ def test_the_summary_says_what_was_measured() -> None:
 )
 def test_a_clock_that_cannot_be_is_one_line(tmp_path: Path, here: Here, options: list[str], words: str) -> None:
     (tmp_path / "broken.toml").write_text("rate = ")
-    code, out, err = here("run", *small_config(tmp_path, *options, "beside=['seed=1']"), "--out", "a")
+    code, out, err = here("run", *small_config(tmp_path, *options, "baseline=['seed=1']"), "--out", "a")
     assert (code, out) == (2, "")
     assert is_one_line(err)
     assert words in err

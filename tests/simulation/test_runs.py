@@ -84,7 +84,7 @@ def test_killed_runs_end_like_uninterrupted_ones(tmp_path: Path) -> None:
 
 
 def test_a_run_leaves_its_folder_and_compares(tmp_path: Path, here: Here) -> None:
-    options = small_config(tmp_path, "beside=['selection.solver=random']")
+    options = small_config(tmp_path, "baseline=['selection.solver=random']")
     code, out, err = here("run", *options, "--out", "runs/a")
     assert (code, err) == (0, "")
     assert "runs/a/comparison.png" in out
@@ -98,7 +98,7 @@ def test_a_run_leaves_its_folder_and_compares(tmp_path: Path, here: Here) -> Non
     assert "a-random" in out
     assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
     # The resolved settings of a run are a config themselves, and give the same run.
-    code, out, err = here("run", "runs/a/config.json", "--set", "beside=[]", "--out", "again")
+    code, out, err = here("run", "runs/a/config.json", "--set", "baseline=[]", "--out", "again")
     assert (code, err) == (0, "")
     assert results(tmp_path / "again") == results(tmp_path / "runs/a")
     # A damaged newest checkpoint costs a line and a round, not the run.

@@ -15,8 +15,8 @@ from fedgs.settings import ServerSettings, TrainingSettings
 from fedgs.simulation.checkpoint import load_newest, save_checkpoint
 from fedgs.simulation.evaluate import Evaluator
 from fedgs.simulation.folder import create_run
-from fedgs.simulation.memory import memory_errors_in_words
-from fedgs.simulation.process_group import World
+from fedgs.simulation.memory import translate_oom
+from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.run import execute
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator, pick_device
@@ -81,7 +81,7 @@ def test_rounds_are_functions_of_the_state() -> None:
 
 def test_external_synchronisation_is_the_uniform_mean_of_those_who_trained() -> None:
     layout = Layout(("w",), (torch.Size([2]),), 1)
-    synchroniser = Synchroniser(ServerSettings(), layout, World())
+    synchroniser = Synchroniser(ServerSettings(), layout, ProcessGroup())
     stations = torch.tensor([[1.0, 2.0], [3.0, 4.0], [8.0, 0.0]])
     old = torch.zeros(2)
     everyone, nobody = np.array([True, True, True]), np.zeros(3, bool)
@@ -235,10 +235,10 @@ def test_the_average_that_is_tested_follows_the_model_slowly() -> None:
 @pytest.mark.parametrize("too_much", [lambda: np.empty(2**58), lambda: torch.empty(2**50)])
 def test_running_out_of_memory_is_one_line(too_much: Callable[[], object]) -> None:
     words = r"memory does not suffice \(.*\); lower training.batch_size"
-    with pytest.raises(DeviceError, match=words) as error, memory_errors_in_words():
+    with pytest.raises(DeviceError, match=words) as error, translate_oom():
         too_much()
     assert "\n" not in str(error.value)
-    with pytest.raises(RuntimeError, match="something else"), memory_errors_in_words():
+    with pytest.raises(RuntimeError, match="something else"), translate_oom():
         raise RuntimeError("something else")
 
 

@@ -92,7 +92,7 @@ def test_training_with_it_differs_and_the_test_is_of_plain_logits() -> None:
     assert not torch.allclose(ends[0].weights, ends[1].weights)
 
 
-def test_flat_approaches_have_no_stations_to_calibrate() -> None:
+def test_baselines_have_no_stations_to_calibrate() -> None:
     with pytest.raises(ConfigError, match=r"training\.calibration") as error:
         load_settings(overrides=["algorithm.name=fedavg", "training.calibration=1"])
     assert "\n" not in str(error.value)

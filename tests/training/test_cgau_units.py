@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedgs.algorithms import Upload, make_approach
+from fedgs.algorithms import Upload, make_baseline
 from fedgs.algorithms.cgau_network import CgauNetwork
 from fedgs.training.network import Forward
 from fedgs.training.stacked_networks import CompactNetwork, build_network
@@ -57,18 +57,18 @@ def test_t_cgau_2_columns_are_averaged_or_their_owners(aggregation: str, expecte
         Upload({name: torch.tensor([[0.3], [-0.2]]), "cgau1.bias": torch.tensor([1.0])}, 10, {"device": 0}),
         Upload({name: torch.tensor([[0.1], [-0.6]]), "cgau1.bias": torch.tensor([2.0])}, 30, {"device": 1}),
     ]
-    new, _ = make_approach("cgau", cond_aggregation=aggregation).update({}, before, uploads)
+    new, _ = make_baseline("cgau", cond_aggregation=aggregation).update({}, before, uploads)
     assert new[name].flatten().tolist() == pytest.approx(expected)
     assert new["cgau1.bias"].tolist() == pytest.approx([1.75])  # all else is averaged
     # The column of a device that did not take part stays.
-    alone, _ = make_approach("cgau", cond_aggregation="owner").update({}, before, uploads[:1])
+    alone, _ = make_baseline("cgau", cond_aggregation="owner").update({}, before, uploads[:1])
     assert alone[name].flatten().tolist() == pytest.approx([0.3, -0.2])
 
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_t_cgau_3_only_the_own_column_has_a_gradient(layers: int) -> None:
     """T-CGAU-3: of every V, in the units and in the output."""
-    network = make_approach("cgau", layers=layers, units=7).network(BASE, 5)
+    network = make_baseline("cgau", layers=layers, units=7).network(BASE, 5)
     weights = {name: weight[None].requires_grad_() for name, weight in network.first_weights(0).items()}
     images = torch.randint(0, 256, (1, 4, 8, 8, 1), dtype=torch.uint8)
     loss = network(weights, images, torch.full((1, 4), 3)).square().sum()
@@ -90,7 +90,7 @@ def test_t_cgau_3_only_the_own_column_has_a_gradient(layers: int) -> None:
 )
 def test_t_cgau_4_number_of_weights(name: str, cond_bias: bool, expected: int) -> None:
     """T-CGAU-4: the classifier for 350 devices on the paper's network."""
-    network = make_approach(name, cond_bias=cond_bias).network(build_network("paper"), 350)
+    network = make_baseline(name, cond_bias=cond_bias).network(build_network("paper"), 350)
     sizes = {key: weight.numel() for key, weight in network.first_weights(0).items()}
     backbone = sum(size for key, size in sizes.items() if key.startswith(("conv", "dense")))
     assert backbone == 6_476_672
@@ -101,14 +101,14 @@ def test_without_columns_the_model_does_not_know_its_device() -> None:
     """§1.6: CGAU with all conditioning matrices zero is independent of the client id."""
     images = torch.randint(0, 256, (1, 3, 8, 8, 1), dtype=torch.uint8)
     for init in ("zero", "xavier"):
-        network = make_approach("cgau-2x", units=6, cond_init=init).network(BASE, 4)
+        network = make_baseline("cgau-2x", units=6, cond_init=init).network(BASE, 4)
         weights = {name: weight[None] for name, weight in network.first_weights(1).items()}
         nobody, *somebody = (network(weights, images, torch.full((1, 3), owner)) for owner in (-1, 0, 3))
         assert [torch.equal(logits, nobody) for logits in somebody] == [init == "zero"] * 2
 
 
 def test_dropout_is_for_training_alone() -> None:
-    network = make_approach("cgau", units=6, dropout=0.5).network(BASE, 4)
+    network = make_baseline("cgau", units=6, dropout=0.5).network(BASE, 4)
     weights = {name: weight[None] for name, weight in network.first_weights(1).items()}
     images = torch.randint(0, 256, (1, 3, 8, 8, 1), dtype=torch.uint8)
     owners = torch.zeros(1, 3, dtype=torch.int64)
@@ -122,4 +122,4 @@ def test_an_upload_without_its_device_is_refused_where_columns_have_owners() -> 
 
     weights = {"output.condition": torch.zeros(2, 1)}
     with pytest.raises(AlgorithmError, match=r"uploads\[0\].metrics has no 'device'"):
-        make_approach("cgau", cond_aggregation="owner").update({}, weights, [Upload(weights, 1)])
+        make_baseline("cgau", cond_aggregation="owner").update({}, weights, [Upload(weights, 1)])

@@ -59,7 +59,7 @@ def test_bad_lengths_are_refused(clip: str) -> None:
         load_settings(overrides=[f"training.clip={clip}"])
 
 
-def test_a_device_of_a_flat_approach_moves_by_no_more_than_that_a_step() -> None:
+def test_a_device_of_a_baseline_moves_by_no_more_than_that_a_step() -> None:
     """Everybody makes a few steps of rate 0.5; the mean of what they moved by is no longer than the longest."""
     options = ("algorithm.name=fedavg", "training.learning_rate=0.5", "training.rounds=1", "algorithm.local_epochs=1")
     moved = {}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedgs.algorithms import make_approach
+from fedgs.algorithms import make_baseline
 from fedgs.algorithms.fusion_network import BIAS, KERNEL, LAMBDA, FusionNetwork
 from fedgs.training.stacked_networks import build_network
 
@@ -47,7 +47,7 @@ def test_the_gradient_of_lambda() -> None:
 @pytest.mark.parametrize("operator", ["single", "multi"])
 def test_lambda_of_zero_is_the_plain_network(operator: str) -> None:
     """§1.6: FedFusion single/multi with λ = 0 is FedAvg's network bit for bit, whatever the reference."""
-    network = make_approach(f"fedfusion+{operator}").network(BASE, 4)
+    network = make_baseline(f"fedfusion+{operator}").network(BASE, 4)
     assert isinstance(network, FusionNetwork)
     weights = {name: weight[None] for name, weight in network.first_weights(0).items()}
     images = torch.randint(0, 256, (1, 4, 8, 8, 1), dtype=torch.uint8)
@@ -61,7 +61,7 @@ def test_lambda_of_zero_is_the_plain_network(operator: str) -> None:
 def test_t_fus_4_number_of_weights(operator: str, expected: int) -> None:
     """T-FUS-4: what the operator adds to the paper's network."""
     base = build_network("paper")
-    network = make_approach(f"fedfusion+{operator}").network(base, 350)
+    network = make_baseline(f"fedfusion+{operator}").network(base, 350)
     added = {name: weight for name, weight in network.first_weights(0).items() if name.startswith("fusion")}
     assert sum(weight.numel() for weight in added.values()) == expected
     assert sum(weight.numel() for weight in network.first_weights(0).values()) == 6_603_710 + expected
@@ -72,7 +72,7 @@ def test_t_fus_4_number_of_weights(operator: str, expected: int) -> None:
 @pytest.mark.parametrize("init", ["xavier", "torch_default"])
 def test_first_kernels_of_conv(init: str) -> None:
     """Xavier: U(±√(6/192)), biases 0; torch: U(±1/√128), biases too."""
-    network = make_approach("fedfusion+conv", conv_init=init).network(build_network("paper"), 1)
+    network = make_baseline("fedfusion+conv", conv_init=init).network(build_network("paper"), 1)
     weights = network.first_weights(0)
     bound = (6 / 192) ** 0.5 if init == "xavier" else 128**-0.5
     assert 0.98 * bound < float(weights[KERNEL].abs().max()) <= bound

@@ -40,7 +40,7 @@ def write(material: Material) -> list[str]:
              f"rounds to {share(target)}", *theirs]  # fmt: skip
     lines = [_line(key, found.get(key), compare) for key in ROWS]
     blocks = [
-        "## Table II: FedGS against ten approaches",
+        "## Table II: FedGS against ten baselines",
         f"{plural(length, 'round')} each. Accuracy and loss are those of the last round, the mean over seeds with the "
         "least and the most where there are several; *last ten* is the mean of the last ten tests, *best* the highest "
         f"of all tests and seeds. Tests are made every {every} rounds: *rounds to {share(target)}* is the first tested "

@@ -1,4 +1,4 @@
-"""Approaches: what devices do with the global model, and what a server makes of what they send.
+"""Baselines: what devices do with the global model, and what a server makes of what they send.
 
 Server rules are usable alone, on plain dicts of tensors:
 
@@ -15,18 +15,18 @@ One file an idea, its paper at the top. Rules: ``fedavg``, ``fedavgm``, ``fedopt
 ``fedgs`` stands beside them.
 """
 
-from fedgs.algorithms.baseline import Approach, Batch, Sent
-from fedgs.algorithms.baselines import APPROACHES, ApproachEntry, make_approach
+from fedgs.algorithms.baseline import Baseline, Batch, Sent
+from fedgs.algorithms.baselines import BASELINES, BaselineEntry, make_baseline
 from fedgs.algorithms.rule import ServerRule
 from fedgs.algorithms.server import RULES, RuleEntry, server_rule
 from fedgs.algorithms.state import State, join_state, split_state
 from fedgs.algorithms.upload import Upload, Weights
 
 __all__ = [
-    "APPROACHES",
+    "BASELINES",
     "RULES",
-    "Approach",
-    "ApproachEntry",
+    "Baseline",
+    "BaselineEntry",
     "Batch",
     "RuleEntry",
     "Sent",
@@ -35,7 +35,7 @@ __all__ = [
     "Upload",
     "Weights",
     "join_state",
-    "make_approach",
+    "make_baseline",
     "server_rule",
     "split_state",
 ]

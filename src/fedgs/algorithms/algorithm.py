@@ -21,7 +21,7 @@ from fedgs.training.store import SampleStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedgs.simulation.process_group import World
+    from fedgs.simulation.process_group import ProcessGroup
     from fedgs.tasks.bind import BoundTask
 
     Forward = Callable[[NDArray[np.int64], NDArray[np.int64]], Any]
@@ -35,7 +35,7 @@ class Context:
     settings: Settings
     task: "BoundTask"
     store: SampleStore
-    world: "World"
+    group: "ProcessGroup"
     note: Note = lambda line: None
 
 

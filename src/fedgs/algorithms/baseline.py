@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from fedgs.algorithms.algorithm import Context
     from fedgs.algorithms.client_server import ClientServer
 
-__all__ = ["Approach", "Batch", "Sent"]
+__all__ = ["Baseline", "Batch", "Sent"]
 
 NUMBER_BYTES = 4
 """What a reported number takes on the wire, as every weight does."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Approach(Objective):
+class Baseline(Objective):
     """Local training on an objective, and a server rule; its fields are the options."""
 
     rule: ServerRule = field(default_factory=FedAvg)
@@ -75,6 +75,6 @@ class Approach(Objective):
         model = sum(weight.nbytes for weight in weights.values())
         return model, model + NUMBER_BYTES * len(asked_for(self.rule))
 
-    def tests(self) -> Mapping[str, "Approach"]:
+    def tests(self) -> Mapping[str, "Baseline"]:
         """Return other ways of testing that are logged beside the one that counts, by name."""
         return {}

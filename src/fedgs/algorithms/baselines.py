@@ -1,8 +1,8 @@
-"""``make_approach``: any flat approach of the table ``APPROACHES`` by its name.
+"""``make_baseline``: any baseline of the table ``BASELINES`` by its name.
 
 Most names are a server rule under FedAvg's local training; some train another way and average as FedAvg does. The
-options of a name are the fields of its class and those of its server rule. Adding an approach is a file with a class
-(or a rule, :mod:`fedgs.algorithms.server`) and a line in the table; docs/approaches.md goes through one.
+options of a name are the fields of its class and those of its server rule. Adding a baseline is a file with a class
+(or a rule, :mod:`fedgs.algorithms.server`) and a line in the table; docs/baselines.md goes through one.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
 
-from fedgs.algorithms.baseline import Approach
+from fedgs.algorithms.baseline import Baseline
 from fedgs.algorithms.cgau import Cgau
 from fedgs.algorithms.fedfusion import FedFusion
 from fedgs.algorithms.fedmmd import FedMMD
@@ -24,11 +24,11 @@ TUNED = 10**-1.5
 
 
 @dataclass(frozen=True)
-class ApproachEntry:
-    """What the table knows of an approach."""
+class BaselineEntry:
+    """What the table knows of a baseline."""
 
     summary: str
-    make: type[Approach] = Approach
+    make: type[Baseline] = Baseline
     rule: str = "fedavg"
     """The server's side, a name in ``RULES``."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -48,42 +48,42 @@ class ApproachEntry:
         return self.own_options | RULES[self.rule].options
 
 
-APPROACHES: dict[str, ApproachEntry] = {
-    "fedavg": ApproachEntry("local SGD, mean weighted by numbers of samples"),
-    "fedprox": ApproachEntry("… with a pull back to the global model", FedProx),
-    "ida": ApproachEntry("mean weighted by inverse distance to the mean", WithAccuracy, "ida"),
-    "ida+intrac": ApproachEntry("… and by inverse training accuracy", WithAccuracy, "ida+intrac"),
-    "ida+fedavg": ApproachEntry("… and by numbers of samples", WithAccuracy, "ida+fedavg"),
-    "cgau": ApproachEntry("pre-trained network, classifier of one gated layer that knows its device", Cgau),
-    "cgau-2x": ApproachEntry("… of two gated layers", Cgau, fixed={"layers": 2}),
-    "fedmmd": ApproachEntry("local answers held near the global model's", FedMMD),
-    "fedfusion+conv": ApproachEntry(
+BASELINES: dict[str, BaselineEntry] = {
+    "fedavg": BaselineEntry("local SGD, mean weighted by numbers of samples"),
+    "fedprox": BaselineEntry("… with a pull back to the global model", FedProx),
+    "ida": BaselineEntry("mean weighted by inverse distance to the mean", WithAccuracy, "ida"),
+    "ida+intrac": BaselineEntry("… and by inverse training accuracy", WithAccuracy, "ida+intrac"),
+    "ida+fedavg": BaselineEntry("… and by numbers of samples", WithAccuracy, "ida+fedavg"),
+    "cgau": BaselineEntry("pre-trained network, classifier of one gated layer that knows its device", Cgau),
+    "cgau-2x": BaselineEntry("… of two gated layers", Cgau, fixed={"layers": 2}),
+    "fedmmd": BaselineEntry("local answers held near the global model's", FedMMD),
+    "fedfusion+conv": BaselineEntry(
         "local and global features fused by a convolution", FedFusion, fixed={"operator": "conv", "ema": 0.0}
     ),
-    "fedfusion+multi": ApproachEntry(
+    "fedfusion+multi": BaselineEntry(
         "… by a weight a channel", FedFusion, fixed={"operator": "multi", "conv_init": "xavier"}
     ),
-    "fedfusion+single": ApproachEntry(
+    "fedfusion+single": BaselineEntry(
         "… by one weight", FedFusion, fixed={"operator": "single", "conv_init": "xavier"}
     ),
-    "fedavgm": ApproachEntry("momentum at the server", rule="fedavgm", defaults={"client_lr": TUNED}),
-    "fedadagrad": ApproachEntry("Adagrad at the server", rule="fedadagrad", defaults={"client_lr": TUNED}),
-    "fedadam": ApproachEntry("Adam at the server", rule="fedadam", defaults={"client_lr": TUNED}),
-    "fedyogi": ApproachEntry("Yogi at the server", rule="fedyogi", defaults={"client_lr": TUNED}),
-    "fednova": ApproachEntry("mean of what devices change in a step, however many they make", rule="fednova"),
+    "fedavgm": BaselineEntry("momentum at the server", rule="fedavgm", defaults={"client_lr": TUNED}),
+    "fedadagrad": BaselineEntry("Adagrad at the server", rule="fedadagrad", defaults={"client_lr": TUNED}),
+    "fedadam": BaselineEntry("Adam at the server", rule="fedadam", defaults={"client_lr": TUNED}),
+    "fedyogi": BaselineEntry("Yogi at the server", rule="fedyogi", defaults={"client_lr": TUNED}),
+    "fednova": BaselineEntry("mean of what devices change in a step, however many they make", rule="fednova"),
 }
 
 
-def make_approach(name: str, /, **options: Any) -> Approach:
-    """Return an approach.
+def make_baseline(name: str, /, **options: Any) -> Baseline:
+    """Return a baseline.
 
     Args:
-        name: a key of ``APPROACHES``.
-        options: of the approach or its server rule; ``APPROACHES[name].options`` lists them with their defaults.
+        name: a key of ``BASELINES``.
+        options: of the baseline or its server rule; ``BASELINES[name].options`` lists them with their defaults.
     """
-    if name not in APPROACHES:
-        raise AlgorithmError(f"no approach is called {name!r}; {approach_hint(name)}")
-    entry = APPROACHES[name]
+    if name not in BASELINES:
+        raise AlgorithmError(f"no baseline is called {name!r}; {baseline_hint(name)}")
+    entry = BASELINES[name]
     for option, value in options.items():
         if option in entry.fixed:
             raise AlgorithmError(f"{name} decides {option} itself; leave {option}={value!r} out")
@@ -99,7 +99,7 @@ def make_approach(name: str, /, **options: Any) -> Approach:
         raise AlgorithmError(f"{name}: {error}") from None
 
 
-def approach_hint(name: str) -> str:
+def baseline_hint(name: str) -> str:
     """Return what to write instead of a name that is not there."""
-    near = get_close_matches(str(name).lower(), ["fedgs", *APPROACHES], n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are fedgs, {', '.join(APPROACHES)}"
+    near = get_close_matches(str(name).lower(), ["fedgs", *BASELINES], n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there are fedgs, {', '.join(BASELINES)}"

@@ -18,7 +18,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from fedgs.algorithms.baseline import Approach
+from fedgs.algorithms.baseline import Baseline
 from fedgs.algorithms.cgau_network import CLASSIFIER, CONDITION, CgauNetwork
 from fedgs.algorithms.options import check_choice, check_decay, check_flag, check_whole
 from fedgs.algorithms.state import State
@@ -28,7 +28,7 @@ from fedgs.training.network import Network
 
 
 @dataclass(frozen=True)
-class Cgau(Approach):
+class Cgau(Baseline):
     """Trains a classifier of conditional gated units."""
 
     layers: int = 1

@@ -7,7 +7,7 @@ With n_mc the samples of class c that the teams of station m had in the round, a
     W_c ← Σ_m π_mc W_c^m ,   b_c ← Σ_m π_mc b_c^m ,   π_mc = (q_mc + ε·q̄_c) / Σ_m (q_mc + ε·q̄_c) ,   ε = 0.001
 
 with q̄_c the mean over stations; all else is the plain mean. Where all stations see a class alike π_mc = 1/M, as in the
-paper. ``server.by_class`` switches it on, in the simulator and in a deployed park.
+paper. ``server.class_wise`` switches it on, in the simulator and in a deployed park.
 """
 
 from collections.abc import Sequence
@@ -46,8 +46,8 @@ class ClassRows:
         weight, bias = (places.get(f"{head}.{part}", (slice(0, 0), ())) for part in ("weight", "bias"))
         if len(weight[1]) != 2 or weight[1][0] != classes or bias[1] != (classes,):
             raise ConfigError(
-                "server.by_class needs a last layer that is dense with a bias a class; name it with task.head, or set "
-                "server.by_class=false"
+                "server.class_wise needs a last layer that is dense with a bias a class; name it with task.head, or "
+                "set server.class_wise=false"
             )
         self.weight, self.bias = weight[0], bias[0]
         self.classes, self._features = weight[1]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.algorithms.algorithm import Context, Outcome, mean
-from fedgs.algorithms.baseline import Approach
+from fedgs.algorithms.baseline import Baseline
 from fedgs.algorithms.mean import sample_shares
 from fedgs.algorithms.run_state import RunState
 from fedgs.algorithms.upload import Upload
@@ -38,17 +38,17 @@ FEWEST_TICKS = 0.02
 class ClientServer:
     """Runs a baseline; the processes of a run share the participants out among themselves."""
 
-    def __init__(self, context: Context, baseline: Approach) -> None:
-        self.settings, self.task, self.store, self.world = context.settings, context.task, context.store, context.world
+    def __init__(self, context: Context, baseline: Baseline) -> None:
+        self.settings, self.task, self.store, self.group = context.settings, context.task, context.store, context.group
         self.federation, self.baseline = context.task.federation, baseline
         busy = participants(self.settings, len(self.federation))
-        if self.world.size > busy:
-            raise ConfigError(f"{self.world.size} processes for {busy} devices a round; start at most one a device")
+        if self.group.size > busy:
+            raise ConfigError(f"{self.group.size} processes for {busy} devices a round; start at most one a device")
         training = self.settings.training
         self._base = plain_network(self.task, self.store.device, training.precision)
         self.network: Network = baseline.network(self._base, len(self.federation))
         self.layout = self.network.layout
-        if self.layout.local and self.world.size > 1:
+        if self.layout.local and self.group.size > 1:
             raise ConfigError("task.keep_local needs a run in one process; leave torchrun or task.keep_local out")
         self._head = self.task.head
         traits = Traits()
@@ -113,7 +113,7 @@ class ClientServer:
     def run_round(self, state: RunState, plan: ClientPlan, tick: Tick | None) -> Outcome:
         """Train the participants and let the server take what they send."""
         rate = self._rate(plan.round)
-        mine = plan.only(self.world.shard(len(plan.devices)))
+        mine = plan.only(self.group.shard(len(plan.devices)))
         views = self.layout.views(state.weights)
         sent = Sent({name: weight[None] for name, weight in views.items()}, _on(state.server, self.store.device))
         local = None if state.local is None else state.local.to(self.store.device).clone()
@@ -138,7 +138,7 @@ class ClientServer:
         places = torch.from_numpy(self.layout.local_places).to(device)
         prepared = takes_modules(self.network)
 
-        def forward_of(baseline: Approach) -> "Forward":
+        def forward_of(baseline: Baseline) -> "Forward":
             def forward(samples: NDArray[np.int64], devices: NDArray[np.int64]) -> Any:
                 clients = torch.from_numpy(self.numbers[devices]).to(device)[None]
                 own = stacked
@@ -192,7 +192,7 @@ class ClientServer:
         return told
 
     def _gather(self, mine: Tensor, plan: ClientPlan) -> NDArray[np.float64]:
-        rows = self.world.gather_rows(mine.to(self.store.device), len(plan.devices))
+        rows = self.group.gather_rows(mine.to(self.store.device), len(plan.devices))
         found: NDArray[np.float64] = rows.double().cpu().numpy()
         return found
 
@@ -203,7 +203,7 @@ class ClientServer:
         greatest counts.
         """
         names, count = self.layout.names, len(plan.devices)
-        weights = {name: self.world.gather_rows(trained.weights[name], count) for name in names}
+        weights = {name: self.group.gather_rows(trained.weights[name], count) for name in names}
         accuracies = None
         if trained.accuracies is not None:
             accuracies = self._gather(torch.from_numpy(trained.accuracies), plan)
@@ -249,7 +249,7 @@ class ClientServer:
         }
 
 
-def rate_of(settings: Settings, baseline: Approach) -> float:
+def rate_of(settings: Settings, baseline: Baseline) -> float:
     """Return the learning rate of the clients, before the schedule."""
     return baseline.client_lr or settings.algorithm.learning_rate or settings.training.learning_rate
 

@@ -1,6 +1,6 @@
 """FedFusion: a device sees through two extractors, its own and the frozen global one, and learns how to mix them.
 
-Yao, Huang, Wu, Zhang, Sun: "Towards Faster and Better Federated Learning: A Feature Fusion Approach", ICIP 2019. With
+Yao, Huang, Wu, Zhang, Sun: "Towards Faster and Better Federated Learning: A Feature Fusion Baseline", ICIP 2019. With
 a = E_local(x), b = E_global(x) (:mod:`fedgs.algorithms.fusion_network` has the operators) the device trains E_local,
 the operator and the head on the cross-entropy of head(fuse(a, b)), and uploads these; never the frozen extractor. The
 server averages (by n_k; ``weighting="uniform"`` is the authors' code), and for the operators multi and single smooths
@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from fedgs.algorithms.baseline import Approach, Batch, Sent
+from fedgs.algorithms.baseline import Baseline, Batch, Sent
 from fedgs.algorithms.fusion_network import LAMBDA, OPERATORS, FusionNetwork
 from fedgs.algorithms.options import check_choice, check_decay
 from fedgs.algorithms.state import State
@@ -31,7 +31,7 @@ OPERATOR = "fusion."
 
 
 @dataclass(frozen=True)
-class FedFusion(Approach):
+class FedFusion(Baseline):
     """Trains with two extractors."""
 
     operator: Literal["conv", "multi", "single"] = "conv"
@@ -87,7 +87,7 @@ class FedFusion(Approach):
         previous = {name: weight.to(clients.device)[None] for name, weight in memory["reference"].items()}
         return network.fused(weights, inputs, network.features({**weights, **previous}, inputs), clients)
 
-    def tests(self) -> Mapping[str, Approach]:
+    def tests(self) -> Mapping[str, Baseline]:
         """Log the other reference too."""
         other: Literal["previous", "current"] = "current" if self.eval_reference == "previous" else "previous"
         return {f"{other}_reference": replace(self, eval_reference=other)}

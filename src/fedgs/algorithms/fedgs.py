@@ -75,17 +75,17 @@ class StationRounds:
     """Runs FedGS; the processes of a run share the factories out among themselves."""
 
     def __init__(self, context: Context, objective: Objective, rule: ServerRule | None = None) -> None:
-        self.settings, self.task, self.store, self.world = context.settings, context.task, context.store, context.world
+        self.settings, self.task, self.store, self.group = context.settings, context.task, context.store, context.group
         self.federation = context.task.federation
-        if self.world.size > self.federation.factories:
+        if self.group.size > self.federation.factories:
             raise ConfigError(
-                f"{self.world.size} processes for {self.federation.factories} factories; start at most one a factory"
+                f"{self.group.size} processes for {self.federation.factories} factories; start at most one a factory"
             )
-        self._factories = self.world.shard(self.federation.factories)
+        self._factories = self.group.shard(self.federation.factories)
         training = self.settings.training
         self.network = ModuleNetwork(self.task, self.store.device, training.precision)
         self.layout = self.network.layout
-        if self.layout.local and self.world.size > 1:
+        if self.layout.local and self.group.size > 1:
             raise ConfigError("task.keep_local needs a run in one process; leave torchrun or task.keep_local out")
         traits = probe(self.task, *sample_inputs(self.task, SAMPLES))
         self.network.draws_elsewhere = traits.draws_elsewhere
@@ -101,7 +101,7 @@ class StationRounds:
             Setup(self.network, self.store, training, objective, traits, self.settings.seed, note=context.note)
         )
         self._synchroniser = Synchroniser(
-            self.settings.server, self.layout, self.world, self.task.head, len(self.task.classes), rule
+            self.settings.server, self.layout, self.group, self.task.head, len(self.task.classes), rule
         )
         name = self.settings.server.rule if rule is None else type(rule).__name__
         self.server_label = f"server.rule={name!r}"
@@ -186,14 +186,14 @@ class StationRounds:
                     outputs = self._forward(stations[row], None)(samples, samples)
                     right = predicted_classes(outputs) == self.store.targets_of(samples)
                     mine[row] = right.float().mean().cpu()
-            accuracies = self.world.gather_rows(mine.to(self.store.device), len(steps))[:, 0].tolist()
+            accuracies = self.group.gather_rows(mine.to(self.store.device), len(steps))[:, 0].tolist()
             reports = [{**report, "train_acc": own} for report, own in zip(reports, accuracies, strict=True)]
         return reports
 
     def _own(self, memory: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return this process's part of what the stations of a checkpoint remember, which has all of them."""
         everyone = self.federation.factories
-        if self.world.size == 1:
+        if self.group.size == 1:
             return memory
         mine = torch.from_numpy(self._factories)
         return {entry: value[mine] if len(value) == everyone else value for entry, value in memory.items()}
@@ -201,14 +201,14 @@ class StationRounds:
     def _all_losses(self, result: RoundResult) -> NDArray[np.float64]:
         """Return the losses (iterations, factories) of all processes."""
         mine = torch.from_numpy(result.losses.T.copy()).to(self.store.device)
-        return self.world.gather_rows(mine, self.federation.factories).cpu().numpy().T
+        return self.group.gather_rows(mine, self.federation.factories).cpu().numpy().T
 
     def _check(
         self, plan: RoundPlan, losses: NDArray[np.float64], rates: NDArray[np.float64], result: RoundResult
     ) -> None:
         wrong = ~np.isfinite(losses) & (plan.totals > 0)
         finite = torch.isfinite(result.stations).all(dim=1)[:, None].to(torch.float32)
-        bad_station = ~self.world.gather_rows(finite, self.federation.factories)[:, 0].bool().cpu().numpy()
+        bad_station = ~self.group.gather_rows(finite, self.federation.factories)[:, 0].bool().cpu().numpy()
         wrong[-1] |= bad_station  # the last step can do harm that no loss has seen yet
         if not wrong.any():
             return

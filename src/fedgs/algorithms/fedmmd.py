@@ -20,7 +20,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedgs.algorithms.baseline import Approach, Batch, Sent
+from fedgs.algorithms.baseline import Baseline, Batch, Sent
 from fedgs.algorithms.options import check_choice, check_not_negative
 from fedgs.algorithms.upload import Weights
 from fedgs.data.arrays import map_tree
@@ -30,7 +30,7 @@ WIDTHS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1, 5, 10, 15, 20, 25, 30, 35, 100,
 
 
 @dataclass(frozen=True)
-class FedMMD(Approach):
+class FedMMD(Baseline):
     """Adds the discrepancy of two streams to the local loss."""
 
     gamma: float = 0.1

@@ -11,12 +11,12 @@ mean; their code, FedGS and we sample uniformly and weigh by n_k. Reported losse
 
 from dataclasses import dataclass
 
-from fedgs.algorithms.baseline import Approach
+from fedgs.algorithms.baseline import Baseline
 from fedgs.algorithms.options import check_not_negative
 
 
 @dataclass(frozen=True)
-class FedProx(Approach):
+class FedProx(Baseline):
     """Adds the pull back to w_t."""
 
     mu: float = 0.1

@@ -8,13 +8,13 @@ nobody looks at it, and devices do not measure it.
 from dataclasses import dataclass
 from typing import Literal
 
-from fedgs.algorithms.baseline import Approach
+from fedgs.algorithms.baseline import Baseline
 from fedgs.algorithms.ida import Ida
 from fedgs.algorithms.options import check_choice
 
 
 @dataclass(frozen=True)
-class WithAccuracy(Approach):
+class WithAccuracy(Baseline):
     """FedAvg's local training, and a report where the server's rule wants it."""
 
     train_acc: Literal["final", "running"] | None = "final"  # type: ignore[misc]

@@ -3,7 +3,7 @@
 The paper (eq. external-aggr) takes the plain mean of all M stations, ω ← (1/M) Σ_m ω^m: summed in float64, factory by
 factory; of whole-number buffers the greatest. A factory that made no step in the round sits it out: the mean is over
 the others. With several processes each adds up its own stations, and one all-reduce gives the sum. With
-``server.by_class`` the classifier is averaged class by class (:mod:`fedgs.algorithms.class_wise`).
+``server.class_wise`` the classifier is averaged class by class (:mod:`fedgs.algorithms.class_wise`).
 
 Any server rule of ``fedgs.algorithms`` can take the mean's place; every station counts as one sample. A rule sees the
 trained weights alone: buffers are averaged whatever it does. A station reports the steps it made (FedNova) and, for
@@ -26,18 +26,18 @@ from fedgs.settings import ServerSettings
 from fedgs.training.layout import Layout
 
 if TYPE_CHECKING:
-    from fedgs.simulation.process_group import World
+    from fedgs.simulation.process_group import ProcessGroup
 
 
 class Synchroniser:
     """Applies the server rule of the settings, or one that is given."""
 
     def __init__(
-        self, settings: ServerSettings, layout: Layout, world: "World", head: str | None = None, classes: int = 0,
-        rule: ServerRule | None = None,
+        self, settings: ServerSettings, layout: Layout, group: "ProcessGroup", head: str | None = None,
+        classes: int = 0, rule: ServerRule | None = None,
     ) -> None:  # fmt: skip
-        self.layout, self.world = layout, world
-        self._rows = ClassRows(layout.names, layout.shapes, head, classes) if settings.by_class else None
+        self.layout, self.group = layout, group
+        self._rows = ClassRows(layout.names, layout.shapes, head, classes) if settings.class_wise else None
         self._rule = rule if rule is not None else rule_of(settings)
 
     @property
@@ -64,19 +64,19 @@ class Synchroniser:
 
         ``stations`` are this process's; ``trained`` tells for all factories whether they made a step, ``reports`` what
         they measured: ``steps`` and, where the rule needs it, ``train_acc``. ``seen``: the samples of each class that
-        the factories trained on, for ``server.by_class``.
+        the factories trained on, for ``server.class_wise``.
         """
         if not trained.any():
             return weights, memory
         mean = self._mean(stations, trained)
         if self._rule is None:
             if self._rows is not None and seen is not None:
-                shares = row_weights(seen, trained)[self.world.shard(len(trained))]
+                shares = row_weights(seen, trained)[self.group.shard(len(trained))]
                 total = self._rows.average(stations, shares)
-                self.world.add_up(total)
+                self.group.add_up(total)
                 self._rows.put(total, mean)
             return mean, memory
-        everyone = self.world.gather_rows(stations, len(trained))
+        everyone = self.group.gather_rows(stations, len(trained))
         uploads = [
             Upload(self.layout.trained_views(everyone[factory]), 1, reports[factory] if reports else {})
             for factory in np.flatnonzero(trained).tolist()
@@ -89,13 +89,13 @@ class Synchroniser:
     def _mean(self, stations: Tensor, trained: NDArray[np.bool_]) -> Tensor:
         total = torch.zeros(stations.shape[1], dtype=torch.float64, device=stations.device)
         highest = torch.full_like(total[self.layout.float_size :], -torch.inf)
-        for row, factory in enumerate(self.world.shard(len(trained)).tolist()):
+        for row, factory in enumerate(self.group.shard(len(trained)).tolist()):
             if trained[factory]:
                 total += stations[row]
                 highest = torch.maximum(highest, stations[row, self.layout.float_size :])
-        self.world.add_up(total)
+        self.group.add_up(total)
         mean = (total / int(trained.sum())).float()
         if self.layout.integers:
-            self.world.greatest(highest)
+            self.group.greatest(highest)
             mean[self.layout.float_size :] = highest.float()
         return mean

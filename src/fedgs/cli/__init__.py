@@ -12,7 +12,7 @@ import typer
 
 from fedgs import __version__
 from fedgs.cli import (
-    approaches,
+    baselines,
     compare,
     data,
     device,
@@ -37,7 +37,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("compare")(compare.compare)
-app.command("approaches")(approaches.approaches)
+app.command("baselines")(baselines.baselines)
 app.command("plan")(plan.plan)
 app.command("select")(select.select)
 app.add_typer(data.app, name="data")
@@ -48,9 +48,11 @@ app.add_typer(pki.app, name="pki")
 app.add_typer(park.app, name="park")
 
 
+_REPRODUCTION = "the paper's experiments are in the repository, not in the package: python -m reproduction"
 MOVED = {
-    name: f"the paper's experiments are in the repository, not in the package: python -m reproduction {rest}"
-    for name, rest in (("reproduce", "…"), ("bench-selection", "bench-selection"))
+    "approaches": "it is now called baselines: fedgs baselines",
+    "bench-selection": f"{_REPRODUCTION} bench-selection",
+    "reproduce": f"{_REPRODUCTION} …",
 }
 """Commands of older versions, and where they are now."""
 

@@ -48,12 +48,12 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     any_flat = any(wanted.algorithm.flat for wanted in settings)
     methods = [_method(wanted, any_flat) for wanted in settings]
     console = Console()
-    longest = max(console.width - NUMBERS - max(map(len, (*methods, "approach"))), SHORTEST_NAME)
+    longest = max(console.width - NUMBERS - max(map(len, (*methods, "baseline"))), SHORTEST_NAME)
     notes = {f"diverg.: {OF_ROUNDS}": None} if any_flat else {}
     divergence = "divergence_of_round" if any_flat else "divergence"
     # In 80 columns one space between two of them has to do.
     table = Table(box=SIMPLE_HEAD, padding=(0, int(console.width >= WIDE), 0, 0), show_edge=False)
-    method_title = "approach" if any_flat else "solver"
+    method_title = "baseline" if any_flat else "solver"
     for column in ("run", method_title, "rounds", "final", "best", "last 10", "loss", to_target, "diverg."):
         text = column in ("run", method_title)
         table.add_column(column, justify="left" if text else "right", no_wrap=column != "run", overflow="fold")
@@ -118,7 +118,7 @@ def _is_round(line: Any, score: str) -> bool:
 
 
 def _method(settings: "Settings", any_flat: bool) -> str:
-    """Return what tells the ways of training apart: the solver among runs of FedGS, the approach among others."""
+    """Return what tells the ways of training apart: the solver among runs of FedGS, the baseline among others."""
     if settings.algorithm.flat:
         return settings.algorithm.name
     return f"fedgs {settings.selection.solver}" if any_flat else settings.selection.solver

@@ -126,7 +126,7 @@ def list_sets(
     if not names:
         typer.echo(f"no sets in {folder}")
         return
-    table = Table("set", "samples", "owners", "MB", "from")
+    table = Table("set", "samples", "clients", "MB", "from")
     broken = []
     for name in names:
         try:
@@ -139,7 +139,7 @@ def list_sets(
             continue
         size = sum(file["bytes"] for file in facts["files"].values()) / 1e6
         source = f"{facts['source'].get('layout', '')} {facts['source'].get('path', '')}".strip()
-        table.add_row(name, f"{facts['samples']:,}", f"{len(facts['owner_names']):,}", f"{size:.1f}", source)
+        table.add_row(name, f"{facts['samples']:,}", f"{len(facts['client_names']):,}", f"{size:.1f}", source)
     typer.echo(f"in {folder}" + (", checksums compared" if verify else ""))
     Console().print(table)
     if broken:
@@ -158,7 +158,7 @@ def _layout(text: str | None) -> Layout | None:
 
 
 def _summary(dataset: DataSet) -> str:
-    return f"{dataset.name}: {len(dataset):,} images of {len(dataset.owner_names):,} owners"
+    return f"{dataset.name}: {len(dataset):,} images of {len(dataset.client_names):,} clients"
 
 
 def _tell_doubles(count: int) -> None:

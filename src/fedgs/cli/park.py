@@ -53,7 +53,7 @@ def up(
     needs_deploy()
     from fedgs.cli.park_display import watch
     from fedgs.deploy.park import LocalPark, running
-    from fedgs.deploy.recipe import check_deployable
+    from fedgs.deploy.run_spec import check_deployable
     from fedgs.deploy.tensors import WIRE_TYPES
     from fedgs.errors import ConfigError
     from fedgs.simulation.source import load_federation

@@ -28,11 +28,11 @@ def run(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the run (default: runs/NAME, or runs/NAME-APPROACH with --set).")
+        Path | None, typer.Option(help="Folder of the run (default: runs/NAME, or runs/NAME-BASELINE with --set).")
     ] = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Simulate FedGS, or an approach it is compared with (algorithm.name, see: fedgs approaches).
+    """Simulate FedGS, or a baseline it is compared with (algorithm.name, see: fedgs baselines).
 
     Select, train, synchronise, test; write metrics, model and pictures.
     """

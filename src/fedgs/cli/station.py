@@ -25,9 +25,9 @@ def station(
     ] = None,
     gather: Annotated[float | None, typer.Option(help="Seconds to wait for them (5).")] = None,
     failures: Annotated[
-        int | None, typer.Option(help="Failures in a row after which a device is put aside (3).")
+        int | None, typer.Option(help="Failures in a row after which a device is quarantined (3).")
     ] = None,
-    aside: Annotated[float | None, typer.Option(help="Seconds it is put aside (60).")] = None,
+    aside: Annotated[float | None, typer.Option(help="Seconds it is quarantined (60).")] = None,
     largest_move: Annotated[
         float | None, typer.Option(help="Share of the weights' norm that one step may move them by (1).")
     ] = None,

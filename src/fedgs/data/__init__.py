@@ -1,17 +1,17 @@
-"""Data: samples with owners, the federations built from them, and the device streams.
+"""Data: samples with clients, the federations built from them, and the device streams.
 
-A :class:`DataSet` is what every loader gives; a :class:`Federation` deals its owners out to factories;
+A :class:`DataSet` is what every loader gives; a :class:`Federation` deals its clients out to factories;
 :class:`DeviceStreams` hands out every device's next mini-batch. Nothing here knows of models or algorithms.
 """
 
+from fedgs.data.clients import Clients, clients_of, regroup
 from fedgs.data.dataset import DataSet
 from fedgs.data.drift import Drift
 from fedgs.data.federation import Federation, build_federation
 from fedgs.data.femnist import load_femnist
+from fedgs.data.femnist_federations import leaf_federation, paper_federation
 from fedgs.data.glyphs import load_glyphs
 from fedgs.data.npz import load_npz, save_npz
-from fedgs.data.owners import Owners, owners_of, regroup
-from fedgs.data.recipes import leaf_recipe, paper_federation
 from fedgs.data.sources import load_dataset
 from fedgs.data.statistics import Heterogeneity, Quantiles, divergences, heterogeneity
 from fedgs.data.streams import DeviceStreams
@@ -19,15 +19,16 @@ from fedgs.data.synthesis import classes_per_device, dirichlet, dirichlet_factor
 from fedgs.data.user_data import from_arrays, from_folder, from_npz
 
 __all__ = [
+    "Clients",
     "DataSet",
     "DeviceStreams",
     "Drift",
     "Federation",
     "Heterogeneity",
-    "Owners",
     "Quantiles",
     "build_federation",
     "classes_per_device",
+    "clients_of",
     "dirichlet",
     "dirichlet_factories",
     "divergences",
@@ -35,12 +36,11 @@ __all__ = [
     "from_folder",
     "from_npz",
     "heterogeneity",
-    "leaf_recipe",
+    "leaf_federation",
     "load_dataset",
     "load_femnist",
     "load_glyphs",
     "load_npz",
-    "owners_of",
     "paper_federation",
     "regroup",
     "save_npz",

@@ -84,7 +84,7 @@ def load_bearings(
     """Return the vibration of so many machines, about so many windows each.
 
     Args:
-        machines: the owners, dealt evenly to the plants (attribute ``plant``).
+        machines: the clients, dealt evenly to the plants (attribute ``plant``).
         windows: mean number of windows of a machine.
         seed: the same seed gives the same windows.
         plants: whose fault mixes differ.
@@ -113,8 +113,8 @@ def load_bearings(
         name="bearings" if kind == "faults" else f"bearings-{kind}",
         inputs=np.concatenate([one["signal"] for one in made]),
         targets=targets,
-        owners=np.repeat(np.arange(machines, dtype=np.int32), [len(one["label"]) for one in made]),
-        owner_names=tuple(f"machine-{machine:03d}" for machine in range(machines)),
+        clients=np.repeat(np.arange(machines, dtype=np.int32), [len(one["label"]) for one in made]),
+        client_names=tuple(f"machine-{machine:03d}" for machine in range(machines)),
         classes=CLASSES if kind == "faults" else (),
         attributes={"plant": plant_of.astype(np.int32)},
         test=test,

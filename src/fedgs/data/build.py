@@ -147,13 +147,13 @@ def load_federation(what: str | Path, factories: int | None = None, **options: A
 
     ``what`` is ``glyphs``, ``bearings``, ``femnist``, a set of the cache, a file or a folder
     (:func:`fedgs.data.load_dataset`); ``options`` are those of :func:`fedgs.data.build_federation`. By default all
-    owners take part, in ⌈√owners / 2⌉ factories.
+    clients take part, in ⌈√clients / 2⌉ factories.
     """
     from fedgs.data.sources import load_dataset
 
     dataset: DataSet = load_dataset(what)
     taking_part = options.get("devices")
-    number = int(str(taking_part)) if is_whole(taking_part) else len(taking_part or dataset.owner_names)
+    number = int(str(taking_part)) if is_whole(taking_part) else len(taking_part or dataset.client_names)
     by_attribute = options.get("partition") == "by-attribute"
     if factories is None and not by_attribute:
         factories = default_factories(number)

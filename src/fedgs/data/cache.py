@@ -1,6 +1,6 @@
 """Converted data sets on disk: one folder a set, arrays as .npy that are memory-mapped, and a description.
 
-    <cache>/femnist/set.json  images.npy  labels.npy  owners.npy  [test.npy]  [attribute_hsf.npy]
+    <cache>/femnist/set.json  images.npy  labels.npy  clients.npy  [test.npy]  [attribute_hsf.npy]
 
 The cache is ``$FEDGS_DATA``, or ``$XDG_CACHE_HOME/fedgs``, or ``~/.cache/fedgs``. A set is written into a hidden
 folder beside its place and renamed when it is whole: there is never half a set, and two processes that convert
@@ -31,7 +31,7 @@ from fedgs.errors import DataError, InputFileError, OutputError
 
 FORMAT = 1
 DESCRIPTION = "set.json"
-_NEEDED = ("images.npy", "labels.npy", "owners.npy")
+_NEEDED = ("images.npy", "labels.npy", "clients.npy")
 _TEMPORARY = re.compile(r"\.fedgs-writing-.+-[0-9a-f]{8}")
 _FORGOTTEN = 24 * 3600.0  # seconds after which such a folder belongs to no living process
 
@@ -68,7 +68,7 @@ def store(dataset: DataSet, key: str, source: Mapping[str, Any]) -> Path:
             "format": FORMAT,
             "name": dataset.name,
             "samples": len(dataset),
-            "owner_names": dataset.owner_names,
+            "client_names": dataset.client_names,
             "classes": dataset.classes,
             "source": dict(source),
             "files": files,
@@ -88,7 +88,7 @@ def _arrays(dataset: DataSet) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {
         "images.npy": dataset.inputs,
         "labels.npy": dataset.targets,
-        "owners.npy": dataset.owners,
+        "clients.npy": dataset.clients,
     }
     if dataset.test is not None:
         arrays["test.npy"] = dataset.test
@@ -160,7 +160,7 @@ def _first_wrong(found: dict[str, Any]) -> str | None:
     for key, kind in {"name": str, "samples": int, "source": dict, "files": dict}.items():
         if not isinstance(found.get(key), kind):
             return key
-    for key in ("owner_names", "classes"):
+    for key in ("client_names", "classes"):
         if not isinstance(found.get(key), list) or not all(isinstance(text, str) for text in found[key]):
             return key
     for name, facts in found["files"].items():
@@ -187,8 +187,8 @@ def load(folder: Path) -> DataSet:
             described["name"],
             arrays["images.npy"],
             small["labels.npy"],
-            small["owners.npy"],
-            tuple(described["owner_names"]),
+            small["clients.npy"],
+            tuple(described["client_names"]),
             tuple(described["classes"]),
             {name[len(ATTRIBUTE) : -len(".npy")]: small[name] for name in small if name.startswith(ATTRIBUTE)},
             small.get("test.npy"),

@@ -47,22 +47,22 @@ def load_cwru(folder: str | Path, devices_per_load: int = 5, window: int = WINDO
     if not wanted:
         raise InputFileError(f"{root}: no recording of the CWRU bearing data in it (97.mat, 105.mat, …)")
     kinds = tuple(kind for kind in FIRST_FILES if any(known[number][0] == kind for number in wanted))
-    signals, targets, owners = [], [], []
+    signals, targets, clients = [], [], []
     for number, path in wanted.items():
         kind, load = known[number]
         windows = _windows(path, number, window)
         signals.append(windows)
         targets.append(np.full(len(windows), kinds.index(kind)))
-        owners.append(load * devices_per_load + np.arange(len(windows)) % devices_per_load)
-    owner = np.concatenate(owners)
-    present, owner = np.unique(owner, return_inverse=True)
-    order = np.argsort(owner, kind="stable")
+        clients.append(load * devices_per_load + np.arange(len(windows)) % devices_per_load)
+    client = np.concatenate(clients)
+    present, client = np.unique(client, return_inverse=True)
+    order = np.argsort(client, kind="stable")
     return DataSet(
         name="cwru",
         inputs=np.concatenate(signals)[order],
         targets=np.concatenate(targets)[order].astype(np.uint8),
-        owners=owner[order].astype(np.int32),
-        owner_names=tuple(f"load-{one // devices_per_load}-{one % devices_per_load}" for one in present),
+        clients=client[order].astype(np.int32),
+        client_names=tuple(f"load-{one // devices_per_load}-{one % devices_per_load}" for one in present),
         classes=kinds,
         attributes={"load": (present // devices_per_load).astype(np.int32)},
     )

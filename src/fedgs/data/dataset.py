@@ -1,4 +1,4 @@
-"""The one form of every data set: inputs and targets, a row a sample, and the owner of each sample."""
+"""The one form of every data set: inputs and targets, a row a sample, and the client of each sample."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,9 +13,9 @@ from fedgs.errors import DataError
 
 @dataclass(frozen=True)
 class DataSet:
-    """Samples that belong to owners (writers, cameras, machines), before they become a federation.
+    """Samples that belong to clients (writers, cameras, machines), before they become a federation.
 
-    Samples of one owner are contiguous and owners come in the order of their names, whatever order the
+    Samples of one client are contiguous and clients come in the order of their names, whatever order the
     files had. Arrays may be read-only memory maps; nothing in the package copies or changes them.
     """
 
@@ -24,13 +24,13 @@ class DataSet:
     """(samples, …) of any shape and type, or a tuple or dict of such arrays. FEMNIST: uint8, paper 255, ink 0."""
     targets: Arrays
     """(samples, …) what is to be predicted; with ``classes``, (samples,) indices into them."""
-    owners: NDArray[np.int32]
-    """(samples,) index into ``owner_names``, non-decreasing."""
-    owner_names: tuple[str, ...]
+    clients: NDArray[np.int32]
+    """(samples,) index into ``client_names``, non-decreasing."""
+    client_names: tuple[str, ...]
     classes: tuple[str, ...]
     """Names of the classes; empty where the targets are none."""
     attributes: Mapping[str, NDArray[np.int32]] = field(default_factory=dict)
-    """One number an owner, by name: ``{"hsf": …}`` is the form partition of FEMNIST's writers."""
+    """One number a client, by name: ``{"hsf": …}`` is the form partition of FEMNIST's writers."""
     test: NDArray[np.bool_] | None = None
     """(samples,) True where the source itself fixed a sample as test data; None: not split yet."""
 
@@ -38,30 +38,30 @@ class DataSet:
         samples = rows_of(self.targets)
         if self.classes:
             check_classes(self.name, self.targets, self.classes)
-        if self.owners.ndim != 1 or self.owners.dtype.kind not in "iu":
+        if self.clients.ndim != 1 or self.clients.dtype.kind not in "iu":
             raise DataError(
-                f"{self.name}: owners are {self.owners.dtype} {self.owners.shape}; whole numbers, one a sample"
+                f"{self.name}: clients are {self.clients.dtype} {self.clients.shape}; whole numbers, one a sample"
             )
-        for key, names in (("owner name", self.owner_names), ("class", self.classes)):
+        for key, names in (("client name", self.client_names), ("class", self.classes)):
             if len(set(names)) != len(names):
                 twice = next(name for name in names if names.count(name) > 1)
                 raise DataError(f"{self.name}: the {key} {twice!r} is there twice")
-        for name, array in (*leaves(self.inputs), *leaves(self.targets), ("owners", self.owners)):
+        for name, array in (*leaves(self.inputs), *leaves(self.targets), ("clients", self.clients)):
             if not array.ndim:
                 raise DataError(f"{self.name}: {name or 'inputs'} have shape (); they must have one row a sample")
             if len(array) != samples:
                 raise DataError(
                     f"{self.name}: {len(array)} rows of {name or 'inputs'} for {samples} samples; "
-                    "inputs, targets and owners must have one row a sample"
+                    "inputs, targets and clients must have one row a sample"
                 )
-        if samples and (int(self.owners[0]) < 0 or int(self.owners[-1]) >= len(self.owner_names)):
-            raise DataError(f"{self.name}: an owner index lies outside the {len(self.owner_names)} owner names")
-        if np.any(np.diff(self.owners) < 0):
-            raise DataError(f"{self.name}: the samples are not grouped by owner in the order of owner_names")
+        if samples and (int(self.clients[0]) < 0 or int(self.clients[-1]) >= len(self.client_names)):
+            raise DataError(f"{self.name}: a client index lies outside the {len(self.client_names)} client names")
+        if np.any(np.diff(self.clients) < 0):
+            raise DataError(f"{self.name}: the samples are not grouped by client in the order of client_names")
         for key, values in self.attributes.items():
-            if values.shape != (len(self.owner_names),) or values.dtype.kind not in "iu":
+            if values.shape != (len(self.client_names),) or values.dtype.kind not in "iu":
                 raise DataError(
-                    f"{self.name}: attribute {key!r} has {values.size} values for {len(self.owner_names)} owners; "
+                    f"{self.name}: attribute {key!r} has {values.size} values for {len(self.client_names)} clients; "
                     "one whole number each expected"
                 )
         if self.test is not None and (self.test.shape != (samples,) or self.test.dtype != np.bool_):
@@ -71,7 +71,7 @@ class DataSet:
             )
 
     def __len__(self) -> int:
-        return len(self.owners)
+        return len(self.clients)
 
     @property
     def labels(self) -> NDArray[Any]:

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.data.arrays import Arrays
+from fedgs.data.clients import Clients, clients_of
 from fedgs.data.dataset import DataSet
 from fedgs.data.indexing import IndexLists
-from fedgs.data.owners import Owners, owners_of
 from fedgs.data.partition import assign_factories
 from fedgs.errors import DataError
 from fedgs.rng import stream
@@ -137,7 +137,7 @@ class Federation:
         first, last = np.searchsorted(self.factory_of, [factory, factory + 1])
         return np.arange(first, last)
 
-    def owner_of(self, row: int) -> str:
+    def client_of(self, row: int) -> str:
         """Return the name of the device that has a sample."""
         for lists in (self.train, self.test):
             places = np.flatnonzero(lists.flat == row)
@@ -206,24 +206,24 @@ def build_federation(
     min_samples: int = 0,
     *,
     attribute: str | None = None,
-    owners: Owners | None = None,
+    clients: Clients | None = None,
     split: Literal["auto", "own", "draw"] = "auto",
     empty: Literal["error", "drop"] = "error",
 ) -> Federation:
     """Deal a data set out to factories.
 
-    ``devices``: None takes all owners with at least ``min_samples`` samples, a number exactly that many of them
-    (seeded shuffle), a list of names those. ``owners`` replaces the data set's own (a synthesiser's result).
+    ``devices``: None takes all clients with at least ``min_samples`` samples, a number exactly that many of them
+    (seeded shuffle), a list of names those. ``clients`` replaces the data set's own (a synthesiser's result).
     ``split``: ``own`` is the data set's test mask, ``draw`` a fresh split by ``train_fraction``, ``auto`` the
     mask where there is one. ``empty``: what to do with a device that has no train or no test sample.
     """
     if empty not in ("error", "drop"):
         raise DataError(f"no way {empty!r} to treat empty devices; choose one of error, drop")
-    everyone = (owners_of(dataset) if owners is None else owners.check(dataset)).sorted()
+    everyone = (clients_of(dataset) if clients is None else clients.check(dataset)).sorted()
     largest = everyone.samples.sizes.max(initial=0)
     if not len(everyone) or largest < min_samples:
         raise DataError(
-            f"{dataset.name}: none of {len(everyone)} owners has at least {min_samples} samples (the largest has "
+            f"{dataset.name}: none of {len(everyone)} clients has at least {min_samples} samples (the largest has "
             f"{largest}); lower min_samples"
         )
     everyone = everyone.pick(np.flatnonzero(everyone.samples.sizes >= min_samples))
@@ -232,7 +232,7 @@ def build_federation(
     candidates = np.flatnonzero(~lacking) if empty == "drop" else np.arange(len(everyone))
     chosen = _choose(dataset.name, everyone, candidates, devices, min_samples, seed)
     if not len(chosen):
-        raise DataError(f"{dataset.name}: no owner is left that has both train and test samples")
+        raise DataError(f"{dataset.name}: no client is left that has both train and test samples")
     if lacking[chosen].any():
         device = int(chosen[np.argmax(lacking[chosen])])
         raise DataError(
@@ -280,7 +280,7 @@ def train_size(samples: int, fraction: float) -> int:
     return min(samples, max(1, int(fraction * samples)))
 
 
-def _split(dataset: DataSet, owners: Owners, fraction: float, seed: int, split: str) -> tuple[IndexLists, IndexLists]:
+def _split(dataset: DataSet, clients: Clients, fraction: float, seed: int, split: str) -> tuple[IndexLists, IndexLists]:
     if split not in ("auto", "own", "draw"):
         raise DataError(f"no split {split!r}; choose one of auto, own, draw")
     if split == "own" and dataset.test is None:
@@ -288,8 +288,8 @@ def _split(dataset: DataSet, owners: Owners, fraction: float, seed: int, split: 
     if not 0 < fraction < 1:
         raise DataError(f"train_fraction is {fraction}; it must lie between 0 and 1")
     train, test = [], []
-    for row, name in enumerate(owners.names):
-        samples = owners.samples[row]
+    for row, name in enumerate(clients.names):
+        samples = clients.samples[row]
         if split == "draw" or dataset.test is None:
             is_test = np.ones(len(samples), bool)
             drawn = stream(seed, "split", name).permutation(len(samples))
@@ -303,7 +303,7 @@ def _split(dataset: DataSet, owners: Owners, fraction: float, seed: int, split: 
 
 def _choose(
     name: str,
-    owners: Owners,
+    clients: Clients,
     candidates: NDArray[np.int64],
     devices: int | Sequence[str] | None,
     min_samples: int,
@@ -316,11 +316,11 @@ def _choose(
     if isinstance(devices, int | np.integer):
         if not 1 <= devices <= len(candidates):
             raise DataError(
-                f"{name}: {devices} devices were asked for, {len(candidates)} owners have at least {min_samples} "
+                f"{name}: {devices} devices were asked for, {len(candidates)} clients have at least {min_samples} "
                 "samples; ask for fewer devices or lower min_samples"
             )
         return np.sort(candidates[stream(seed, "devices").permutation(len(candidates))[:devices]])
-    known = {owners.names[row]: row for row in candidates}
+    known = {clients.names[row]: row for row in candidates}
     for number, wanted in enumerate(devices):
         if wanted not in known:
             raise DataError(f"{name}: no device {wanted!r} with at least {min_samples} samples in this data set")

@@ -27,25 +27,25 @@ WITH_TEXT = 0.4
 
 
 def femnist_like_labels(devices: int = 350, seed: int = 0) -> DataSet:
-    """Return a data set of labels with empty images, one owner a device; a device does not depend on the others."""
+    """Return a data set of labels with empty images, one client a device; a device does not depend on the others."""
     text = _text_counts()
     form = np.array([DIGIT_PLACES] * 10 + [1] * 52)
     read = np.array([READ_DIGIT] * 10 + [READ_LETTER] * 52)
-    labels, owners = [], []
+    labels, clients = [], []
     for device in range(devices):
         random = stream(seed, "femnist-like", device)
         counts = random.binomial(form, read)
         if random.random() < WITH_TEXT:
             counts += random.binomial(text, random.uniform(*TEXT_SHARE))
         labels.append(np.repeat(np.arange(62), counts))
-        owners.append(np.full(counts.sum(), device))
+        clients.append(np.full(counts.sum(), device))
     every = np.concatenate(labels).astype(np.uint8)
     return DataSet(
         name="femnist-like labels",
         inputs=np.zeros((len(every), 0, 0), np.uint8),
         targets=every,
-        owners=np.concatenate(owners).astype(np.int32),
-        owner_names=tuple(f"writer{device:05d}" for device in range(devices)),
+        clients=np.concatenate(clients).astype(np.int32),
+        client_names=tuple(f"writer{device:05d}" for device in range(devices)),
         classes=tuple(CHARACTERS),
     )
 

@@ -117,8 +117,8 @@ def _build(devices: int, mean: int, seed: int, workers: int | None) -> DataSet:
         name="glyphs",
         inputs=np.concatenate([images for images, _ in made]),
         targets=np.concatenate([labels for _, labels in made]),
-        owners=np.repeat(np.arange(devices, dtype=np.int32), [len(labels) for _, labels in made]),
-        owner_names=tuple(f"camera-{device:05d}" for device in range(devices)),
+        clients=np.repeat(np.arange(devices, dtype=np.int32), [len(labels) for _, labels in made]),
+        client_names=tuple(f"camera-{device:05d}" for device in range(devices)),
         classes=tuple(CHARACTERS),
         attributes={"line": np.array([_line(device, seed) for device in range(devices)], np.int32)},
     )

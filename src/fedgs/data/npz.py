@@ -1,6 +1,6 @@
 """A data set as one .npz file: to carry to another machine, or to hand to somebody who has only numpy.
 
-Keys: ``inputs``, ``targets``, ``owners``, ``owner_names``, ``classes``, ``name``; ``inputs_<name>`` where there are
+Keys: ``inputs``, ``targets``, ``clients``, ``client_names``, ``classes``, ``name``; ``inputs_<name>`` where there are
 several (a dict; ``inputs_0``, ``inputs_1``, … a tuple), ``targets_<name>`` likewise; ``attribute_<name>`` for each
 attribute; ``test`` where the source was split; ``fedgs_format`` marks the file and numbers the form. Form 1 said
 ``images`` and ``labels``.
@@ -24,7 +24,9 @@ FORMAT = 2
 _MARK = "fedgs_format"
 ATTRIBUTE = "attribute_"
 """What the name of an attribute's array begins with, in every kind of file."""
-_KEYS = ("name", "owners", "owner_names", "classes")
+_KEYS = ("name", "clients", "client_names", "classes")
+_OLD_KEYS = {"owners": "clients", "owner_names": "client_names"}
+"""What older versions called them."""
 
 
 def save_npz(dataset: DataSet, path: str | os.PathLike[str]) -> Path:
@@ -35,8 +37,8 @@ def save_npz(dataset: DataSet, path: str | os.PathLike[str]) -> Path:
         "name": np.array(dataset.name),
         **_named("inputs", dataset.inputs),
         **_named("targets", dataset.targets),
-        "owners": dataset.owners,
-        "owner_names": np.array(dataset.owner_names),
+        "clients": dataset.clients,
+        "client_names": np.array(dataset.client_names),
         "classes": np.array(dataset.classes),
         **{ATTRIBUTE + name: values for name, values in dataset.attributes.items()},
     }
@@ -124,6 +126,7 @@ def load_npz(path: str | os.PathLike[str]) -> DataSet:
 
 def from_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]) -> DataSet:
     """Make the data set of the arrays in ``path``."""
+    arrays = {_OLD_KEYS.get(key, key): array for key, array in arrays.items()}
     if not is_own(arrays):
         raise InputFileError(f"{path}: not written by fedgs (no {_MARK!r}); it holds {', '.join(sorted(arrays))}")
     if arrays[_MARK].tolist() not in (1, FORMAT):
@@ -138,8 +141,8 @@ def from_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]
             str(arrays["name"]),
             inputs,
             targets,
-            arrays["owners"],
-            texts(path, arrays, "owner_names"),
+            arrays["clients"],
+            texts(path, arrays, "client_names"),
             texts(path, arrays, "classes"),
             {key.removeprefix(ATTRIBUTE): arrays[key] for key in arrays if key.startswith(ATTRIBUTE)},
             arrays.get("test"),

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.data.clients import clients_of
 from fedgs.data.dataset import DataSet
 from fedgs.data.federation import Federation, pooled_distribution
-from fedgs.data.owners import owners_of
 from fedgs.errors import DataError
 
 
@@ -46,7 +46,7 @@ class Quantiles:
 
 @dataclass(frozen=True)
 class Heterogeneity:
-    """The statistics of a federation, or of a data set's owners (then without factories and test samples)."""
+    """The statistics of a federation, or of a data set's clients (then without factories and test samples)."""
 
     name: str
     counted: str
@@ -93,15 +93,15 @@ def divergences(
 
 
 def heterogeneity(source: DataSet | Federation, include_test: bool = False) -> Heterogeneity:
-    """Measure a federation's train samples (with ``include_test`` all), or all samples of a data set's owners."""
+    """Measure a federation's train samples (with ``include_test`` all), or all samples of a data set's clients."""
     if isinstance(source, Federation):
         counts = source.train_counts + source.test_counts if include_test else source.train_counts
         names = source.device_names
         counted = "samples" if include_test else "train samples"
     else:
-        owners = owners_of(source)
-        counts = owners.samples.label_counts(source.labels, len(source.classes))
-        names = owners.names
+        clients = clients_of(source)
+        counts = clients.samples.label_counts(source.labels, len(source.classes))
+        names = clients.names
         counted = "samples"
     class_counts = counts.sum(axis=0)
     if not class_counts.any():

@@ -1,7 +1,7 @@
 """Label skew for any labelled set: devices made by dealing its samples out unevenly.
 
-The synthesisers look at labels alone and return :class:`~fedgs.data.owners.Owners`, a table of sample indices:
-no image is moved. ``build_federation(dataset, owners=…)`` uses it directly.
+The synthesisers look at labels alone and return :class:`~fedgs.data.clients.Clients`, a table of sample indices:
+no image is moved. ``build_federation(dataset, clients=…)`` uses it directly.
 
 ``dirichlet`` (Yurochkin et al., 2019; Li et al., 2022): the samples of class c are split among the devices in
 shares drawn from a symmetric Dirichlet(α) law. Small α: a class lives on few devices and device sizes differ; large
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedgs.data.checks import is_whole
+from fedgs.data.clients import Clients
 from fedgs.data.indexing import IndexLists
-from fedgs.data.owners import Owners
 from fedgs.errors import DataError
 from fedgs.rng import key, stream
 
@@ -27,7 +27,7 @@ DRAWS = 100
 
 def dirichlet(
     labels: ArrayLike, devices: int, alpha: float, *, seed: int = 0, min_samples: int = 2, prefix: str = "device"
-) -> Owners:
+) -> Clients:
     """Deal every sample to one of ``devices``, with Dirichlet(``alpha``) shares of each class.
 
     Shares are drawn again, up to 100 times, until each device has ``min_samples``.
@@ -36,14 +36,14 @@ def dirichlet(
     if not (alpha > 0 and isfinite(alpha)):
         raise DataError(f"dirichlet alpha is {alpha}; it must be finite and greater than zero")
     for draw in range(DRAWS):
-        owner = np.empty(len(labels), np.int64)
+        client = np.empty(len(labels), np.int64)
         for value in np.unique(labels):
             generator = stream(seed, "dirichlet", draw, int(value))
             mine = generator.permutation(np.flatnonzero(labels == value))
             cuts = np.floor(np.cumsum(generator.dirichlet(np.full(devices, alpha)))[:-1] * len(mine)).astype(np.int64)
-            owner[mine] = np.searchsorted(cuts, np.arange(len(mine)), side="right")
-        if np.bincount(owner, minlength=devices).min() >= min_samples:
-            return _owners(owner, devices, prefix)
+            client[mine] = np.searchsorted(cuts, np.arange(len(mine)), side="right")
+        if np.bincount(client, minlength=devices).min() >= min_samples:
+            return _clients(client, devices, prefix)
     raise DataError(
         f"dirichlet with alpha {alpha:g} gave no {devices} devices of at least {min_samples} samples in {DRAWS} draws; "
         "raise alpha, or lower devices or min_samples"
@@ -60,33 +60,33 @@ def dirichlet_factories(
     seed: int = 0,
     min_samples: int = 2,
     prefix: str = "device",
-) -> Owners:
+) -> Clients:
     """Deal every sample to a factory by Dirichlet(``factory_alpha``), then to one of its devices by ``alpha``.
 
     All factories have the same number of devices, or one more. Their attribute ``factory`` says which is whose:
-    ``build_federation(dataset, None, "by-attribute", attribute="factory", owners=…)``.
+    ``build_federation(dataset, None, "by-attribute", attribute="factory", clients=…)``.
     """
     labels = _checked(labels, devices, min_samples)
     if not is_whole(factories) or not 1 <= factories <= devices:
         raise DataError(f"cannot deal {devices} devices to {factories} factories; each needs at least one device")
     whole = dirichlet(labels, factories, factory_alpha, seed=key(seed, "factories"), min_samples=0)
     numbers = np.array_split(np.arange(devices), factories)
-    owner = np.empty(len(labels), np.int64)
+    client = np.empty(len(labels), np.int64)
     for factory, mine in enumerate(numbers):
         samples = whole.samples[factory]
         inner = dirichlet(
             labels[samples], len(mine), alpha, seed=key(seed, "factory", factory), min_samples=min_samples
         )
-        owner[samples[inner.samples.flat]] = mine[inner.samples.rows]
-    dealt = _owners(owner, devices, prefix)
-    return Owners(
+        client[samples[inner.samples.flat]] = mine[inner.samples.rows]
+    dealt = _clients(client, devices, prefix)
+    return Clients(
         dealt.names,
         dealt.samples,
         {"factory": np.repeat(np.arange(factories), [len(m) for m in numbers]).astype(np.int32)},
     )
 
 
-def classes_per_device(labels: ArrayLike, devices: int, k: int, *, seed: int = 0, prefix: str = "device") -> Owners:
+def classes_per_device(labels: ArrayLike, devices: int, k: int, *, seed: int = 0, prefix: str = "device") -> Clients:
     """Deal every sample to one of ``devices``, each with exactly ``k`` classes."""
     labels = _checked(labels, devices, 1)
     present, sizes = np.unique(labels, return_counts=True)
@@ -101,7 +101,7 @@ def classes_per_device(labels: ArrayLike, devices: int, k: int, *, seed: int = 0
         # The least used classes first, ties in random order: all classes end up on nearly as many devices.
         ties = stream(seed, "classes-per-device", device).random(len(present))
         holds[device, np.lexsort((ties, holds.sum(axis=0)))[:k]] = True
-    owner = np.empty(len(labels), np.int64)
+    client = np.empty(len(labels), np.int64)
     for number, value in enumerate(present):
         holders = np.flatnonzero(holds[:, number])
         if sizes[number] < len(holders):
@@ -110,8 +110,8 @@ def classes_per_device(labels: ArrayLike, devices: int, k: int, *, seed: int = 0
             )
         mine = stream(seed, "classes-per-device", "samples", int(value)).permutation(np.flatnonzero(labels == value))
         for holder, piece in zip(holders, np.array_split(mine, len(holders)), strict=True):
-            owner[piece] = holder
-    return _owners(owner, devices, prefix)
+            client[piece] = holder
+    return _clients(client, devices, prefix)
 
 
 def _checked(labels: ArrayLike, devices: int, min_samples: int) -> NDArray[Any]:
@@ -123,9 +123,9 @@ def _checked(labels: ArrayLike, devices: int, min_samples: int) -> NDArray[Any]:
     return numbers
 
 
-def _owners(owner: NDArray[np.int64], devices: int, prefix: str) -> Owners:
-    """Return the table of owners; the samples of each keep their original order."""
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=devices))]).astype(np.int64)
+def _clients(client: NDArray[np.int64], devices: int, prefix: str) -> Clients:
+    """Return the table of clients; the samples of each keep their original order."""
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(client, minlength=devices))]).astype(np.int64)
     width = len(str(devices - 1))
     names = tuple(f"{prefix}-{number:0{width}d}" for number in range(devices))
-    return Owners(names, IndexLists(np.argsort(owner, kind="stable").astype(np.int64), offsets))
+    return Clients(names, IndexLists(np.argsort(client, kind="stable").astype(np.int64), offsets))

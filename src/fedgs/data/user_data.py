@@ -1,9 +1,9 @@
 """User data as a data set: arrays in memory, an .npz file, or a folder of images.
 
 ``from_folder`` knows two layouts, told apart by depth: ``root/device/class/xxx.png`` (the devices are yours) and
-``root/class/xxx.png`` (one owner named "all", to be dealt out by :mod:`fedgs.data.synthesis`).
-An .npz holds ``inputs`` (or ``images``) and ``targets`` (or ``labels``) and, if known, ``owners`` (or ``devices``),
-``owner_names``, ``classes``, ``test``, ``name`` and ``attribute_<name>``. Several inputs are ``inputs_<name>``.
+``root/class/xxx.png`` (one client named "all", to be dealt out by :mod:`fedgs.data.synthesis`).
+An .npz holds ``inputs`` (or ``images``) and ``targets`` (or ``labels``) and, if known, ``clients`` (or ``devices``),
+``client_names``, ``classes``, ``test``, ``name`` and ``attribute_<name>``. Several inputs are ``inputs_<name>``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,10 +30,10 @@ NOBODY = "all"
 def from_arrays(
     inputs: Arrays,
     targets: ArrayLike,
-    owners: ArrayLike | None = None,
+    clients: ArrayLike | None = None,
     *,
     classes: Sequence[str] | None = None,
-    owner_names: Sequence[str] | None = None,
+    client_names: Sequence[str] | None = None,
     attributes: Mapping[str, ArrayLike] | None = None,
     test: ArrayLike | None = None,
     name: str = "arrays",
@@ -41,38 +41,38 @@ def from_arrays(
     """Make a data set of arrays.
 
     ``inputs``: (samples, …) of any shape and type, or a tuple or dict of such arrays; nothing is rounded. ``targets``:
-    class numbers, class names, or values to predict. ``owners``: one name a sample, or one number (an index into
-    ``owner_names`` where given); None: all belong to "all". ``owner_names`` may name owners without samples.
-    ``attributes``: whole numbers in the order of ``owner_names``. Arrays are copied only when they are not grouped by
-    owner.
+    class numbers, class names, or values to predict. ``clients``: one name a sample, or one number (an index into
+    ``client_names`` where given); None: all belong to "all". ``client_names`` may name clients without samples.
+    ``attributes``: whole numbers in the order of ``client_names``. Arrays are copied only when they are not grouped by
+    client.
     """
     arrays = map_tree(np.asanyarray, inputs)
     values = map_tree(np.asarray, targets)
     found = class_numbers(values, classes, name)
     values, class_names = (values, ()) if found is None else found
     samples = rows_of(values)
-    owner, names = _owner_names(owners, owner_names, samples, name)
+    client, names = _client_names(clients, client_names, samples, name)
     rank = np.empty(len(names), np.int64)
     by_name = sorted(range(len(names)), key=names.__getitem__)
     rank[by_name] = np.arange(len(names))
-    owner = rank[owner]
+    client = rank[client]
     mask = None if test is None else np.atleast_1d(np.asarray(test, dtype=bool))
-    if not rows_of(arrays) == samples == len(owner):
+    if not rows_of(arrays) == samples == len(client):
         raise DataError(
-            f"{name}: {rows_of(arrays)} inputs, {samples} targets, {len(owner)} owners; they must be as many"
+            f"{name}: {rows_of(arrays)} inputs, {samples} targets, {len(client)} clients; they must be as many"
         )
     if mask is not None and mask.shape != (samples,):
         raise DataError(f"{name}: the test mask has shape {mask.shape} for {samples} samples; one entry each")
-    if np.any(np.diff(owner) < 0):
-        order = np.argsort(owner, kind="stable")
-        arrays, values, owner = take(arrays, order), take(values, order), owner[order]
+    if np.any(np.diff(client) < 0):
+        order = np.argsort(client, kind="stable")
+        arrays, values, client = take(arrays, order), take(values, order), client[order]
         mask = None if mask is None else mask[order]
     return DataSet(
         name=name,
         inputs=arrays,
         targets=values,
-        owners=owner.astype(np.int32),
-        owner_names=tuple(names[row] for row in by_name),
+        clients=client.astype(np.int32),
+        client_names=tuple(names[row] for row in by_name),
         classes=class_names,
         attributes={
             key: _attribute(f"{name}: attribute {key!r}", value, len(names))[by_name]
@@ -90,14 +90,14 @@ def from_npz(path: str | Path, name: str | None = None) -> DataSet:
     for key, found in (("inputs' or 'images", inputs), ("targets' or 'labels", targets)):
         if found is None:
             raise InputFileError(f"{file}: no array '{key}'; it holds {', '.join(sorted(arrays)) or 'nothing'}")
-    named = {key: texts(file, arrays, key) for key in ("classes", "owner_names") if key in arrays}
+    named = {key: texts(file, arrays, key) for key in ("classes", "client_names") if key in arrays}
     try:
         return from_arrays(
             inputs,
             targets,
-            arrays.get("owners", arrays.get("devices")),
+            next((arrays[key] for key in ("clients", "devices", "owners") if key in arrays), None),
             classes=named.get("classes"),
-            owner_names=named.get("owner_names"),
+            client_names=named.get("client_names"),
             attributes={key.removeprefix(ATTRIBUTE): arrays[key] for key in arrays if key.startswith(ATTRIBUTE)},
             test=arrays.get("test"),
             name=name or str(arrays.get("name", file.stem)),
@@ -208,10 +208,10 @@ def _eight_bits(picture: "Picture") -> "Picture":
     return Image.fromarray(np.round(values / 257).astype(np.uint8))  # 65535 = 257 · 255
 
 
-def _attribute(where: str, given: ArrayLike, owners: int) -> NDArray[np.int32]:
+def _attribute(where: str, given: ArrayLike, clients: int) -> NDArray[np.int32]:
     values = np.asarray(given)
-    if values.shape != (owners,):
-        raise DataError(f"{where} has {values.size} values for {owners} owners; give a list, one number each")
+    if values.shape != (clients,):
+        raise DataError(f"{where} has {values.size} values for {clients} clients; give a list, one number each")
     whole = values.dtype.kind in "biuf" and np.all(np.isfinite(values)) and np.all(np.abs(values) < 2**31)
     if not whole or np.any(values != np.round(values)):
         raise DataError(f"{where} must be whole numbers; number what else it is (0, 1, 2, …)")
@@ -265,23 +265,23 @@ def group_by_name(ids: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]
     return number.astype(np.int64), tuple(f"{int(value):0{width}d}" if numeric else str(value) for value in found)
 
 
-def _owner_names(
-    owners: ArrayLike | None, owner_names: Sequence[str] | None, samples: int, name: str
+def _client_names(
+    clients: ArrayLike | None, client_names: Sequence[str] | None, samples: int, name: str
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return the owner number of each sample and the owners' names, in any order."""
-    if owners is None:
+    """Return the client number of each sample and the clients' names, in any order."""
+    if clients is None:
         return np.zeros(samples, np.int64), (NOBODY,)
-    given = np.asarray(owners)
+    given = np.asarray(clients)
     if given.ndim != 1 or given.dtype.kind not in "iuU":
-        raise DataError(f"{name}: owners must be one name or one number a sample")
-    if owner_names is not None and given.dtype.kind == "U":
-        number_of = {text: index for index, text in enumerate(owner_names)}
+        raise DataError(f"{name}: clients must be one name or one number a sample")
+    if client_names is not None and given.dtype.kind == "U":
+        number_of = {text: index for index, text in enumerate(client_names)}
         unknown = sorted({str(text) for text in np.unique(given)} - set(number_of))
         if unknown:
-            raise DataError(f"{name}: owner {unknown[0]!r} is not among the {len(owner_names)} owner names")
-        return np.array([number_of[str(text)] for text in given], dtype=np.int64), tuple(owner_names)
-    if owner_names is not None:
-        if len(given) and not 0 <= given.min() <= given.max() < len(owner_names):
-            raise DataError(f"{name}: an owner number lies outside the {len(owner_names)} owner names")
-        return given.astype(np.int64), tuple(owner_names)
+            raise DataError(f"{name}: client {unknown[0]!r} is not among the {len(client_names)} client names")
+        return np.array([number_of[str(text)] for text in given], dtype=np.int64), tuple(client_names)
+    if client_names is not None:
+        if len(given) and not 0 <= given.min() <= given.max() < len(client_names):
+            raise DataError(f"{name}: a client number lies outside the {len(client_names)} client names")
+        return given.astype(np.int64), tuple(client_names)
     return group_by_name(given)

@@ -81,9 +81,9 @@ def checked_result(result: RoundResult, order: RoundOrder, station: str) -> Roun
         raise WireError(
             f"station {station}: counts samples of {len(result.seen)} classes, the task has {order.task.classes}"
         )
-    if order.by_class and result.iterations and not len(result.seen):
+    if order.class_wise and result.iterations and not len(result.seen):
         raise WireError(
-            f"station {station}: does not say which classes it trained on, which server.by_class needs; install the "
+            f"station {station}: does not say which classes it trained on, which server.class_wise needs; install the "
             "same fedgs there"
         )
     return result

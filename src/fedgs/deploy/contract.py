@@ -64,7 +64,7 @@ class RoundOrder:
     weights: Flat
     calibration: float = 0.0
     """τ of :mod:`fedgs.training.calibration`; 0: off."""
-    by_class: bool = False
+    class_wise: bool = False
     """Whether the result is to tell ``seen``, for :mod:`fedgs.algorithms.class_wise`."""
     clip: float | None = None
     """c of :mod:`fedgs.training.clipping`."""
@@ -136,7 +136,7 @@ def encode_order(order: RoundOrder) -> bytes:
         first_iteration=order.first_iteration,
         learning_rates=order.rates.tolist(),
         calibration=order.calibration,
-        by_class=order.by_class,
+        by_class=order.class_wise,
         clip=order.clip or 0.0,
         head=order.head,
         optimizer="" if order.optimizer == Optimizer() else json.dumps(asdict(order.optimizer)),

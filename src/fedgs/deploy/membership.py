@@ -1,4 +1,4 @@
-"""Who belongs to a station: online or not, ready with which batch, how often it failed, put aside until when.
+"""Who belongs to a station: online or not, ready with which batch, how often it failed, quarantined until when.
 
 Nothing here touches the network; a member's ``link`` is whatever can send messages to it and hang up.
 """
@@ -61,7 +61,7 @@ class Roster:
     """All members of a station."""
 
     failures: int = 3
-    """In a row, after which a member is put aside."""
+    """In a row, after which a member is quarantined."""
     aside: float = 60.0
     """Seconds."""
     clock: Callable[[], float] = time.monotonic
@@ -121,7 +121,7 @@ class Roster:
         member.turns += 1
 
     def failed(self, member: Member, reason: str) -> bool:
-        """A turn came to nothing; True where the member is now put aside."""
+        """A turn came to nothing; True where the member is now quarantined."""
         member.failures += 1
         member.all_failures += 1
         member.last_failure = reason
@@ -132,7 +132,7 @@ class Roster:
         return True
 
     def is_aside(self, member: Member) -> bool:
-        """Whether a member is put aside now."""
+        """Whether a member is quarantined now."""
         return member.aside_until > self.clock()
 
     def distribution(self) -> tuple[NDArray[np.float64], int]:

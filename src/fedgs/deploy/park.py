@@ -211,21 +211,21 @@ def write_data(federation: Federation, folder: Path) -> None:
     for device, name in enumerate(federation.device_names):
         save_npz(_part(federation, name, [name], [federation.train[device]]), folder / f"{name}.npz")
     tests = [federation.test[device] for device in range(len(federation))]
-    # A data set lists its owners by name; the federation has them by factory.
+    # A data set lists its clients by name; the federation has them by factory.
     order = sorted(range(len(federation)), key=lambda device: federation.device_names[device])
     names = [federation.device_names[device] for device in order]
     save_npz(_part(federation, "held-out", names, [tests[device] for device in order]), folder / "held-out.npz")
     write_text(folder / "target.json", json.dumps(federation.p_real().tolist()) + "\n")
 
 
-def _part(federation: Federation, name: str, owners: Sequence[str], samples: Sequence[Any]) -> DataSet:
+def _part(federation: Federation, name: str, clients: Sequence[str], samples: Sequence[Any]) -> DataSet:
     rows = np.concatenate(samples)
     return DataSet(
         name,
         take(federation.inputs, rows),
         take(federation.targets, rows),
-        np.repeat(np.arange(len(owners), dtype=np.int32), [len(part) for part in samples]),
-        tuple(owners),
+        np.repeat(np.arange(len(clients), dtype=np.int32), [len(part) for part in samples]),
+        tuple(clients),
         classes_of(federation),
     )
 

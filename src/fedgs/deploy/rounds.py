@@ -105,7 +105,7 @@ class RoundTrainer:
             float(np.mean(losses)) if losses else 0.0,
             float(np.mean(divergences)) if divergences else 0.0,
             devices, announced, {name: count for name, count in sorted(station.events.items()) if count},
-            seen if order.by_class else np.empty(0, np.int64),  # nothing leaves that nobody asked for
+            seen if order.class_wise else np.empty(0, np.int64),  # nothing leaves that nobody asked for
         )  # fmt: skip
 
     def _synchronised(self, order: RoundOrder, weights: Flat, answers: Sequence[Answer], rate: float) -> Flat:

@@ -20,8 +20,8 @@ class StationSettings(Section):
     deadline: float = Field(30.0, gt=0, description="seconds a selected device has for its step, both ways included")
     min_devices: int | None = Field(None, ge=1, description="devices to wait for before an iteration (default: pick)")
     gather: float = Field(5.0, ge=0, description="seconds to wait for them; then whoever is there trains")
-    failures: int = Field(3, ge=1, description="failures in a row after which a device is put aside")
-    aside: float = Field(60.0, ge=0, description="seconds a device is put aside")
+    failures: int = Field(3, ge=1, description="failures in a row after which a device is quarantined")
+    aside: float = Field(60.0, ge=0, description="seconds a device is quarantined")
     largest_move: float = Field(
         1.0, gt=0, description="a step may move the weights by this share of their norm (of 1, where they are small)"
     )

@@ -75,14 +75,14 @@ class NpzReplay:
         self._data, self._name, self._seed = load_dataset(path), name, seed
         if not len(self._data):
             raise InputFileError(f"{path}: no sample in it")
-        if len(self._data.owner_names) > 1:
-            wanted = name if name in self._data.owner_names else None
+        if len(self._data.client_names) > 1:
+            wanted = name if name in self._data.client_names else None
             if wanted is None:
                 raise InputFileError(
-                    f"{path}: holds {len(self._data.owner_names)} owners and none is called {name!r}; give the device "
-                    "the name of one of them"
+                    f"{path}: holds {len(self._data.client_names)} clients and none is called {name!r}; give the "
+                    "device the name of one of them"
                 )
-            self._rows = np.flatnonzero(self._data.owners == self._data.owner_names.index(wanted))
+            self._rows = np.flatnonzero(self._data.clients == self._data.client_names.index(wanted))
         else:
             self._rows = np.arange(len(self._data))
 

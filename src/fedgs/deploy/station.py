@@ -1,7 +1,7 @@
 """The base station: keeps the streams of its devices and asks the selected ones for their steps.
 
 A device that is late, gone or sends rubbish loses its turn: it is left out of that average, the failure is counted,
-and after several in a row it is put aside for a while. Nobody else is affected. Everything received is checked
+and after several in a row it is quarantined for a while. Nobody else is affected. Everything received is checked
 before use: by itself in :mod:`fedgs.deploy.wire`, and here against the step that was asked for.
 """
 
@@ -46,7 +46,7 @@ LARGEST_LOSS = 1e6
 """A device's loss beyond this, either way, is rejected: finite it may be, but sums of such losses need not be."""
 
 
-class TurnLost(Exception):  # noqa: N818  (it is an outcome, not an error of the program)
+class UpdateRejected(Exception):  # noqa: N818  (it is an outcome, not an error of the program)
     """A selected device's step came to nothing; ``outcome`` is late, gone or rejected."""
 
     def __init__(self, outcome: str, reason: str) -> None:
@@ -269,12 +269,12 @@ class Station:
                 moved = math.inf
             if not abs(update.loss) <= LARGEST_LOSS:  # nor NaN
                 reason = f"a loss of {update.loss:g}; {LARGEST_LOSS:g} is the most"
-                asked.answer.set_exception(TurnLost("rejected", reason))
+                asked.answer.set_exception(UpdateRejected("rejected", reason))
             elif not math.isfinite(moved):
-                asked.answer.set_exception(TurnLost("rejected", "a change that is not finite"))
+                asked.answer.set_exception(UpdateRejected("rejected", "a change that is not finite"))
             elif moved > asked.largest_norm:
                 reason = f"a change of norm {moved:.3g}; {asked.largest_norm:.3g} is the most"
-                asked.answer.set_exception(TurnLost("rejected", reason))
+                asked.answer.set_exception(UpdateRejected("rejected", reason))
             else:
                 asked.answer.set_result(Answer(change, asked.ready.counts, update.loss))
         if update.next is not None:
@@ -290,7 +290,7 @@ class Station:
     def _end_turn(self, member: Member, outcome: str, reason: str) -> None:
         asked: Asked | None = member.asked
         if asked is not None and not asked.answer.done():
-            asked.answer.set_exception(TurnLost(outcome, reason))
+            asked.answer.set_exception(UpdateRejected(outcome, reason))
 
     # --- what devices are asked
 
@@ -336,7 +336,7 @@ class Station:
                 link.hang_up("did not take its step in time")
             self._failed(member, "late", f"no answer within {self.settings.deadline:g} s")
             return None
-        except TurnLost as lost:
+        except UpdateRejected as lost:
             self._failed(member, lost.outcome, str(lost))
             return None
         finally:
@@ -351,7 +351,7 @@ class Station:
         log.warning("turn lost", extra={"device": member.name, "outcome": outcome, "reason": reason})
         if self.roster.failed(member, reason):
             self.events["aside"] += 1
-            log.warning("device put aside", extra={"device": member.name, "seconds": self.settings.aside})
+            log.warning("device quarantined", extra={"device": member.name, "seconds": self.settings.aside})
             self.metrics.devices(self.roster)
 
     async def say_goodbye(self, reason: str) -> None:
@@ -366,4 +366,4 @@ class Station:
 
 def _sent(done: "asyncio.Future[None]", answer: "asyncio.Future[Answer]") -> None:
     if not done.cancelled() and done.exception() is not None and not answer.done():
-        answer.set_exception(TurnLost("gone", "the connection was lost"))
+        answer.set_exception(UpdateRejected("gone", "the connection was lost"))

@@ -2,7 +2,7 @@
 
     ω ← (1/M) Σ_m ω^m      (eq. external-aggr), or any server rule of ``fedgs.algorithms``
 
-With ``server.by_class`` the classifier is averaged class by class (:mod:`fedgs.algorithms.class_wise`).
+With ``server.class_wise`` the classifier is averaged class by class (:mod:`fedgs.algorithms.class_wise`).
 
 A station that does not answer is asked again until enough others have answered and ``linger`` seconds more have
 passed; then the survivors are averaged. With fewer than ``min_stations`` answers the server waits. A round in
@@ -27,8 +27,8 @@ from fedgs.deploy.carrier import Carrier
 from fedgs.deploy.contract import RoundOrder, RoundResult
 from fedgs.deploy.logs import OnceEach, log
 from fedgs.deploy.metrics import TopMetrics
-from fedgs.deploy.recipe import Recipe
 from fedgs.deploy.rounds import events_of
+from fedgs.deploy.run_spec import RunSpec
 from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.tensors import Shapes
 from fedgs.deploy.top_state import TopState, with_line
@@ -47,7 +47,7 @@ class Top:
 
     def __init__(
         self,
-        recipe: Recipe,
+        run_spec: RunSpec,
         carriers: Sequence[Carrier],
         settings: TopSettings,
         metrics: TopMetrics,
@@ -63,10 +63,10 @@ class Top:
         ``score``: the metric that counts.
         """
         self._shapes, self._score = shapes, score
-        self.recipe, self.carriers, self.settings, self.metrics = recipe, carriers, settings, metrics
+        self.run_spec, self.carriers, self.settings, self.metrics = run_spec, carriers, settings, metrics
         self._evaluate, self._target = evaluate, target
-        self._rule = make_rule(recipe.settings.server) if rule is None else rule
-        self._by_class = recipe.settings.server.by_class
+        self._rule = make_rule(run_spec.settings.server) if rule is None else rule
+        self._by_class = run_spec.settings.server.class_wise
         self._once = OnceEach(60.0)
         self._needed = settings.min_stations or len(carriers)
         if self._needed > len(carriers):
@@ -99,8 +99,8 @@ class Top:
             state, round=number, weights=weights, server=memory, target=state.target if target is None else target
         )
         seconds = time.perf_counter() - began
-        rounds = self.recipe.settings.training.rounds
-        due = number % self.recipe.settings.eval.every == 0 or number == rounds
+        rounds = self.run_spec.settings.training.rounds
+        due = number % self.run_spec.settings.eval.every == 0 or number == rounds
         line: dict[str, Any] = {
             "round": number,
             **self._tested(new, due),
@@ -120,7 +120,9 @@ class Top:
     def _orders(self, state: TopState, number: int) -> list[RoundOrder]:
         shapes = self._shapes_of(state.weights)
         flat = shapes.flatten({name: value.numpy() for name, value in state.weights.items()})
-        return [self.recipe.order(number, factory, shapes, flat, state.target) for factory in range(len(self.carriers))]
+        return [
+            self.run_spec.order(number, factory, shapes, flat, state.target) for factory in range(len(self.carriers))
+        ]
 
     def _shapes_of(self, weights: Mapping[str, Tensor]) -> Shapes:
         return self._shapes or Shapes.of(weights)
@@ -132,7 +134,7 @@ class Top:
 
     def _rows(self, shapes: Shapes) -> ClassRows:
         names, sizes = zip(*shapes.tensors, strict=True)
-        return ClassRows(names, sizes, self.recipe.head, self.recipe.classes)
+        return ClassRows(names, sizes, self.run_spec.head, self.run_spec.classes)
 
     async def _collect(self, orders: Sequence[RoundOrder]) -> dict[int, RoundResult]:
         """Return the answers by factory: enough of them, and those that came soon after."""
@@ -187,7 +189,7 @@ class Top:
         except AlgorithmError as error:
             raise TrainingError(f"round {number}: the server rule cannot go on: {error}") from None
         if self._by_class:
-            weights = {**weights, **classifier(trained, self._rows(trained[0].shapes), self.recipe.head)}
+            weights = {**weights, **classifier(trained, self._rows(trained[0].shapes), self.run_spec.head)}
         weights |= mean_buffers(stations, trained[0].shapes)
         if not all(bool(torch.isfinite(value).all()) for value in weights.values()):
             raise TrainingError(f"round {number}: the global model is not finite; lower the learning rates")

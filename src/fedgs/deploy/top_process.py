@@ -23,7 +23,7 @@ from fedgs.deploy.identity import Identity
 from fedgs.deploy.logs import log, set_up
 from fedgs.deploy.metrics import TopMetrics, serve_metrics
 from fedgs.deploy.parent import end_with_parent
-from fedgs.deploy.recipe import Recipe, check_deployable
+from fedgs.deploy.run_spec import RunSpec, check_deployable
 from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.tls import Bundle, watch_expiry
 from fedgs.deploy.top import Top
@@ -96,16 +96,16 @@ def carry_out(
     with claim(process.state, "top server"):
         state = load_state(process.state, digest)
         run = f"{process.state.resolve().name[:40]}-{secrets.token_hex(4)}" if state is None else state.run
-        recipe = Recipe(settings, run, classes, inputs, network, head_of(deployed.task), process.wire)
+        run_spec = RunSpec(settings, run, classes, inputs, network, head_of(deployed.task), process.wire)
         evaluate = held_out
         if deployed.layout.local and held_out is not None:
             log.warning("the model is not tested: task.keep_local keeps a part of it on the devices")
             evaluate = None
         top = Top(
-            recipe, carriers, process.policy, metrics, evaluate, _target(process.target, classes), rule,
+            run_spec, carriers, process.policy, metrics, evaluate, _target(process.target, classes), rule,
             deployed.shapes, "loss" if held_out is None else held_out.task.score,
         )  # fmt: skip
-        return asyncio.run(_run(process, top, recipe, deployed, state, digest, stop))
+        return asyncio.run(_run(process, top, run_spec, deployed, state, digest, stop))
 
 
 def image_shape(text: str | None) -> tuple[int, ...] | None:
@@ -119,7 +119,7 @@ def image_shape(text: str | None) -> tuple[int, ...] | None:
 
 
 async def _run(
-    process: TopProcess, top: Top, recipe: Recipe, deployed: Deployed, state: TopState | None, digest: str,
+    process: TopProcess, top: Top, run_spec: RunSpec, deployed: Deployed, state: TopState | None, digest: str,
     stop: signal.Signals | None,
 ) -> TopState:  # fmt: skip
     own = asyncio.current_task()
@@ -129,8 +129,8 @@ async def _run(
     settings = process.settings
     if state is None:
         weights = deployed.first_weights()
-        log.info("run begins", extra={"run": recipe.run, "stations": len(top.carriers)})
-        state = await top.begin(recipe.run, weights)
+        log.info("run begins", extra={"run": run_spec.run, "stations": len(top.carriers)})
+        state = await top.begin(run_spec.run, weights)
         save_state(process.state, state, digest)
     else:
         log.info("run goes on", extra={"run": state.run, "round": state.round})

@@ -12,8 +12,8 @@ selected everywhere the result is T_FedGS and T_FedAvg.
 
 How a simulator calls it. Make the clock once, ``settings.clock.clock(devices, seed, measured_step)``, with a measured
 step time where the settings say so. After each round of FedGS hand over ``RoundPlan.devices``, its ``seconds`` and who
-came back. After a round of a flat approach, hand over the devices that took part, their numbers of local steps, and the
-bytes each received and sent, which differ by approach (FedFusion sends its operator too, CGAU has a classifier of its
+came back. After a round of a baseline, hand over the devices that took part, their numbers of local steps, and the
+bytes each received and sent, which differ by baseline (FedFusion sends its operator too, CGAU has a classifier of its
 own size). Add the costs up with ``+``, beginning with ``RoundCost()``. Nothing of it goes back into the training. Where
 a measured time is used the result differs from run to run and belongs with the other timings, not with the reproducible
 metrics.

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.data.arrays import leaves
+from fedgs.data.clients import clients_of
 from fedgs.data.dataset import DataSet
 from fedgs.data.federation import ONE_BIN, Federation
 from fedgs.data.indexing import IndexLists
-from fedgs.data.owners import owners_of
 from fedgs.data.statistics import Heterogeneity, heterogeneity
 from fedgs.errors import DataError
 from fedgs.files import make_folder, write_bytes
@@ -88,7 +88,7 @@ def inspect(source: DataSet | Federation, out_dir: str | Path | None = None, dev
         pictures["contact_sheet"] = contact_sheet(source, devices_shown)
     elif _are_signals(source.inputs):
         pictures["signals"] = signal_sheet(source)
-    if len(statistics.device_names) > 1:  # one owner alone has no spread to show
+    if len(statistics.device_names) > 1:  # one client alone has no spread to show
         pictures["samples_per_device"] = samples_per_device(statistics)
         pictures["divergence"] = divergence_histogram(statistics)
     files = {}
@@ -242,8 +242,8 @@ def _in_bins(source: DataSet | Federation) -> DataSet | Federation:
 def _samples(source: DataSet | Federation) -> tuple[tuple[str, ...], IndexLists]:
     if isinstance(source, Federation):
         return source.device_names, source.train
-    owners = owners_of(source)
-    return owners.names, owners.samples
+    clients = clients_of(source)
+    return clients.names, clients.samples
 
 
 def _spaced(number: int, shown: int) -> NDArray[np.int64]:
@@ -278,7 +278,7 @@ def _overview(source: DataSet | Federation, statistics: Heterogeneity) -> Table:
         rows += [("factories", source.factories), ("devices", len(source))]
         rows += [("train samples", len(source.train.flat)), ("test samples", len(source.test.flat))]
     else:
-        rows += [("owners", len(source.owner_names)), ("samples", len(source))]
+        rows += [("clients", len(source.client_names)), ("samples", len(source))]
         if source.test is not None:
             rows += [("of them marked as test", int(source.test.sum()))]
     rows += [
@@ -289,7 +289,7 @@ def _overview(source: DataSet | Federation, statistics: Heterogeneity) -> Table:
     for name, values in source.attributes.items():
         known, numbers = np.unique(values, return_counts=True)
         pairs = ", ".join(f"{value}: {number}" for value, number in zip(known, numbers, strict=True))
-        who = "devices" if isinstance(source, Federation) else "owners"
+        who = "devices" if isinstance(source, Federation) else "clients"
         rows += [(f"{who} by {name}", pairs if len(known) <= VALUES_LISTED else f"{len(known)} values")]
     return Table("overview", ("what", "value"), tuple(rows))
 

@@ -40,7 +40,7 @@ def draw_run(
 ) -> list[Path]:
     """Draw score and loss, divergence, and selection rates of a run as PNG files into its folder.
 
-    ``flat``: of a flat approach, which has participants of a round where FedGS has super nodes of an iteration.
+    ``flat``: of a baseline, which has participants of a round where FedGS has super nodes of an iteration.
     """
     learning, divergence, selection = (folder / picture for picture in RUN_PICTURES)
     return [

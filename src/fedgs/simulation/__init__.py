@@ -7,6 +7,6 @@
 ``simulator`` joins them, ``runs`` keeps what comes out in a folder. All weights of a model lie in one flat
 vector (``layout``), so stations, momentum, averages and checkpoints are plain arrays.
 
-Flat approaches have rounds of their own (``flat``): ``participants`` plans them, ``local_training`` trains all devices
+Baselines have rounds of their own (``flat``): ``participants`` plans them, ``local_training`` trains all devices
 of a round together, ``one_by_one`` is its oracle, ``pretraining`` the run before a run.
 """

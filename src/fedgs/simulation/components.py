@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
-from fedgs.algorithms import APPROACHES, Approach, make_approach
+from fedgs.algorithms import BASELINES, Baseline, make_baseline
 from fedgs.algorithms.algorithm import Algorithm
 from fedgs.algorithms.fedgs import FedGS
 from fedgs.errors import AlgorithmError, ConfigError
@@ -49,7 +49,7 @@ def resolve(
     named = settings.algorithm
     if algorithm is not None:
         named = named.model_copy(update={"options": {}, "objective": None, **_named_algorithm(found_algorithm)})
-    if named.kind is None and (named.name not in ("fedgs", *APPROACHES)):
+    if named.kind is None and (named.name not in ("fedgs", *BASELINES)):
         named = named.model_copy(update={"kind": found_algorithm.kind})
     changes["algorithm"] = named
     if isinstance(found_solver, Solver):
@@ -104,15 +104,15 @@ def algorithm_of(settings: Settings, classes: int | None = None) -> Algorithm:
             made(load_object(named.name, "algorithm.name"), named.options, f"algorithm.name={named.name!r}")
         )
     options = dict(named.options)
-    if classes is not None and "classes" in APPROACHES[named.name].options:
+    if classes is not None and "classes" in BASELINES[named.name].options:
         options.setdefault("classes", classes)
-    return make_approach(named.name, **options)
+    return make_baseline(named.name, **options)
 
 
-def baseline_of(settings: Settings, classes: int | None = None) -> Approach:
+def baseline_of(settings: Settings, classes: int | None = None) -> Baseline:
     """Return the baseline of the settings."""
     found = algorithm_of(settings, classes)
-    if not isinstance(found, Approach):
+    if not isinstance(found, Baseline):
         raise ConfigError(f"algorithm.name={settings.algorithm.name!r} is not a baseline")
     return found
 
@@ -123,7 +123,7 @@ def objective_of(settings: Settings) -> Objective:
     if name is None:
         return Objective()
     if not is_import_path(name):
-        return make_approach(name, **options)
+        return make_baseline(name, **options)
     found = made(load_object(name, "algorithm.objective"), options, f"algorithm.objective={name!r}")
     if not isinstance(found, Objective):
         raise ConfigError(f"algorithm.objective={name!r}: gives a {type(found).__name__}, not an Objective")
@@ -169,11 +169,11 @@ def _named_algorithm(algorithm: Algorithm) -> dict[str, Any]:
 
 def _named_baseline(found: Any) -> tuple[str, dict[str, Any]]:
     """Return the name of a baseline and the options that make it; of others where they were made."""
-    for name, entry in APPROACHES.items():
+    for name, entry in BASELINES.items():
         if type(found) is entry.make and not entry.fixed and entry.rule == "fedavg":
             options = {key: getattr(found, key) for key in entry.own_options}
             changed = {key: value for key, value in options.items() if value != entry.own_options[key]}
-            if make_approach(name, **changed) == found:
+            if make_baseline(name, **changed) == found:
                 return name, changed
     return path_of(found), {}
 

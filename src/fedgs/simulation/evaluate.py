@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.data.arrays import leaves, take
-from fedgs.simulation.process_group import World
+from fedgs.simulation.process_group import ProcessGroup
 from fedgs.tasks.bind import BoundTask
 from fedgs.tasks.metrics import Metric
 from fedgs.training.precision import gpu_precision, one_thread_each
@@ -62,7 +62,7 @@ class Evaluator:
         self,
         task: BoundTask,
         store: SampleStore,
-        world: World | None = None,
+        group: ProcessGroup | None = None,
         precision: str = "tf32",
         threads: int | None = None,
         weighting: str = "test_size",
@@ -71,7 +71,7 @@ class Evaluator:
         """``by_device``: every device is tested by itself, for it has weights of its own."""
         self.task, self.store, self.precision = task, store, precision
         self.federation = task.federation
-        self.world = world or World()
+        self.group = group or ProcessGroup()
         self._weighting = weighting
         self._threads = threads or os.cpu_count() or 1
         self._device_of = self.federation.test.rows
@@ -81,7 +81,7 @@ class Evaluator:
         """Test a model."""
         on_gpu = self.store.device.type == "cuda"
         samples = self.federation.test.flat
-        parts = [part for number, part in enumerate(self._parts(on_gpu)) if self.world.mine(number)]
+        parts = [part for number, part in enumerate(self._parts(on_gpu)) if self.group.mine(number)]
         # Losses and metrics sample by sample: each process fills in its own, so that summing is exact.
         results = torch.zeros(1 + len(self.task.metrics), len(samples))
 
@@ -98,7 +98,7 @@ class Evaluator:
                 ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
             ):
                 list(pool.map(test, parts))
-        self.world.add_up(results)
+        self.group.add_up(results)
         return self._summary(results.double().numpy())
 
     def _parts(self, on_gpu: bool) -> list[slice]:

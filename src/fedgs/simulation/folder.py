@@ -8,7 +8,7 @@
     runs/NAME/checkpoints/        the last two, for fedgs resume
     runs/NAME/summary.json        what the run comes to; devices.csv the same for every device
     runs/NAME/model.safetensors   the global model
-    runs/NAME/pretraining/        the run before this one, of an approach that begins with a trained network
+    runs/NAME/pretraining/        the run before this one, of a baseline that begins with a trained network
 
 A run that is killed at any moment can be resumed: metrics and clock are cut back to the checkpoint's round and go
 on from there without a hole or a double line.
@@ -159,7 +159,7 @@ class RunFolder(Callback):
     def on_begin(self, run: Run) -> None:
         """Cut the files back to the state, and write the first checkpoint."""
         self._run, self._state = run, run.state
-        if run.simulator.world.first:
+        if run.simulator.group.first:
             self._files = _Files(self.folder, run.state)
             write_text(
                 self.folder / TASK,
@@ -187,7 +187,7 @@ class RunFolder(Callback):
         assert self._state is not None
         self._save()
         simulator = self._run.simulator
-        if simulator.world.first:
+        if simulator.group.first:
             save_model(self.folder / MODEL, self._state.tested, simulator.layout)
             if simulator.last_evaluation is not None:
                 task = simulator.task
@@ -198,7 +198,7 @@ class RunFolder(Callback):
     def on_stop(self, error: BaseException | None) -> None:
         """Keep the last good round of a run that was stopped, and close the files."""
         if self._run is not None and error is not None:
-            alone = self._run.simulator.world.size == 1
+            alone = self._run.simulator.group.size == 1
             if isinstance(error, TrainingError) or (isinstance(error, KeyboardInterrupt) and alone):
                 self._save()
         if self._files is not None:
@@ -215,7 +215,7 @@ class RunFolder(Callback):
             return
         simulator = self._run.simulator
         whole = simulator.gathered(self._state)
-        if simulator.world.first:
+        if simulator.group.first:
             save_checkpoint(self.folder / CHECKPOINTS, whole, simulator.layout, self._run.identity)
         self._saved = self._state.round
 

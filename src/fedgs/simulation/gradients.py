@@ -109,8 +109,8 @@ def measure(
     """Return δ over the super nodes of some iterations of a plan, and β, at these weights."""
     federation = gradients.federation
     labels, target = federation.labels, federation.p_real()
-    by_class = _samples_by_class(federation, seed, per_class)
-    kinds, samples = list(by_class), list(by_class.values())
+    class_wise = _samples_by_class(federation, seed, per_class)
+    kinds, samples = list(class_wise), list(class_wise.values())
     size = gradients.layout.trained_size
     rows = torch.empty(len(kinds), size, device=weights.device)
     for row, gradient in zip(rows, gradients.of_each(weights, samples), strict=True):

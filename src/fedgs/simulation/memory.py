@@ -26,7 +26,7 @@ def resident_megabytes() -> float:
 
 
 @contextmanager
-def memory_errors_in_words() -> Iterator[None]:
+def translate_oom() -> Iterator[None]:
     """Turn every way of running out of memory into one line."""
     try:
         yield

@@ -1,7 +1,7 @@
 """The plan of flat rounds: who takes part, and every device's mini-batches (specification §1.1 and A.1).
 
 In round t the participants are drawn uniformly without replacement from the stream (seed, "participants", t), whatever
-the approach: at one seed all approaches see the same devices in the same round, and their curves are paired. A device
+the baseline: at one seed all baselines see the same devices in the same round, and their curves are paired. A device
 shuffles its training samples anew in each local epoch, from (seed, "epochs", t, device), cuts them in order, and keeps
 the last short batch.
 

@@ -19,7 +19,7 @@ RoundOf = TypeVar("RoundOf", covariant=True)
 
 
 class Plan(Protocol[RoundOf]):
-    """What plans rounds, one after the other: the selection of FedGS, the participants of a flat approach."""
+    """What plans rounds, one after the other: the selection of FedGS, the participants of a baseline."""
 
     round: int
 

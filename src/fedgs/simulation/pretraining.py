@@ -1,14 +1,14 @@
-"""Pre-training: FedAvg on the plain network before the first round of an approach that asks for it (CGAU).
+"""Pre-training: FedAvg on the plain network before the first round of a baseline that asks for it (CGAU).
 
 It is a run like any other, in the folder ``pretraining`` of the run it belongs to: it has a display, checkpoints and
 metrics of its own, can be interrupted and resumed, and ``fedgs compare`` takes it. Its participants and mini-batches
-come from random streams of their own, so that the rounds that follow are paired with those of other approaches.
+come from random streams of their own, so that the rounds that follow are paired with those of other baselines.
 """
 
 from dataclasses import replace
 from typing import Any
 
-from fedgs.algorithms import Approach
+from fedgs.algorithms import Baseline
 from fedgs.settings import Settings
 from fedgs.simulation.components import Components, algorithm_of, resolve
 
@@ -24,10 +24,12 @@ def pretraining_of(settings: Settings, components: Components | None = None) -> 
         return None
     plain = settings.algorithm.model_copy(update={"name": "fedavg", "options": {}, "kind": None})
     training = settings.training.model_copy(update={"rounds": rounds})
-    before = settings.model_copy(update={"algorithm": plain, "training": training, "beside": [], "tensorboard": False})
+    before = settings.model_copy(
+        update={"algorithm": plain, "training": training, "baseline": [], "tensorboard": False}
+    )
     if components is None:
         return resolve(before)
-    return before, replace(components, algorithm=Approach())
+    return before, replace(components, algorithm=Baseline())
 
 
 def pretraining_rounds(settings: Settings, components: Components | None = None) -> int:

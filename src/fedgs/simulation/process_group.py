@@ -23,7 +23,7 @@ from fedgs.errors import WorkerError
 
 
 @dataclass(frozen=True)
-class World:
+class ProcessGroup:
     """Which rank this process is, and how ranks exchange tensors."""
 
     rank: int = 0
@@ -104,17 +104,17 @@ class World:
 
 
 @contextmanager
-def join_world(device: torch.device) -> Iterator[World]:
-    """Join the processes that torchrun started; without torchrun, a world of one."""
+def join_process_group(device: torch.device) -> Iterator[ProcessGroup]:
+    """Join the processes that torchrun started; without torchrun, a group of one."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1 or not dist.is_available():
-        yield World()
+        yield ProcessGroup()
         return
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    world = World(dist.get_rank(), size, device)
-    before = signal.signal(signal.SIGTERM, world.told_to_stop)
+    group = ProcessGroup(dist.get_rank(), size, device)
+    before = signal.signal(signal.SIGTERM, group.told_to_stop)
     try:
-        yield world
+        yield group
     finally:
         signal.signal(signal.SIGTERM, before)
         dist.destroy_process_group()

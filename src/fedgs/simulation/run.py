@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from fedgs.algorithms import Approach
+from fedgs.algorithms import Baseline
 from fedgs.algorithms.run_state import RunState
 from fedgs.config import checked_settings, load_settings, merged
 from fedgs.data import Federation
@@ -28,8 +28,8 @@ from fedgs.simulation.components import Components, resolve
 from fedgs.simulation.folder import RunFolder
 from fedgs.simulation.history import Finished, History
 from fedgs.simulation.made_of import check_same
-from fedgs.simulation.memory import memory_errors_in_words, resident_megabytes
-from fedgs.simulation.process_group import World
+from fedgs.simulation.memory import resident_megabytes, translate_oom
+from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.simulator import Simulator, pick_device
 from fedgs.simulation.source import load_federation
 from fedgs.simulation.summary import summarise
@@ -188,7 +188,7 @@ def settings_for(
     else:
         values = copy.deepcopy(merged(IN_PYTHON, given or {}))
         picks = "pick" in (given or {}).get("selection", {})
-    values["beside"] = []
+    values["baseline"] = []
     if federation is not None:
         values = merged(values, {"federation": {"devices": len(federation), "factories": federation.factories}})
         values = merged(values, {"data": {"name": federation.name}})
@@ -235,35 +235,35 @@ def execute(
     settings: Settings,
     federation: Federation,
     device: str | torch.device = "cpu",
-    world: World | None = None,
+    group: ProcessGroup | None = None,
     *,
     components: Components | None = None,
     folder: Path | None = None,
     callbacks: Iterable[Any] = (),
 ) -> History:
     """Carry out a run, in a folder from its newest checkpoint, and return its history."""
-    world = world or World()
-    if world.size > 1:
-        world.wait()  # for the first rank to have made the folder
+    group = group or ProcessGroup()
+    if group.size > 1:
+        group.wait()  # for the first rank to have made the folder
     if components is None:
         settings, components = resolve(settings, classes=len(federation.classes))
     everyone = [RunFolder(folder), *callbacks] if folder is not None else list(callbacks)
-    with memory_errors_in_words():
-        return _execute(settings, federation, torch.device(device), world, components, folder, Callbacks(everyone))
+    with translate_oom():
+        return _execute(settings, federation, torch.device(device), group, components, folder, Callbacks(everyone))
 
 
 def _execute(
     settings: Settings,
     federation: Federation,
     device: torch.device,
-    world: World,
+    group: ProcessGroup,
     components: Components,
     folder: Path | None,
     callbacks: Callbacks,
     purpose: str = "",
 ) -> History:
     with Simulator(
-        settings, federation, device, world, components=components, tick=callbacks.tick, note=callbacks.note,
+        settings, federation, device, group, components=components, tick=callbacks.tick, note=callbacks.note,
         purpose=purpose,
     ) as simulator:  # fmt: skip
         identity = folders.run_identity(settings, simulator.federation, purpose, network_digest(simulator.task))
@@ -273,9 +273,9 @@ def _execute(
         resumed = state is not None
         before = None
         if state is None:
-            before = _pretrained(settings, federation, device, world, components, folder, callbacks)
+            before = _pretrained(settings, federation, device, group, components, folder, callbacks)
             state = simulator.begin(None if before is None else _last_state(before))
-        world.wait()  # nobody writes a checkpoint before all have read
+        group.wait()  # nobody writes a checkpoint before all have read
         earlier = (
             [] if folder is None else [line for line in folders.read_timings(folder) if line["round"] <= state.round]
         )
@@ -334,7 +334,7 @@ def _pretrained(
     settings: Settings,
     federation: Federation,
     device: torch.device,
-    world: World,
+    group: ProcessGroup,
     components: Components,
     folder: Path | None,
     callbacks: Callbacks,
@@ -345,17 +345,17 @@ def _pretrained(
         return None
     before, plain = wanted
     inner = None if folder is None else folder / pretraining.FOLDER
-    if inner is not None and world.first and not inner.exists():
+    if inner is not None and group.first and not inner.exists():
         folders.create_run(inner, before)
-    world.wait()
+    group.wait()
     onlookers = callbacks.before(before, inner)
     onlookers.note(
         f"{before.training.rounds} rounds of FedAvg come before the first round" + (f", see {inner}" if inner else "")
     )
     try:
-        return _execute(before, federation, device, world, plain, inner, onlookers, pretraining.PURPOSE)
+        return _execute(before, federation, device, group, plain, inner, onlookers, pretraining.PURPOSE)
     except TrainingError as error:
         raise TrainingError(f"pre-training, {error}") from None
 
 
-__all__ = ["Approach", "execute", "resume", "run", "settings_for"]
+__all__ = ["Baseline", "execute", "resume", "run", "settings_for"]

@@ -28,7 +28,7 @@ from fedgs.simulation.evaluate import Evaluation, Evaluator
 from fedgs.simulation.participants import ParticipantPlan
 from fedgs.simulation.prefetch import RunAhead
 from fedgs.simulation.pretraining import PURPOSE, pretraining_of
-from fedgs.simulation.process_group import World
+from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.run_clock import RunClock
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.tasks.bind import BoundTask, bind
@@ -56,7 +56,7 @@ class Simulator:
         settings: Settings,
         federation: Federation,
         device: str | torch.device = "cpu",
-        world: World | None = None,
+        group: ProcessGroup | None = None,
         *,
         components: Components | None = None,
         ahead: int = 3,
@@ -71,7 +71,7 @@ class Simulator:
         for the participants of a baseline: those of pre-training.
         """
         self.device = torch.device(device)
-        self.world = world or World()
+        self.group = group or ProcessGroup()
         self.timing = Timing()
         self.last_evaluation: Evaluation | None = None
         self._ahead, self._tick, self._purpose = ahead, tick, purpose
@@ -82,13 +82,13 @@ class Simulator:
         self.federation = self.task.federation
         store = SampleStore(self.task, self.device)
         self.kind = components.algorithm.kind
-        self.rounds_of: Rounds = components.algorithm.bind(Context(settings, self.task, store, self.world, note))
+        self.rounds_of: Rounds = components.algorithm.bind(Context(settings, self.task, store, self.group, note))
         self.layout = self.rounds_of.layout
         self._clock = RunClock(settings, self.federation, self.kind, self.rounds_of)
         self._evaluator = Evaluator(
             self.task,
             store,
-            self.world,
+            self.group,
             settings.training.precision,
             weighting=settings.eval.weighting,
             by_device=bool(self.layout.local),
@@ -122,7 +122,7 @@ class Simulator:
         wanted = pretraining_of(self.settings, self.components)
         if before is None and wanted is not None:
             with Simulator(
-                wanted[0], self.federation, self.device, self.world, components=wanted[1], purpose=PURPOSE
+                wanted[0], self.federation, self.device, self.group, components=wanted[1], purpose=PURPOSE
             ) as first:
                 for state in first.rounds(first.begin()):
                     before = state
@@ -199,7 +199,7 @@ class Simulator:
         """Return the state with what all processes' stations remember: what a checkpoint holds."""
         factories = self.federation.factories
         return replace(
-            state, stations={entry: self.world.gather_rows(value, factories) for entry, value in state.stations.items()}
+            state, stations={entry: self.group.gather_rows(value, factories) for entry, value in state.stations.items()}
         )
 
     def _onto_device(self, state: RunState) -> RunState:

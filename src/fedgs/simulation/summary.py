@@ -2,7 +2,7 @@
 
 Fairness of use: the rate of a device is its share of all iterations in which it was selected; its epochs are the
 samples it gave divided by those it has; Jain's index of the epochs, (Σx)² / (K Σx²), is 1 when all devices' data are
-used alike and 1/K when one device is used alone; the longest wait counts iterations without a turn. Flat approaches
+used alike and 1/K when one device is used alone; the longest wait counts iterations without a turn. Baselines
 have rounds where FedGS has iterations.
 
 Divergence is told twice: the mean over iterations, and the mean over rounds of all samples of a round pooled. Missing
@@ -116,13 +116,13 @@ def _algorithm(settings: Settings, federation: Federation, state: RunState) -> d
     algorithm = settings.algorithm
     if not algorithm.flat:
         return {
-            "approach": algorithm.name,
+            "baseline": algorithm.name,
             "solver": settings.selection.solver,
             "rounds": state.round,
             "iterations": state.round * settings.training.iterations,
         }
     return {
-        "approach": algorithm.name,
+        "baseline": algorithm.name,
         "options": algorithm.options,
         "rounds": state.round,
         "devices_per_round": participants(settings, len(federation)),

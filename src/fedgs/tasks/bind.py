@@ -306,7 +306,7 @@ def _bins(
     wrong = (bins < 0) | (bins >= (number if number is not None else np.iinfo(np.int64).max))
     if wrong.any():
         row = int(np.argmax(wrong))
-        whose = "" if federation is None else f" (device {federation.owner_of(row)!r})"
+        whose = "" if federation is None else f" (device {federation.client_of(row)!r})"
         bound = f"; there are {number} bins, numbered from 0" if number is not None else "; bins are numbered from 0"
         raise ConfigError(f"task.balance: gives bin {bins[row]} for sample {row}{whose}{bound}")
     return bins

@@ -9,7 +9,7 @@ recurrent neural networks"):
 
 Under FedGS g is the mean gradient of a super node, (ω^m − average) / η, before a station's momentum: one bound for a
 synchronisation, which the station keeps by itself (:mod:`fedgs.deploy.rounds`); devices need not know. Under a flat
-approach g is the gradient of a device's own objective in each of its steps, before momentum and FedProx's pull.
+baseline g is the gradient of a device's own objective in each of its steps, before momentum and FedProx's pull.
 
 A gradient that is no number stays none, and one too long for a number becomes none: a run that goes astray is told so.
 """

@@ -67,7 +67,7 @@ class PutOff:
     def __getattr__(self, name: str) -> Any:
         """Tell who takes it for a tensor what to do."""
         raise TypeError(
-            f".{name} of weights whose steps are put off; an approach whose objective looks at weights other than "
+            f".{name} of weights whose steps are put off; a baseline whose objective looks at weights other than "
             "through the network says so: reads_weights = True"
         )
 

@@ -19,5 +19,5 @@ def explain_loss(federation: Federation, samples: NDArray[np.integer]) -> str:
             if bad.any():
                 row = int(rows[int(np.argmax(bad))])
                 name = f" {key!r}" if key else ""
-                return f"{kind}{name} of sample {row} (device {federation.owner_of(row)!r}) hold NaN or infinity"
+                return f"{kind}{name} of sample {row} (device {federation.client_of(row)!r}) hold NaN or infinity"
     return ""

@@ -36,12 +36,12 @@ def test_all_data(tmp_path: Path, everybody: dict[str, User]) -> None:
     done = convert_femnist(all_data(tmp_path, everybody))
     dataset = done.dataset
     assert (done.layout, done.doubles_dropped) == ("leaf", 2)
-    assert dataset.owner_names == WRITERS
-    assert np.bincount(dataset.owners).tolist() == [5, 6, 7]
+    assert dataset.client_names == WRITERS
+    assert np.bincount(dataset.clients).tolist() == [5, 6, 7]
     assert dataset.attributes["hsf"].tolist() == [0, 0, 4]
     assert dataset.test is None
     for number, name in enumerate(WRITERS):
-        mine = dataset.owners == number
+        mine = dataset.clients == number
         assert np.array_equal(dataset.inputs[mine], pictures(5 + number, name))
         assert np.array_equal(dataset.labels[mine], labels(5 + number, name))
 
@@ -49,7 +49,7 @@ def test_all_data(tmp_path: Path, everybody: dict[str, User]) -> None:
 def test_leaf_compat_keeps_the_doubles(tmp_path: Path, everybody: dict[str, User]) -> None:
     done = convert_femnist(all_data(tmp_path, everybody), leaf_compat=True)
     assert done.doubles_dropped == 0
-    assert np.bincount(done.dataset.owners).tolist() == [5, 7, 8]
+    assert np.bincount(done.dataset.clients).tolist() == [5, 7, 8]
 
 
 def test_number_of_workers_changes_nothing(tmp_path: Path, everybody: dict[str, User]) -> None:
@@ -72,8 +72,8 @@ def split(folder: Path, users: dict[str, User], test_samples: list[int]) -> Path
 def test_a_split_folder_keeps_its_split(tmp_path: Path, everybody: dict[str, User]) -> None:
     dataset = convert_femnist(split(tmp_path, everybody, [3, 4])).dataset
     assert dataset.test is not None
-    assert dataset.test[dataset.owners == 0].tolist() == [False] * 3 + [True] * 2
-    assert np.array_equal(dataset.inputs[dataset.owners == 0], pictures(5, WRITERS[0]))
+    assert dataset.test[dataset.clients == 0].tolist() == [False] * 3 + [True] * 2
+    assert np.array_equal(dataset.inputs[dataset.clients == 0], pictures(5, WRITERS[0]))
 
 
 def test_a_double_across_the_split_does_not_leak(tmp_path: Path, everybody: dict[str, User]) -> None:
@@ -82,8 +82,8 @@ def test_a_double_across_the_split_does_not_leak(tmp_path: Path, everybody: dict
     dataset = done.dataset
     assert done.doubles_dropped == 2
     assert dataset.test is not None
-    for owner in range(3):
-        mine = dataset.owners == owner
+    for client in range(3):
+        mine = dataset.clients == client
         train = {image.tobytes() for image in dataset.inputs[mine & ~dataset.test]}
         test = {image.tobytes() for image in dataset.inputs[mine & dataset.test]}
         assert train
@@ -225,7 +225,7 @@ def test_no_user_at_all_names_a_file(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match=r"none\.json: 'users' is empty"):
         convert_femnist(tmp_path)
     leaf_file(tmp_path / "all_data" / "some.json", {"a": user("a", 2)})
-    assert convert_femnist(tmp_path).dataset.owner_names == ("a",)
+    assert convert_femnist(tmp_path).dataset.client_names == ("a",)
 
 
 @pytest.mark.parametrize(("there", "missing"), [("train", "test"), ("test", "train")])

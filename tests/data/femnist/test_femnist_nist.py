@@ -35,11 +35,11 @@ def test_the_join(trees: tuple[Path, Written]) -> None:
     root, written = trees
     assert recognise(root) == "nist"
     dataset = convert_femnist(root).dataset
-    assert dataset.owner_names == ALL
+    assert dataset.client_names == ALL
     assert dataset.attributes["hsf"].tolist() == [0, 0, 4, 6]
-    assert np.bincount(dataset.owners).tolist() == [4, 4, 4, 62]
+    assert np.bincount(dataset.clients).tolist() == [4, 4, 4, 62]
     for number, writer in enumerate(ALL):
-        mine = dataset.owners == number
+        mine = dataset.clients == number
         expected = [character for _, character in sorted(written[writer])]
         assert [CLASSES[label] for label in dataset.labels[mine]] == expected
 
@@ -88,17 +88,17 @@ def test_workers_zips_and_order_of_files_change_nothing(trees: tuple[Path, Writt
     for other in others:
         assert np.array_equal(other.dataset.inputs, plain.inputs)
         assert np.array_equal(other.dataset.labels, plain.labels)
-        assert other.dataset.owner_names == plain.owner_names
+        assert other.dataset.client_names == plain.client_names
 
 
 def test_leaf_compat_doubles_all_first_images_but_the_first(trees: tuple[Path, Written]) -> None:
     root, _ = trees
     plain, doubled = (convert_femnist(root, leaf_compat=compat).dataset for compat in (False, True))
-    assert np.bincount(doubled.owners).tolist() == [4, 5, 5, 63]
+    assert np.bincount(doubled.clients).tolist() == [4, 5, 5, 63]
     assert len(doubled) == len(plain) + len(ALL) - 1
-    second = np.flatnonzero(doubled.owners == 1)
+    second = np.flatnonzero(doubled.clients == 1)
     assert np.array_equal(doubled.inputs[second[0]], doubled.inputs[second[1]])
-    assert np.array_equal(doubled.inputs[second[1:]], plain.inputs[plain.owners == 1])
+    assert np.array_equal(doubled.inputs[second[1:]], plain.inputs[plain.clients == 1])
 
 
 def test_of_equal_images_the_first_class_counts(trees: tuple[Path, Written]) -> None:

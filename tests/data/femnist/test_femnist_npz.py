@@ -29,9 +29,9 @@ def test_writers_are_sorted_and_copies_dropped(tmp_path: Path) -> None:
     assert recognise(tmp_path / "a.npz") == "npz"
     done = convert_femnist(tmp_path / "a.npz")
     assert done.doubles_dropped == 3
-    assert done.dataset.owner_names == WRITERS
+    assert done.dataset.client_names == WRITERS
     assert done.dataset.attributes["hsf"].tolist() == [0, 1, 4]
-    assert done.dataset.owners.tolist() == [0] * 3 + [1] * 3 + [2] * 3
+    assert done.dataset.clients.tolist() == [0] * 3 + [1] * 3 + [2] * 3
     assert np.array_equal(done.dataset.inputs, pictures(9, "npz")[[3, 4, 5, 6, 7, 8, 0, 1, 2]])
     assert np.array_equal(done.dataset.labels, labels(9, "npz")[[3, 4, 5, 6, 7, 8, 0, 1, 2]])
 
@@ -86,9 +86,9 @@ def test_real_writers(cache: Path) -> None:
     dataset = load_femnist(path)
     mapped = load_femnist(path)
     assert np.array_equal(dataset.inputs, mapped.inputs)
-    assert len(load_femnist(path, leaf_compat=True)) - len(dataset) == len(dataset.owner_names)
-    seen = {(int(owner), image.tobytes()) for owner, image in zip(dataset.owners, dataset.inputs, strict=True)}
+    assert len(load_femnist(path, leaf_compat=True)) - len(dataset) == len(dataset.client_names)
+    seen = {(int(client), image.tobytes()) for client, image in zip(dataset.clients, dataset.inputs, strict=True)}
     assert len(seen) == len(dataset)  # no writer has an image twice
     from fedgs.data.femnist.form import partition_of
 
-    assert dataset.attributes["hsf"].tolist() == [partition_of(name) for name in dataset.owner_names]
+    assert dataset.attributes["hsf"].tolist() == [partition_of(name) for name in dataset.client_names]

@@ -32,13 +32,13 @@ def folder(tmp_path: Path) -> Path:
 def test_rows_are_grouped_by_writer(folder: Path) -> None:
     assert recognise(folder) == "parquet"
     dataset = convert_femnist(folder).dataset
-    assert dataset.owner_names == WRITERS
-    assert dataset.owners.tolist() == [0] * 5 + [1] * 5 + [2] * 5
+    assert dataset.client_names == WRITERS
+    assert dataset.clients.tolist() == [0] * 5 + [1] * 5 + [2] * 5
     assert dataset.attributes["hsf"].tolist() == [0, 0, 4]
     assert dataset.test is None
     for number, writer in enumerate(WRITERS):
-        assert np.array_equal(dataset.inputs[dataset.owners == number], pictures(5, writer))
-        assert np.array_equal(dataset.labels[dataset.owners == number], labels(5, writer))
+        assert np.array_equal(dataset.inputs[dataset.clients == number], pictures(5, writer))
+        assert np.array_equal(dataset.labels[dataset.clients == number], labels(5, writer))
 
 
 def test_workers_change_nothing(folder: Path) -> None:

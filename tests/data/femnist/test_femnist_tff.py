@@ -26,11 +26,11 @@ def folder(tmp_path: Path) -> Path:
 def test_tffs_own_split_is_kept(folder: Path) -> None:
     assert recognise(folder) == "tff"
     dataset = convert_femnist(folder).dataset
-    assert dataset.owner_names == WRITERS
+    assert dataset.client_names == WRITERS
     assert dataset.test is not None
     assert dataset.test.tolist() == ([False] * 5 + [True] * 2) * 3
     for number, name in enumerate(WRITERS):
-        mine = dataset.owners == number
+        mine = dataset.clients == number
         assert np.array_equal(dataset.inputs[mine & ~dataset.test], pictures(5, name, "train"))
         assert np.array_equal(dataset.inputs[mine & dataset.test], pictures(2, name, "test"))
         assert np.array_equal(dataset.labels[mine & dataset.test], labels(2, name, "test"))
@@ -56,7 +56,7 @@ def test_digits_only_are_read_when_named(folder: Path) -> None:
 
 def test_the_hash_before_a_clients_name_is_taken_off(tmp_path: Path) -> None:
     file = hdf5_file(tmp_path / "copy.h5", clients("train", 2, prefix="0123456789abcdef:"))
-    assert convert_femnist(file).dataset.owner_names == WRITERS
+    assert convert_femnist(file).dataset.client_names == WRITERS
 
 
 def test_clients_must_agree(folder: Path, cache: Path) -> None:

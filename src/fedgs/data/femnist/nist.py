@@ -73,12 +73,12 @@ def load(path: Path, leaf_compat: bool = False, workers: int | None = None, prog
             images[start : start + len(piece)] = shrunk
             start += len(piece)
             advance(len(piece))
-    owners = np.array([index[entry.parts[1]] for entry in entries], np.int32)
+    clients = np.array([index[entry.parts[1]] for entry in entries], np.int32)
     if leaf_compat:
-        images, labels, owners = _double_first(images, labels, owners)
+        images, labels, clients = _double_first(images, labels, clients)
     # A writer in two partitions (none is known) counts to the lower one: later entries do not overwrite.
     partitions = {entry.parts[1]: int(entry.parts[0][-1]) for entry in reversed(entries)}
-    dataset = DataSet("femnist", images, labels, owners, names, CLASSES, partition_attribute(names, partitions))
+    dataset = DataSet("femnist", images, labels, clients, names, CLASSES, partition_attribute(names, partitions))
     return Conversion(dataset, "nist")
 
 
@@ -162,8 +162,8 @@ def _shrink(piece: list[Entry]) -> tuple[bytes, NDArray[np.uint8]]:
 
 
 def _double_first(
-    images: NDArray[np.uint8], labels: NDArray[np.uint8], owners: NDArray[np.int32]
+    images: NDArray[np.uint8], labels: NDArray[np.uint8], clients: NDArray[np.int32]
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int32]]:
-    changes = np.flatnonzero(np.diff(owners)) + 1
-    order = np.insert(np.arange(len(owners)), changes, changes)
-    return images[order], labels[order], owners[order]
+    changes = np.flatnonzero(np.diff(clients)) + 1
+    order = np.insert(np.arange(len(clients)), changes, changes)
+    return images[order], labels[order], clients[order]

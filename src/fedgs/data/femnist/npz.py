@@ -20,7 +20,7 @@ _KEYS = ("images", "labels", "writers", "writer_names", "classes")
 
 
 def find(path: Path) -> list[Path]:
-    """Return the file itself when it is a .npz, or the only one in a folder; not one with owners instead of writers."""
+    """Return the file itself when it is a .npz, or the only one in a folder; not with clients for writers."""
     files = sorted(path.glob("*.npz")) if path.is_dir() else [path] if path.is_file() else []
     return files if len(files) == 1 and files[0].suffix == ".npz" and not _of_somebody_else(files[0]) else []
 
@@ -72,9 +72,9 @@ def _of_writers(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]], leaf_com
     if len(set(names)) != len(names):
         raise InputFileError(f"{path}: a name is twice in 'writer_names'")
     rank = np.argsort(np.argsort(names, kind="stable"), kind="stable").astype(np.int32)
-    owners = rank[writers]
+    clients = rank[writers]
     keep = np.arange(len(labels)) if leaf_compat else np.flatnonzero(~double)
-    order = keep[np.argsort(owners[keep], kind="stable")]
+    order = keep[np.argsort(clients[keep], kind="stable")]
     known: dict[str, int] = {}
     if "writer_hsf" in arrays:
         partitions = list(map(int, arrays["writer_hsf"]))
@@ -87,7 +87,7 @@ def _of_writers(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]], leaf_com
             "femnist",
             images[order],
             labels[order],
-            owners[order],
+            clients[order],
             tuple(names),
             CLASSES,
             partition_attribute(names, known),

@@ -58,8 +58,8 @@ def load(path: Path, workers: int | None = None, progress: bool = False) -> Conv
         writers += names
     if not writers:
         raise InputFileError(f"{files[0]}: there is not one row")
-    owner_names, owners = np.unique(np.array(writers), return_inverse=True)
-    order = np.argsort(owners, kind="stable")
+    client_names, clients = np.unique(np.array(writers), return_inverse=True)
+    order = np.argsort(clients, kind="stable")
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     images = np.empty((len(order), SIDE, SIDE), np.uint8)
@@ -71,12 +71,12 @@ def load(path: Path, workers: int | None = None, progress: bool = False) -> Conv
             images[place[start : start + len(decoded)]] = decoded
             start += len(decoded)
             advance(len(decoded))
-    names_sorted = tuple(map(str, owner_names))
+    names_sorted = tuple(map(str, client_names))
     dataset = DataSet(
         "femnist",
         images,
         np.concatenate(labels)[order],
-        owners[order].astype(np.int32),
+        clients[order].astype(np.int32),
         names_sorted,
         CLASSES,
         partition_attribute(names_sorted, partitions),

@@ -49,5 +49,5 @@ def gather(name: str, writers: dict[str, Samples], has_split: bool) -> DataSet:
         if test is not None and samples.test is not None:
             test[here] = samples.test
         start = here.stop
-    owners = np.repeat(np.arange(len(names), dtype=np.int32), sizes)
-    return DataSet(name, images, labels, owners, names, CLASSES, partition_attribute(names), test)
+    clients = np.repeat(np.arange(len(names), dtype=np.int32), sizes)
+    return DataSet(name, images, labels, clients, names, CLASSES, partition_attribute(names), test)

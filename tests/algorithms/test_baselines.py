@@ -1,4 +1,4 @@
-"""The devices' side of the approaches: numbers worked out by hand through both trainers; wrong options."""
+"""The devices' side of the baselines: numbers worked out by hand through both trainers; wrong options."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedgs.algorithms import APPROACHES, RULES, Approach, Batch, Sent, Upload, make_approach
+from fedgs.algorithms import BASELINES, RULES, Baseline, Batch, Sent, Upload, make_baseline
 from fedgs.algorithms.fedprox import FedProx
 from fedgs.algorithms.upload import Weights
 from fedgs.errors import AlgorithmError
@@ -26,8 +26,8 @@ STORE = SampleStore(small_task(), torch.device("cpu"))
 CENTRES = torch.tensor([1.0, -3.0])
 
 
-def quadratic(parent: type[Approach], **options: float) -> Approach:
-    """Return an approach whose devices minimise ½(w − 1)² and ½(w + 3)²."""
+def quadratic(parent: type[Baseline], **options: float) -> Baseline:
+    """Return a baseline whose devices minimise ½(w − 1)² and ½(w + 3)²."""
 
     @dataclass(frozen=True)
     class Quadratic(parent):  # type: ignore[misc, valid-type]
@@ -44,24 +44,24 @@ class OneNumber(CompactNetwork):
     layout = Layout(("w",), (torch.Size([1]),), 1)
 
 
-def three_steps(trainer: type[ClientTraining], approach: Approach, steps: int = 3) -> tuple[list[float], float]:
+def three_steps(trainer: type[ClientTraining], baseline: Baseline, steps: int = 3) -> tuple[list[float], float]:
     """Return the two devices' weights after some steps of rate 0.1 from 0, and the server's (n = 10 and 30)."""
     plan = ClientPlan(
         1, np.array([0, 1]), np.zeros((steps, 2, 1), np.int32), np.ones((steps, 2), np.int32),
         np.array([1, 1]), np.array([10, 30]), np.array([0, 0]), 0.0,
     )  # fmt: skip
     start = {"w": torch.zeros(1)}
-    training = trainer(ClientSetup(OneNumber(4, (8, 8, 1)), approach, STORE, np.arange(2), TrainingSettings()))
+    training = trainer(ClientSetup(OneNumber(4, (8, 8, 1)), baseline, STORE, np.arange(2), TrainingSettings()))
     trained = training.train(Sent({"w": start["w"][None]}, {}), plan, 0.1)
     ends = trained.weights["w"][:, 0].tolist()
     uploads = [Upload({"w": torch.tensor([w])}, n) for w, n in zip(ends, (10, 30), strict=True)]
-    return ends, float(approach.update(approach.init(start), start, uploads)[0]["w"])
+    return ends, float(baseline.update(baseline.init(start), start, uploads)[0]["w"])
 
 
 @pytest.mark.parametrize("trainer", [StackedTraining, Sequential])
 def test_t_avg_2_two_quadratics(trainer: type[ClientTraining]) -> None:
     """T-AVG-2: 0.271 and −0.813 after three steps; the server has −0.542."""
-    ends, server = three_steps(trainer, quadratic(Approach))
+    ends, server = three_steps(trainer, quadratic(Baseline))
     assert ends == pytest.approx([0.271, -0.813], abs=1e-6)
     assert server == pytest.approx(-0.542, abs=1e-6)
 
@@ -80,8 +80,8 @@ def test_t_prox_1_two_quadratics(trainer: type[ClientTraining], mu: float, ends:
 @pytest.mark.parametrize("trainer", [StackedTraining, Sequential])
 def test_t_prox_2_the_first_step_is_fedavgs(trainer: type[ClientTraining]) -> None:
     """T-PROX-2: at w_t there is no pull."""
-    assert three_steps(trainer, quadratic(FedProx, mu=1.0), 1) == three_steps(trainer, quadratic(Approach), 1)
-    assert three_steps(trainer, quadratic(FedProx, mu=1.0), 2) != three_steps(trainer, quadratic(Approach), 2)
+    assert three_steps(trainer, quadratic(FedProx, mu=1.0), 1) == three_steps(trainer, quadratic(Baseline), 1)
+    assert three_steps(trainer, quadratic(FedProx, mu=1.0), 2) != three_steps(trainer, quadratic(Baseline), 2)
 
 
 def test_the_loss_is_the_mean_over_the_samples_that_count() -> None:
@@ -93,9 +93,9 @@ def test_the_loss_is_the_mean_over_the_samples_that_count() -> None:
     assert found[1] == pytest.approx(float(torch.nn.functional.cross_entropy(logits[1, :2], labels[1, :2])), abs=1e-6)
 
 
-def test_every_name_makes_an_approach_whose_defaults_are_the_tables() -> None:
-    for name, entry in APPROACHES.items():
-        assert make_approach(name, **entry.options) == make_approach(name)
+def test_every_name_makes_a_baseline_whose_defaults_are_the_tables() -> None:
+    for name, entry in BASELINES.items():
+        assert make_baseline(name, **entry.options) == make_baseline(name)
         assert set(RULES[entry.rule].options) <= set(entry.options)
         assert not set(entry.fixed) & set(entry.options)
 
@@ -117,17 +117,17 @@ def test_defaults_are_those_of_the_specification() -> None:
         "fedyogi": {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "server_lr": 0.00316, "v_init": "tau2"},
     }  # fmt: skip
     for name, defaults in wanted.items():
-        options = APPROACHES[name].options
+        options = BASELINES[name].options
         assert {option: options[option] for option in defaults} == defaults, name
     for name in ("fedavgm", "fedadagrad", "fedadam", "fedyogi"):
-        assert APPROACHES[name].options["client_lr"] == pytest.approx(0.0316, abs=1e-4)
-    assert make_approach("cgau-2x").layers == 2  # type: ignore[attr-defined]
+        assert BASELINES[name].options["client_lr"] == pytest.approx(0.0316, abs=1e-4)
+    assert make_baseline("cgau-2x").layers == 2  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        ("fedavgg", {}, "no approach is called 'fedavgg'; did you mean 'fedavg'?"),
+        ("fedavgg", {}, "no baseline is called 'fedavgg'; did you mean 'fedavg'?"),
         ("nothing", {}, "there are fedgs, fedavg, "),
         ("fedprox", {"muu": 1}, "fedprox has no option 'muu'; did you mean 'mu'?"),
         ("fedprox", {"rule": 1}, "fedprox has no option 'rule'; it takes client_lr, mu, weighting"),
@@ -155,14 +155,14 @@ def test_defaults_are_those_of_the_specification() -> None:
         ("fedfusion+multi", {"ema": 1}, "ema=1 is not possible"),
     ],
 )
-def test_what_is_wrong_with_an_approach_is_said(name: str, options: dict[str, object], words: str) -> None:
+def test_what_is_wrong_with_a_baseline_is_said(name: str, options: dict[str, object], words: str) -> None:
     with pytest.raises(AlgorithmError) as error:
-        make_approach(name, **options)
+        make_baseline(name, **options)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_accuracy_is_measured_only_where_somebody_looks_at_it() -> None:
-    reported = {name: make_approach(name).train_acc for name in APPROACHES}
+    reported = {name: make_baseline(name).train_acc for name in BASELINES}
     assert {name for name, which in reported.items() if which} == {"ida+intrac"}
-    assert make_approach("ida+fedavg", intrac=True, train_acc="running").train_acc == "running"
+    assert make_baseline("ida+fedavg", intrac=True, train_acc="running").train_acc == "running"

@@ -1,9 +1,9 @@
-"""How long a round of each approach takes, against FedAvg, in one run.
+"""How long a round of each baseline takes, against FedAvg, in one run.
 
-    python benchmarks/approaches.py                                            # a small federation of glyphs
-    python benchmarks/approaches.py --femnist femnist_350.npz --device cuda    # the paper's: 100 devices, 5 epochs
+    python benchmarks/baselines.py                                            # a small federation of glyphs
+    python benchmarks/baselines.py --femnist femnist_350.npz --device cuda    # the paper's: 100 devices, 5 epochs
 
-Prints, for every name in ``fedgs.algorithms.APPROACHES``, the median seconds of a round (local training and server),
+Prints, for every name in ``fedgs.algorithms.BASELINES``, the median seconds of a round (local training and server),
 its ratio to FedAvg's, what was asked for, and the peak of memory. Then, where asked for, FedAvg with no step put off
 (``--at-once``, on a GPU; fedgs.training.deferred), one device after the other (``--one-by-one``), and the accuracy of
 its first rounds (``--accuracy``).
@@ -18,7 +18,7 @@ import time
 import torch
 
 from command import at_least, in_one_line
-from fedgs.algorithms import APPROACHES
+from fedgs.algorithms import BASELINES
 from fedgs.algorithms.run_state import RunState
 from fedgs.config import load_settings
 from fedgs.data import Federation
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--femnist", help="a FEMNIST file; without it a small federation of glyphs")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--rounds", type=at_least(1), default=5, help="rounds timed; one more warms up")
-    parser.add_argument("--only", nargs="*", help="these approaches alone (FedAvg is always among them)")
+    parser.add_argument("--only", nargs="*", help="these baselines alone (FedAvg is always among them)")
     parser.add_argument("--precision", default="tf32", help="float32, tf32 or bfloat16, on a GPU")
     parser.add_argument("--one-by-one", action="store_true", help="also time the oracle")
     parser.add_argument("--at-once", action="store_true", help="also time FedAvg with every step made at once")
@@ -52,8 +52,8 @@ def main() -> None:
     overrides.append(f"training.precision={options.precision}")
     federation = load_federation(load_settings(overrides=overrides))
     baseline = None
-    names = ["fedavg", *(name for name in options.only or APPROACHES if name != "fedavg")]
-    print(f"{'approach':18} {'s a round':>9} {'× FedAvg':>9} {'asked':>6} {'MB':>7}")
+    names = ["fedavg", *(name for name in options.only or BASELINES if name != "fedavg")]
+    print(f"{'baseline':18} {'s a round':>9} {'× FedAvg':>9} {'asked':>6} {'MB':>7}")
     for name in names:
         extra = ["algorithm.options.pretrain_rounds=0"] if name.startswith("cgau") else []
         settings = load_settings(overrides=[*overrides, f"algorithm.name={name}", *extra])

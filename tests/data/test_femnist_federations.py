@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from small_sets import numbered
 
-from fedgs.data import leaf_recipe, paper_federation
+from fedgs.data import leaf_federation, paper_federation
 from fedgs.errors import DataError
 
 
@@ -36,31 +36,31 @@ def leaf_by_hand(users: dict[str, list[int]], keep: int) -> dict[str, tuple[list
 
 
 @pytest.mark.parametrize("keep", [2, 25])
-def test_leaf_recipe_is_leafs_scripts(keep: int) -> None:
+def test_leaf_federation_is_leafs_scripts(keep: int) -> None:
     sizes = np.random.default_rng(1).integers(10, 60, 230)
     dataset = numbered(sizes)
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    users = {name: list(range(starts[row], starts[row + 1])) for row, name in enumerate(dataset.owner_names)}
+    users = {name: list(range(starts[row], starts[row + 1])) for row, name in enumerate(dataset.client_names)}
     expected = leaf_by_hand(users, keep)
-    federation = leaf_recipe(dataset, min_samples=keep, factories=4)
+    federation = leaf_federation(dataset, min_samples=keep, factories=4)
     assert sorted(federation.device_names) == sorted(expected)
     for device, name in enumerate(federation.device_names):
         assert federation.train_indices(device).tolist() == expected[name][0]
         assert federation.test_indices(device).tolist() == expected[name][1]
 
 
-def test_leaf_recipe_takes_about_a_tenth_per_file_and_may_leave_the_last_out() -> None:
+def test_leaf_federation_takes_about_a_tenth_per_file_and_may_leave_the_last_out() -> None:
     dataset = numbered([20] * 250)
-    whole = leaf_recipe(dataset, min_samples=2)
+    whole = leaf_federation(dataset, min_samples=2)
     assert len(whole.train.flat) + len(whole.test.flat) == 200 + 200 + 100
-    older = leaf_recipe(dataset, min_samples=2, partial_file=False)
+    older = leaf_federation(dataset, min_samples=2, partial_file=False)
     assert max(older.device_names) < "w200" <= max(whole.device_names)
 
 
 def test_recipes_on_too_small_a_set() -> None:
-    with pytest.raises(DataError, match=r"none of 5 owners has at least 100 samples \(the largest has 99\); lower"):
+    with pytest.raises(DataError, match=r"none of 5 clients has at least 100 samples \(the largest has 99\); lower"):
         paper_federation(numbered([99] * 5))
     with pytest.raises(DataError, match="no device with at least 100 samples"):
-        leaf_recipe(numbered([99] * 5))
+        leaf_federation(numbered([99] * 5))
     with pytest.raises(DataError, match="fraction 0"):
-        leaf_recipe(numbered([99] * 5), fraction=0)
+        leaf_federation(numbered([99] * 5), fraction=0)

@@ -18,7 +18,7 @@ from fedgs.training.schedule import learning_rates
 
 
 @dataclass(frozen=True)
-class Recipe:
+class RunSpec:
     """What is trained and how; every station gets the same, but for its number."""
 
     settings: Settings
@@ -72,7 +72,7 @@ class Recipe:
             shapes,
             weights,
             training.calibration,
-            self.settings.server.by_class,
+            self.settings.server.class_wise,
             training.clip,
             self.head,
             Optimizer.of(training),
@@ -95,7 +95,7 @@ def check_deployable(settings: Settings) -> None:
         ("streams", settings.streams, default.streams),
         ("dynamics", settings.dynamics, default.dynamics),
         ("eval.ema", settings.eval.ema, 0.0),
-        ("beside", settings.beside, []),
+        ("baseline", settings.baseline, []),
     ):
         if given != allowed:
             raise ConfigError(f"{key} is for simulations; a real park cannot follow it, take it out of the settings")

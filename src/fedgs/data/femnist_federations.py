@@ -16,10 +16,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.data.clients import clients_of
 from fedgs.data.dataset import DataSet
 from fedgs.data.federation import Federation, assemble_federation, build_federation, train_size
 from fedgs.data.indexing import IndexLists
-from fedgs.data.owners import owners_of
 from fedgs.errors import DataError
 
 WRITERS_PER_FILE = 100
@@ -40,7 +40,7 @@ def paper_federation(
     )
 
 
-def leaf_recipe(
+def leaf_federation(
     dataset: DataSet,
     *,
     fraction: float = 0.1,
@@ -60,17 +60,17 @@ def leaf_recipe(
     """
     if not 0 < fraction <= 1 or not 0 < train_fraction < 1:
         raise DataError(f"fraction {fraction} and train_fraction {train_fraction} must lie between 0 and 1")
-    owners = owners_of(dataset).sorted()
+    clients = clients_of(dataset).sorted()
     # No stream of the package: the point is LEAF's own sequence of draws.
     sampling, splitting = random.Random(sample_seed), random.Random(split_seed)
     rows: list[int] = []
     train: list[NDArray[np.int64]] = []
     test: list[NDArray[np.int64]] = []
-    for first in range(0, len(owners), WRITERS_PER_FILE):
-        file = list(range(first, min(first + WRITERS_PER_FILE, len(owners))))
+    for first in range(0, len(clients), WRITERS_PER_FILE):
+        file = list(range(first, min(first + WRITERS_PER_FILE, len(clients))))
         if len(file) < WRITERS_PER_FILE and not partial_file:
             break
-        for row, samples in _sample_file(file, owners.samples, fraction, sampling):
+        for row, samples in _sample_file(file, clients.samples, fraction, sampling):
             if len(samples) < max(min_samples, 2):
                 continue
             chosen = splitting.sample(range(len(samples)), train_size(len(samples), train_fraction))
@@ -81,10 +81,10 @@ def leaf_recipe(
             test.append(samples[~is_train])
     if not rows:
         raise DataError(
-            f"{dataset.name}: the leaf recipe finds no device with at least {min_samples} samples in a sample of "
+            f"{dataset.name}: LEAF's sampling finds no device with at least {min_samples} samples in a sample of "
             f"{fraction:g}; lower min_samples or raise fraction"
         )
-    picked = owners.pick(np.array(rows, dtype=np.int64))
+    picked = clients.pick(np.array(rows, dtype=np.int64))
     return assemble_federation(
         dataset, picked.names, IndexLists.of(train), IndexLists.of(test), picked.attributes, factories, partition, seed
     )
