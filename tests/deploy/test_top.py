@@ -211,7 +211,8 @@ def test_a_station_that_says_nothing_of_classes_is_asked_again_and_never_average
     assert state.metrics[-1]["stations"] == 2
     reasons = [vars(record)["reason"] for record in caplog.records]
     assert reasons == [
-        "station b: does not say which classes it trained on, which server.class_wise needs; install the same fedgs there"
+        "station b: does not say which classes it trained on, which server.class_wise needs; "
+        "install the same fedgs there"
     ]
 
 

@@ -65,7 +65,7 @@ def carry_out(
                         made.callback(folders.discard_if_unused, job.folder)
                     elif folders.read_settings(job.folder) != job.settings:
                         raise OutputError(
-                            f"{job.folder}: holds a run with settings that differ from those of the baseline; move it away"
+                            f"{job.folder}: holds a run with other settings than the baseline's; move it away"
                         )
             except FedgsError as error:
                 failure = error
