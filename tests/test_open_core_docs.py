@@ -1,4 +1,4 @@
-"""docs/own-models.md: every block runs as it stands, every settings file can be read and run."""
+"""docs/how-to/own-models.md: every block runs as it stands, every settings file can be read and run."""
 
 import re
 import sys
@@ -12,7 +12,7 @@ import fedgs
 from fedgs.config import load_settings
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "own-models.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "own-models.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(python|toml)\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
 MODULE = "# my_plant.py\n"
 
@@ -86,7 +86,9 @@ def test_the_quickstart_of_the_readme_runs(here: Path, capsys: pytest.CaptureFix
     assert names["history"].metrics[-1]["accuracy"] > 0.9
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+@pytest.mark.parametrize(
+    "page", ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
+)
 def test_links_and_files_that_a_page_names_exist(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
@@ -97,9 +99,9 @@ def test_links_and_files_that_a_page_names_exist(page: str) -> None:
 
 
 def test_anchors_exist() -> None:
-    pages = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
+    pages = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")}
     for source in (*pages.values(), (ROOT / "README.md").read_text(encoding="utf-8")):
-        for name, anchor in re.findall(r"\]\((?:docs/)?([\w-]+\.md)#([\w-]+)\)", source):
+        for name, anchor in re.findall(r"\]\((?:[\w./-]*/)?([\w-]+\.md)#([\w-]+)\)", source):
             headings = re.findall(r"^#+ (.*)$", pages[name], flags=re.MULTILINE)
             assert anchor in {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}, (
                 name,

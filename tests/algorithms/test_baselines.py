@@ -111,7 +111,7 @@ def test_defaults_are_those_of_the_specification() -> None:
         "fedmmd": {"gamma": 0.1, "layer": "logits", "kernel": "fixed19", "floor": 1e-4},
         "fedfusion+multi": {"ema": 0.9, "eval_reference": "previous", "weighting": "samples"},
         "fedavgm": {"beta": 0.9, "server_lr": 0.316, "nesterov": False},
-        # The specification's server_lr is 0.1, which learns nothing of FEMNIST (docs/server-rules.md).
+        # The specification's server_lr is 0.1, which learns nothing of FEMNIST (docs/reference/server-rules.md).
         "fedadagrad": {"beta1": 0, "tau": 1e-3, "server_lr": 0.01, "v_init": "tau2"},
         "fedadam": {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "server_lr": 0.00316, "v_init": "tau2"},
         "fedyogi": {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "server_lr": 0.00316, "v_init": "tau2"},

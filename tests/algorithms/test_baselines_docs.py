@@ -1,4 +1,4 @@
-"""docs/baselines.md: its examples run as they stand, its tables name every baseline and every option."""
+"""docs/reference/baselines.md: its examples run as they stand, its tables name every baseline and every option."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from fedgs.algorithms import BASELINES, RULES
 
-PAGE = (Path(__file__).parents[2] / "docs" / "baselines.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "baselines.md").read_text(encoding="utf-8")
 
 
 def test_the_examples_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,11 +1,11 @@
-"""docs/server-rules.md: its examples run as they stand, and its table lists every rule and option."""
+"""docs/reference/server-rules.md: its examples run as they stand, and its table lists every rule and option."""
 
 import re
 from pathlib import Path
 
 from fedgs.algorithms import RULES
 
-PAGE = (Path(__file__).parents[2] / "docs" / "server-rules.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "server-rules.md").read_text(encoding="utf-8")
 
 
 def test_examples_run() -> None:

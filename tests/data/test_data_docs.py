@@ -1,11 +1,11 @@
-"""The examples of docs/data.md run as they stand, one after the other."""
+"""The examples of docs/reference/data.md run as they stand, one after the other."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "data.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "data.md"
 CHAPTERS = ("Federations", "Statistics", "Streams")
 
 

@@ -1,4 +1,4 @@
-"""docs/deployment.md: its example runs, its options and metrics are those that exist."""
+"""docs/how-to/deployment.md: its example runs, its options and metrics are those that exist."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import prometheus_client
 from fedgs.deploy.metrics import StationMetrics, TopMetrics
 from fedgs.deploy.settings import StationSettings
 
-PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "deployment.md").read_text(encoding="utf-8")
 
 
 def test_the_example_runs() -> None:

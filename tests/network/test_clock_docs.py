@@ -1,4 +1,4 @@
-"""docs/clock.md: its examples run as they stand, its tables list what there is."""
+"""docs/explanation/clock.md: its examples run as they stand, its tables list what there is."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from fedgs.network import ClockSettings, Schedule, load_profile
 from fedgs.network.settings import LinksSettings
 
-PAGE = (Path(__file__).parents[2] / "docs" / "clock.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "clock.md").read_text(encoding="utf-8")
 
 
 def test_examples_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""docs/reproduce.md counts right and names everything."""
+"""docs/how-to/reproduce.md counts right and names everything."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from reproduction.experiments.table2 import make_parts as table_parts
 from reproduction.report.report_inputs import SECTIONS
 from tests.reproduction.made_up import full_size, results_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "reproduce.md").read_text(encoding="utf-8")
 
 
 def row(name: str) -> str:

@@ -2,7 +2,7 @@
 
 Most names are a server rule under FedAvg's local training; some train another way and average as FedAvg does. The
 options of a name are the fields of its class and those of its server rule. Adding a baseline is a file with a class
-(or a rule, :mod:`fedgs.algorithms.server`) and a line in the table; docs/baselines.md goes through one.
+(or a rule, :mod:`fedgs.algorithms.server`) and a line in the table; docs/reference/baselines.md goes through one.
 """
 
 from collections.abc import Mapping

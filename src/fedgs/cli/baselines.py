@@ -21,7 +21,7 @@ def baselines() -> None:
     console = Console()
     console.print(table)
     console.print(
-        "fedgs run --set algorithm.name=fedprox --set algorithm.options.mu=0.5; docs/baselines.md explains them",
+        "fedgs run --set algorithm.name=fedprox --set algorithm.options.mu=0.5; docs/reference/baselines.md",
         highlight=False, markup=False, soft_wrap=True,
     )  # fmt: skip
 

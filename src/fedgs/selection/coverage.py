@@ -11,7 +11,7 @@ it is behind that share (below 0: ahead of it). In each iteration
 solver, for Σ x_i = L. The unit u is what one batch typically contributes to f, hence V has no unit: a device that is
 1/V turns further behind than another goes before it even where that costs a whole typical batch.
 
-Bounds (docs/coverage.md derives them). Let the choice be one that no single swap improves, out of N devices. Then no
+Bounds (docs/explanation/coverage.md). Let the choice be one that no single swap improves, out of N devices. Then no
 device that is left out is more than D = 2N(1 + √(2L))/V turns further behind than one that is taken; hence
 |q_i| ≤ Q = Σ_{k=1}^{N−1} (1 − k/N)·(D + 2·min(k, N − k, L)) at all times, and a device waits at most 1 + 2Q/s_i
 iterations for its next turn.
