@@ -30,10 +30,12 @@ def load_settings(
     overrides: Iterable[str] = (),
     preset: str | None = None,
     given: Collection[str] | None = None,
+    kind: type[Settings] = Settings,
 ) -> Settings:
     """Read settings: the defaults, under a preset, under a TOML or JSON file, under ``key.path=value`` overrides.
 
     ``given``: those of the overrides that the user wrote, the others are an experiment's; None: all of them.
+    ``kind``: settings with sections of their own, such as those of ``fedgs plan``.
     """
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
@@ -56,7 +58,7 @@ def load_settings(
         paths = [_parse_override(text)[0].split(".") for text in under["baseline"]]
         if any(_look_up(path, values) != _look_up(path, under) for path in paths):
             del values["baseline"]
-    return _validated(values, source, origin)
+    return _validated(values, source, origin, kind)
 
 
 def checked_settings(values: Mapping[str, Any], source: str = "settings") -> Settings:
@@ -96,11 +98,16 @@ def apply_overrides(settings: Settings, overrides: Iterable[str]) -> Settings:
     return _validated(values, "baseline", {})
 
 
-def _validated(values: dict[str, Any], source: str, origin: Mapping[str, str]) -> Settings:
+def _validated(
+    values: dict[str, Any],
+    source: str,
+    origin: Mapping[str, str],
+    kind: type[Settings] = Settings,
+) -> Settings:
     try:
-        return Settings.model_validate(values)
+        return kind.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(_one_line(error.errors()[0], values, source, origin)) from None
+        raise ConfigError(_one_line(error.errors()[0], values, source, origin, kind)) from None
 
 
 def _read_preset(name: str) -> dict[str, Any]:
@@ -165,7 +172,9 @@ def _assign(values: dict[str, Any], key: str, value: Any, override: str) -> None
     values[last] = value
 
 
-def _one_line(error: ErrorDetails, values: Mapping[str, Any], source: str, origin: Mapping[str, str]) -> str:
+def _one_line(
+    error: ErrorDetails, values: Mapping[str, Any], source: str, origin: Mapping[str, str], kind: type[Settings]
+) -> str:
     # A section or a text: pydantic names the kind it tried, which is no key.
     path = [str(part) for part in error["loc"] if part not in ("TaskSettings", "str")]
     cause = error.get("ctx", {}).get("error")
@@ -173,7 +182,7 @@ def _one_line(error: ErrorDetails, values: Mapping[str, Any], source: str, origi
         path += cause.key.split(".")
         problem = cause.reason
     elif error["type"] == "extra_forbidden":
-        problem = _unknown_key(path)
+        problem = _unknown_key(path, kind)
     elif error["type"] == "model_type":
         problem = "is not possible: input should be a section"
     else:
@@ -183,11 +192,11 @@ def _one_line(error: ErrorDetails, values: Mapping[str, Any], source: str, origi
     return f"{where}: {key}={_shown(_look_up(path, values))} {problem}"
 
 
-def _unknown_key(path: Sequence[str]) -> str:
+def _unknown_key(path: Sequence[str], kind: type[Settings]) -> str:
     new = RENAMED.get(".".join(path))
     if new is not None:
         return f"is now called {new}"
-    section: type[BaseModel] = Settings
+    section: type[BaseModel] = kind
     for name in path[:-1]:
         annotation = section.model_fields[name].annotation
         kinds = [annotation, *get_args(annotation)]

@@ -6,17 +6,10 @@ Names are words; the paper's symbol stands beside each (Table I and section VII-
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from fedgs.errors import AlgorithmError, SolverError
-from fedgs.network.settings import ClockSettings
-
-
-class Section(BaseModel):
-    """A group of settings that cannot be changed once made and refuses keys it does not know."""
-
-    # strict: the string "12" is not the number 12; a TOML file says which it means.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+from fedgs.network.settings import ClockSettings, PlanSettings, Section
 
 
 class FederationSettings(Section):
@@ -406,6 +399,12 @@ class Settings(Section):
                 "training": self.training.model_copy(update={"engine": engine, "calibration": 0.0}),
             }
         )
+
+
+class PlannerSettings(Settings):
+    """The settings of a run, and what ``fedgs plan`` needs beside them."""
+
+    plan: PlanSettings = PlanSettings()
 
 
 class InvalidCombinationError(ValueError):

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from fedgs.cli import quantities
+from fedgs.cli.plan import REPLACED
 from fedgs.cli.plan_run import one_selection
-from fedgs.errors import ConfigError
 from fedgs.network import Park, fedgs_round, load_profile
 from fedgs.simulation import step_time
 from fedgs.simulation.step_time import selection_seconds, step_seconds
@@ -21,21 +20,34 @@ from fedgs.training.objective import Objective
 from tests.conftest import Here
 from tests.simulation.small import small_config
 
-HAND = ("--size", "1bit", "--external", "1Hz", "--snr", "0", "--no-latency")
-"""T-TIME-1 as options."""
+
+def setting(*overrides: str) -> list[str]:
+    return [word for override in overrides for word in ("--set", override)]
 
 
-@pytest.mark.parametrize(("internal", "seconds", "wins"), [("10Hz", 120, True), ("5Hz", 220, False)])
-def test_the_hand_worked_park(here: Here, internal: str, seconds: float, wins: bool) -> None:
-    code, out, err = here("plan", *HAND, "--internal", internal, "--json")
+def in_hertz(link: str, bandwidth: float, snr_db: float = 0) -> list[str]:
+    return [f"clock.{link}.{way}.{key}={value}" for way in ("up", "down")
+            for key, value in (("bandwidth", bandwidth), ("snr_db", snr_db))]  # fmt: skip
+
+
+HAND = setting("plan.model_bytes=0.125", "plan.latency=false", *in_hertz("external", 1))
+"""T-TIME-1 as settings."""
+MEGABYTE = setting("plan.model_bytes=1e6")
+PAPER = setting("plan.model_bytes=26.4e6")
+
+
+@pytest.mark.parametrize(("internal", "seconds", "wins"), [(10, 120, True), (5, 220, False)])
+def test_the_hand_worked_park(here: Here, internal: float, seconds: float, wins: bool) -> None:
+    options = ["plan", *HAND, *setting(*in_hertz("internal", internal))]
+    code, out, err = here(*options, "--json")
     assert (code, err) == (0, "")
     said = json.loads(out)
     assert said["fedgs_seconds"]["total"] == pytest.approx(seconds)
     assert said["fedavg_seconds"]["total"] == pytest.approx(200)
     assert said["fedgs_wins"] is wins
     assert said["break_even_ratio"] == pytest.approx(said["proposition_threshold"]) == pytest.approx(50 / 9)
-    assert said["ratio"] == pytest.approx(float(internal.removesuffix("Hz")))
-    code, out, _ = here("plan", *HAND, "--internal", internal)
+    assert said["ratio"] == pytest.approx(internal)
+    code, out, _ = here(*options)
     assert code == 0
     assert (
         "1.67 times as fast as FedAvg: it saves 80 s" if wins else "1.1 times as slow as FedAvg: it loses 20 s"
@@ -44,50 +56,59 @@ def test_the_hand_worked_park(here: Here, internal: str, seconds: float, wins: b
     assert "FedGS wins above 5.556" in out
 
 
-def test_each_direction_and_receiver_has_its_own_option(here: Here) -> None:
+def test_each_direction_and_receiver_has_its_own_setting(here: Here, tmp_path: Path) -> None:
     # log2(1 + γ): 1 at the top server, 2 at the stations, 3 at the devices.
-    _, out, _ = here(
-        "plan", "--size", "12bit", "-M", "2", "-L", "3", "-T", "5", "-K", "6", "--no-latency", "--json",
-        "--internal-up", "2Hz", "--internal-down", "4Hz", "--external-up", "1Hz", "--external-down", "0.5Hz",
-        "--snr-top", "0", "--snr-station", "4.771212547", "--snr-device", "8.450980400",
-        "--step-time", "500ms", "--select-time", "250ms",
-    )  # fmt: skip
+    station, device = 10 * math.log10(3), 10 * math.log10(7)
+    (tmp_path / "park.toml").write_text(f"""
+        federation = {{factories = 2, devices = 6}}
+        selection = {{pick = 3}}
+        training = {{iterations = 5}}
+        plan = {{model_bytes = 1.5, latency = false}}
+        [clock]
+        step_seconds = 0.5
+        selection_seconds = 0.25
+        internal.up = {{bandwidth = 2.0, snr_db = {station}}}
+        internal.down = {{bandwidth = 4.0, snr_db = {device}}}
+        external.up = {{bandwidth = 1.0, snr_db = 0.0}}
+        external.down = {{bandwidth = 0.5, snr_db = {station}}}
+    """)
+    code, out, err = here("plan", "park.toml", "--json")
+    assert (code, err) == (0, "")
     said = json.loads(out)
     assert said["fedgs_seconds"]["total"] == pytest.approx(48 + 60 + 1.25 + 2.5)
     assert said["fedavg_seconds"]["total"] == pytest.approx(120 + 2.5)
+    assert said["times"] == {"step": "given", "select": "given"}
 
 
-def test_an_snr_of_the_devices_counts_on_the_direct_link_alone(here: Here) -> None:
-    options = ("plan", "--size", "1MB", "--internal", "500Mbit/s", "--external", "20MHz", "--snr-station", "20",
-               "--snr-top", "20", "--snr-device", "10")  # fmt: skip
-    code, out, err = here(*options, "--json")
-    assert (code, err) == (0, "")
-    rates = json.loads(out)["links_bits_per_second"]
-    assert rates["external"]["down"] == rates["direct"]["up"] == pytest.approx(20e6 * math.log2(101))
-    assert rates["direct"]["down"] == pytest.approx(20e6 * math.log2(11))
+def test_the_direct_link_is_printed_where_it_differs(here: Here) -> None:
+    external = in_hertz("external", 20e6, 20)
+    options = ["plan", *MEGABYTE, *setting(*external, *in_hertz("internal", 1e8, 10))]
     assert "devices–top, of FedAvg: 133 Mbit/s up, 69.2 Mbit/s down" in here(*options)[1]
-    assert "devices–top" not in here("plan", "--size", "1MB", "--profile", "wired")[1]
-    code, out, _ = here("plan", "--size", "1MB", "--direct", "999.9bit/s")
+    assert "devices–top" not in here("plan", *MEGABYTE, "--profile", "wired")[1]
+    slow = setting("clock.direct.up.rate=999.9", "clock.direct.down.rate=999.9")
+    code, out, _ = here("plan", *MEGABYTE, *slow)
     assert code == 0
     assert "devices–top, of FedAvg: 1 kbit/s up, 1 kbit/s down" in out
 
 
 def test_what_a_verdict_rests_on_is_printed_beside_it(here: Here) -> None:
-    _, out, _ = here("plan", *HAND, "--internal", "10Hz", "--select-time", "1min")
+    fast = setting(*in_hertz("internal", 10))
+    _, out, _ = here("plan", *HAND, *fast, *setting("clock.selection_seconds=60"))
     assert "times as slow" in out
     assert "TL/(M(L−1)) = 5.556 < 10 holds (assumes equal links, no selection time)." in " ".join(out.split())
-    _, out, _ = here("plan", *HAND, "--internal", "10Hz")
+    _, out, _ = here("plan", *HAND, *fast)
     assert "assumes" not in out
-    options = ("plan", "--size", "1MB", "--divergence", "1", "--learning-rate", "0.5")
-    _, out, _ = here(*options, "--smoothness", "4")
+    options = ["plan", *MEGABYTE, *setting("plan.divergence=1", "training.learning_rate=0.5")]
+    _, out, _ = here(*options, *setting("plan.smoothness=4"))
     assert "η=0.5 is above 1/β=0.25: the bound is not known there" in out
-    assert "is above 1/β" not in here(*options, "--smoothness", "2")[1]
-    _, out, _ = here("plan", "--size", "1MB", "--step-time", "1s", "--json")
+    assert "is above 1/β" not in here(*options, *setting("plan.smoothness=2"))[1]
+    _, out, _ = here("plan", *MEGABYTE, *setting("clock.step_seconds=1"), "--json")
     assert json.loads(out)["times"] == {"step": "given", "select": "not counted"}
 
 
 def test_a_round_too_long_for_the_bound_is_void_and_no_more(here: Here, tmp_path: Path) -> None:
-    code, out, _ = here("plan", "--size", "1MB", "--divergence", "1", "-T", "2000000000", "--plot", "plan.png")
+    longest = setting("plan.divergence=1", "training.iterations=2_000_000_000")
+    code, out, _ = here("plan", *MEGABYTE, *longest, "--plot", "plan.png")
     assert code == 0
     assert "Best: T=" in out
     assert "the bound is void" in out
@@ -95,53 +116,58 @@ def test_a_round_too_long_for_the_bound_is_void_and_no_more(here: Here, tmp_path
 
 
 def test_the_paper_model_in_a_profile(here: Here) -> None:
-    _, out, _ = here("plan", "--profile", "wifi6", "--model", "paper", "--step-time", "20ms", "--json")
+    _, out, _ = here("plan", "--profile", "wifi6", *setting("task.model=paper", "clock.step_seconds=0.02"), "--json")
     said = json.loads(out)
     assert said["park"]["model_bits"] == 32 * 6_603_710
     park = Park(32 * 6_603_710, step_seconds=0.02)
     assert said["fedgs_seconds"]["total"] == pytest.approx(fedgs_round(park, load_profile("wifi6").network()).total)
-    code, out, _ = here("plan", "--profile", "wifi6", "--size", "26.4MB")
+    code, out, _ = here("plan", "--profile", "wifi6", *PAPER)
     assert code == 0
     assert "Wi-Fi 6" in out
-    assert "changed by options" not in out
-    assert "changed by options" in here("plan", "--size", "26.4MB", "--external", "10Mbit/s")[1]
+    assert "changed by settings" not in out
+    assert "changed by settings" in here("plan", *PAPER, *setting("clock.external.up.rate=1e7"))[1]
     assert "not counted" in out
     assert "the longest that beats FedAvg" in out
 
 
 def test_drift_is_weighed_when_the_divergence_is_given(here: Here) -> None:
-    code, out, _ = here("plan", "--size", "26.4MB", "--profile", "wired", "--divergence", "2")
+    code, out, _ = here("plan", *PAPER, "--profile", "wired", *setting("plan.divergence=2"))
     assert code == 0
     assert "Best: T=" in out
     assert "At L=10 the best is T=" in out
     assert "Here: T=50, L=10; worth 21.1 iterations" in out  # 50 − 2·100·h(50)
-    _, out, _ = here("plan", "--size", "26.4MB", "--divergence", "20")
+    _, out, _ = here("plan", *PAPER, *setting("plan.divergence=20"))
     assert "the bound is void" in out
-    _, out, _ = here("plan", "--size", "26.4MB", "-L", "1")
+    _, out, _ = here("plan", *PAPER, *setting("selection.pick=1"))
     assert "No T at L=1 beats FedAvg" in out
     assert "no ratio is enough" in out
-    _, out, _ = here("plan", "--size", "26.4MB", "--speedup", "1.5")
+    _, out, _ = here("plan", *PAPER, *setting("plan.speedup=1.5"))
     assert "is 1.5 times as fast as FedAvg" in out
 
 
-@pytest.mark.parametrize("options", [(), ("--divergence", "1"), ("-L", "1"), ("--divergence", "1e6", "-L", "1")])
-def test_the_picture(here: Here, tmp_path: Path, options: tuple[str, ...]) -> None:
-    code, out, err = here("plan", "--size", "26.4MB", "--plot", "plan.png", *options)
+@pytest.mark.parametrize(
+    "overrides",
+    [(), ("plan.divergence=1",), ("selection.pick=1",), ("plan.divergence=1e6", "selection.pick=1")],
+)
+def test_the_picture(here: Here, tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    code, out, err = here("plan", *PAPER, "--plot", "plan.png", *setting(*overrides))
     assert (code, err) == (0, "")
     assert "picture: plan.png" in out
     with Image.open(tmp_path / "plan.png") as picture:
-        assert picture.width > (1800 if "--divergence" in options else 1200)
+        assert picture.width > (1800 if "divergence" in str(overrides) else 1200)
         assert len(set(picture.convert("RGB").resize((64, 64)).get_flattened_data())) > 20
     assert [path.name for path in tmp_path.iterdir()] == ["plan.png"]
 
 
 def test_times_are_measured(here: Here) -> None:
-    code, out, _ = here("plan", "--model", "compact", "--measure", "-K", "40", "-M", "4", "-L", "3", "--json")
+    small = setting("task.model=compact", "federation.devices=40", "federation.factories=4", "selection.pick=3")
+    code, out, _ = here("plan", *small, "--measure", "--json")
     assert code == 0
     park = json.loads(out)["park"]
     assert 0 < park["step_seconds"] < 60
     assert 0 < park["select_seconds"] < 60
-    _, out, _ = here("plan", "--model", "compact", "--measure", "--step-time", "1s", "--select-time", "2s", "--json")
+    times = setting("clock.step_seconds=1", "clock.selection_seconds=2")
+    _, out, _ = here("plan", *small, *times, "--measure", "--json")
     park = json.loads(out)["park"]
     assert (park["step_seconds"], park["select_seconds"]) == (1, 2)
     assert step_seconds("compact", batch_size=2, repeats=1) > 0
@@ -151,44 +177,33 @@ def test_times_are_measured(here: Here) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--profile", "lte"], "no profile is called 'lte'; there are 5g, wifi6, wired"),
+        (["--profile", "lte"], "clock.profile='lte' is not possible: no such profile; there are 5g, wifi6, wired"),
         (["--profile", "none.toml"], "none.toml: no such file"),
-        (["--model", "large"], "no model is called 'large'"),
-        (["--model", "paper", "--size", "1MB"], "give one of them"),
-        (["--size", "26"], "--size 26: expected a number with its unit, as in 26.4MB"),
-        (["--size", "0MB"], "model_bits=0 is impossible"),
-        (["--internal", "100"], "--internal 100: expected a number with its unit"),
-        (["--internal", "fastMHz"], "--internal fastMHz"),
-        (["--internal", "1.2.3MHz"], "--internal 1.2.3MHz"),
-        (["--internal-up=-1MHz"], "--internal-up -1MHz is impossible; it must be above 0"),
-        (["--external", "5MHz"], "external.up needs snr_db"),
-        (["--internal", "0MHz"], "--internal 0MHz is impossible; it must be above 0"),
-        (["--direct", "0MHz"], "--direct 0MHz is impossible"),
-        (["--snr-top", "3"], "--snr-top changes nothing: the top server receives on links given as rates"),
-        (["--snr-top=-500"], "--snr-top -500 is impossible; it must be from -100 to 200 dB"),
-        (["--snr", "3", "--profile", "wired"], "--snr changes nothing"),
-        (["--snr", "1000"], "--snr 1000 is impossible; it must be from -100 to 200 dB"),
-        (["-L", "36"], "pick=36 is impossible; a factory has 35 devices"),
-        (["-T", "0"], "iterations=0 is impossible"),
-        (["-M", "0"], "factories=0 is impossible"),
-        (["-M", "0", "--measure", "--step-time", "1s"], "factories=0 is impossible"),
-        (["--step-time", "5"], "--step-time 5: expected a number with its unit, as in 15ms"),
-        (["--step-time=-5ms"], "step_seconds=-0.005 s is impossible"),
-        (["--measure"], "--measure needs a model by name"),
-        (["--divergence=-1"], "divergence=-1 is impossible"),
-        (["--divergence", "1", "--smoothness", "0"], "smoothness=0 is impossible"),
-        (["--phi", "2"], "--phi 2 changes nothing without δ; give --divergence or --run too"),
-        (["--learning-rate", "0.1"], "--learning-rate 0.1 changes nothing"),
-        (["--smoothness", "3"], "--smoothness 3 changes nothing"),
-        (["--speedup", "0"], "speedup=0 is impossible"),
-        (["--most-iterations", "0"], "0 is not in the range"),
+        (["none.toml"], "none.toml: no such file"),
+        (setting("task.model=large"), "no model is called 'large'"),
+        (setting("task.model=my.module:Net"), "task 'my.module:Net' is known with its data only"),
+        (setting("plan.model_bytes=0"), "plan.model_bytes=0"),
+        (setting("plan.size=1"), "plan.size=1 is not a known setting; known keys here: model_bytes"),
+        (setting("clock.internal.up.bandwidth=-1"), "clock.internal.up.bandwidth=-1"),
+        (setting("clock.external.up.bandwidth=5e6"), "external.up needs snr_db"),
+        (setting("clock.external.up.snr_db=3"), "external.up needs a bandwidth (it is known by its rate"),
+        (setting("clock.external.up.snr_db=500"), "clock.external.up.snr_db=500"),
+        (setting("selection.pick=36"), "selection.pick=36 is more than the 35 devices of a factory"),
+        (setting("selection.pick=36", "selection.cap=true"), "pick=36 is impossible; a factory has 35 devices"),
+        (setting("training.iterations=0"), "training.iterations=0"),
+        (setting("federation.factories=0"), "federation.factories=0"),
+        (setting("clock.step_seconds=-5"), "clock.step_seconds=-5 is not possible: give seconds of 0 or more"),
+        (setting("plan.divergence=-1"), "plan.divergence=-1"),
+        (setting("plan.phi=2"), "plan.phi changes nothing without δ; give plan.divergence or --run too"),
+        (setting("plan.smoothness=3"), "plan.smoothness changes nothing"),
+        (setting("plan.speedup=0"), "plan.speedup=0"),
+        (setting("plan.most_iterations=0"), "plan.most_iterations=0"),
         (["--plot", "plan.doc"], "plan.doc: a picture must end in .png"),
         (["--plot", "none/plan.png"], "there is no folder none"),
-        (["-T", "many"], "'many' is not a valid int"),
     ],
 )
 def test_wrong_arguments_are_one_line(here: Here, tmp_path: Path, options: list[str], message: str) -> None:
-    small = [] if {"--size", "--model"} & set(options) else ["--size", "1MB"]
+    small = [] if "task.model" in str(options) else MEGABYTE
     code, out, err = here("plan", *small, *options)
     assert code == 2
     assert out == ""
@@ -198,17 +213,11 @@ def test_wrong_arguments_are_one_line(here: Here, tmp_path: Path, options: list[
     assert list(tmp_path.iterdir()) == []
 
 
-def test_units() -> None:
-    assert quantities.bits("--size", "26.4MB") == pytest.approx(211.2e6)
-    assert quantities.bits("--size", "1 KiB") == 8192
-    assert quantities.bits("--size", "3kbit") == 3000
-    assert quantities.seconds("--step-time", "1.5e1ms") == pytest.approx(0.015)
-    assert quantities.seconds("--step-time", "20µs") == pytest.approx(2e-5)
-    assert quantities.bandwidth("--internal", "100MHz") == (1e8, False)
-    assert quantities.bandwidth("--internal", "50Mbps") == (5e7, True)
-    assert quantities.bandwidth("--internal", "0.5Gbit/s") == (5e8, True)
-    with pytest.raises(ConfigError, match="expected a number"):
-        quantities.bits("--size", "1Mb")  # bits or bytes? never guessed
+def test_an_option_of_older_versions_names_the_setting(here: Here) -> None:
+    for option, name in REPLACED.items():
+        code, out, err = here("plan", option, "1")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert f"it is now a setting: --set {name}" in err
 
 
 def test_a_run_gives_its_park_and_what_the_bound_needs(tmp_path: Path, here: Here) -> None:
@@ -231,7 +240,10 @@ def test_a_run_gives_its_park_and_what_the_bound_needs(tmp_path: Path, here: Her
     # A round of the plan is a round of the run.
     line = json.loads((tmp_path / "a/clock.jsonl").read_text().splitlines()[-1])
     assert said["fedgs_seconds"]["total"] == pytest.approx(line["seconds"])
-    code, out, _ = here("plan", "--run", "a", "-T", "9", "--profile", "5g", "--step-time", "1s", "--smoothness", "2")
+    code, out, _ = here(
+        "plan", "--run", "a", "--profile", "5g",
+        *setting("training.iterations=9", "clock.step_seconds=1", "plan.smoothness=2"),
+    )  # fmt: skip
     assert code == 0
     assert f"run a after round 3: δ = {measured['divergence']:.4g}" in out
     assert "private 5G" in out
@@ -279,8 +291,12 @@ def test_a_run_that_cannot_be_planned_with_is_one_line(tmp_path: Path, here: Her
         (["--run", "nowhere"], "nowhere: is not the folder of a run"),
         (["--run", "flat"], "--run flat: is a run of fedavg, which has no super nodes"),
         (["--run", "bare"], "--run bare: has no checkpoint yet"),
-        (["--run", "a", "-L", "2"], "-L and --run: δ is measured in the run's own park"),
-        (["--run", "a", "--model", "paper"], "--model and --run"),
+        (
+            ["--run", "a", *setting("selection.pick=2")],
+            "selection.pick=2 and --run: δ is measured in the run's own park",
+        ),
+        (["--run", "a", *setting("task.model=paper")], "task.model=paper and --run"),
+        (["x.toml", "--run", "a"], "x.toml and --run: a run has settings of its own"),
     ):
         code, out, err = here("plan", *arguments)
         assert (code, out) == (2, "")

@@ -89,12 +89,20 @@ def run_app(app: typer.Typer, name: str) -> None:
         sys.exit(2)
     except click.ClickException as error:
         message = re.sub(r"( Did you mean [^?]*\?)\1", r"\1", error.format_message())  # click and typer both suggest
-        _fail(name, f"{message} ({MOVED.get(' '.join(sys.argv[1:2])) or f'{name} --help lists commands and options'})")
+        _fail(name, f"{message} ({_moved(error) or f'{name} --help lists commands and options'})")
     except click.exceptions.Abort:
         _fail(name, "interrupted", code=130)
     except KeyboardInterrupt:
         _fail(name, "interrupted", code=130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _moved(error: click.ClickException) -> str | None:
+    """Return where a command or an option of an older version is now."""
+    command = " ".join(sys.argv[1:2])
+    if command == "plan" and isinstance(error, click.NoSuchOption) and error.option_name in plan.REPLACED:
+        return f"it is now a setting: --set {plan.REPLACED[error.option_name]}"
+    return MOVED.get(command)
 
 
 def _fail(name: str, message: str, code: int = 2) -> None:

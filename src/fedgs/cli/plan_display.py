@@ -89,7 +89,7 @@ def _best(made: "Plan", limit: str) -> list[str]:
         return [
             f"Best T at L={best.pick}: {best.iterations}, the longest that {limit}.",
             f"It takes {cost}, {_seconds(best.seconds_per_iteration)} s an iteration.",
-            "Long rounds cost nothing here. With --divergence drift counts and L is chosen.",
+            "Long rounds cost nothing here. With plan.divergence drift counts and L is chosen.",
         ]
     lines = [
         f"Best: T={best.iterations}, L={best.pick}; {cost},",

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from fedgs.network.clock import VirtualClock
 
 
-class Group(BaseModel):
-    """Settings that cannot be changed once made and refuse keys they do not know."""
+class Section(BaseModel):
+    """A group of settings that cannot be changed once made and refuses keys it does not know."""
 
-    # fedgs.config.Section by another name: the settings of a run are made of these, so these cannot import them.
+    # strict: the string "12" is not the number 12; a TOML file says which it means.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class ChannelSettings(Group):
+class ChannelSettings(Section):
     """One direction of a link: bandwidth and snr_db, or rate. What is not given is the profile's."""
 
     bandwidth: float | None = Field(None, gt=0, description="Hz (B)")
@@ -71,7 +71,7 @@ class ChannelSettings(Group):
         return Channel(self.bandwidth, self.snr_db, latency)
 
 
-class LinkSettings(Group):
+class LinkSettings(Section):
     """Both directions of a link."""
 
     up: ChannelSettings = ChannelSettings()
@@ -86,7 +86,7 @@ class LinkSettings(Group):
         return Link(self.up.channel(f"{name}.up"), self.down.channel(f"{name}.down"))
 
 
-class LinksSettings(Group):
+class LinksSettings(Section):
     """The three links of a park."""
 
     internal: LinkSettings = LinkSettings()
@@ -173,3 +173,17 @@ class ClockSettings(LinksSettings):
             slowness(devices, self.slowness, seed) if self.slowness else None,
             None if self.selection_seconds == "measured" else self.selection_seconds,
         )
+
+
+class PlanSettings(Section):
+    """What ``fedgs plan`` needs beside the settings of a run; the learning rate η is ``training.learning_rate``."""
+
+    model_bytes: float | None = Field(None, gt=0, description="size of the model; none: of the network task.model")
+    latency: bool = Field(True, description="whether latencies count; the paper leaves them out")
+    divergence: float | None = Field(None, ge=0, description="δ at selection.pick; none: drift is not weighed")
+    smoothness: float | None = Field(None, gt=0, description="β of the loss; none: the run's, without a run 1")
+    lipschitz: float = Field(1.0, gt=0, description="ρ of the loss")
+    phi: float = Field(1.0, gt=0, description="φ = ω·(1 − βη/2)")
+    epsilon: float = Field(1.0, gt=0, description="ε, the least loss above the optimum")
+    most_iterations: int = Field(500, ge=1, le=1_000_000, description="the longest round to consider as the best")
+    speedup: float = Field(1.0, gt=0, description="the best must be more than so many times as fast as FedAvg")
