@@ -6,7 +6,8 @@ STAMP := $(VENV)/.up-to-date
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types kernels unit reproduce bench clean
+.PHONY: help setup run test lint types kernels unit coverage reproduce bench clean
+.PHONY: build smoke audit release
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup  ## the main job: FedGS on the embedded data, FedAvg beside it, about two minutes, results in runs/
 	@$(BIN)/fedgs run --out runs/quick-$$(date +%Y%m%d-%H%M%S)
 
-test: setup  ## ruff, mypy --strict, pytest with coverage
+test: setup  ## ruff, mypy --strict, pytest
 	@$(MAKE) --no-print-directory --jobs=2 lint types kernels
 	@$(MAKE) --no-print-directory unit
 
@@ -45,6 +46,9 @@ kernels: setup
 unit: setup
 	$(BIN)/pytest
 
+coverage: setup  ## the same pytest, measuring which lines it reaches; slower, so not part of `make test`
+	$(BIN)/pytest --cov --cov-report=term:skip-covered
+
 reproduce: setup  ## the paper's figures and tables with a report, small on glyphs (FEMNIST=path.npz: at the paper's size)
 	$(BIN)/python -m reproduction all $(if $(FEMNIST),--femnist $(FEMNIST))
 
@@ -53,6 +57,32 @@ bench: setup  ## print the measured claims as ratios (add FEMNIST=path.npz for r
 	$(BIN)/python benchmarks/planning.py $(if $(FEMNIST),--femnist $(FEMNIST))
 	$(BIN)/python benchmarks/simulator.py $(if $(FEMNIST),--femnist $(FEMNIST))
 	$(BIN)/python benchmarks/deployment.py --only sync small many faults
+
+# The wheel is built from the sdist, so that a sdist that lacks a file cannot go unnoticed.
+build: setup  ## the sdist and the wheel, in dist/
+	@rm -rf dist
+	$(BIN)/python -m hatchling build --target sdist
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist dist/*.tar.gz
+
+smoke: setup  ## install the wheel of dist/ in a fresh environment and use it there
+	@test -n "$$(ls dist/*.whl 2>/dev/null)" || { echo "no wheel in dist/: run make build first" >&2; exit 2; }
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/python -m venv $$folder/venv && \
+	  $$folder/venv/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl && \
+	  cp tools/smoke.py $$folder && cd $$folder && venv/bin/python smoke.py venv
+
+# The database knows no local versions such as torch 2.13.0+cpu. --strict: a package that could not be looked up is a failure.
+audit: setup  ## look the installed packages up in the database of known vulnerabilities
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip-audit
+	@list=$$(mktemp) && trap 'rm -f "$$list"' EXIT && \
+	  $(BIN)/python -m pip freeze --exclude-editable | sed 's/+.*//' >$$list && \
+	  $(BIN)/python -m pip_audit --strict --no-deps --disable-pip --progress-spinner off --requirement $$list
+
+release: setup  ## check, test, build and checksum a release; creates no tag (TESTS=no: skip the tests)
+	@$(BIN)/python tools/release.py check
+	@$(if $(filter no,$(TESTS)),echo "tests skipped: TESTS=no",$(MAKE) --no-print-directory test)
+	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory smoke
+	@$(BIN)/python tools/release.py finish
 
 clean:  ## remove .venv, caches and runs
 	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .coverage

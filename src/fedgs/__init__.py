@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fedgs.tasks.task import reconstruction as reconstruction
     from fedgs.tasks.task import regression as regression
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Baseline": "algorithms.baseline",
