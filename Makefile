@@ -6,7 +6,7 @@ STAMP := $(VENV)/.up-to-date
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types kernels unit coverage reproduce bench clean
+.PHONY: help setup run test lint types kernels unit coverage docs reproduce bench clean
 .PHONY: build smoke audit release
 
 help:  ## list the targets
@@ -48,6 +48,9 @@ unit: setup
 
 coverage: setup  ## the same pytest, measuring which lines it reaches; slower, so not part of `make test`
 	$(BIN)/pytest --cov --cov-report=term:skip-covered
+
+docs: setup  ## the documentation site, in build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 reproduce: setup  ## the paper's figures and tables with a report, small on glyphs (FEMNIST=path.npz: at the paper's size)
 	$(BIN)/python -m reproduction all $(if $(FEMNIST),--femnist $(FEMNIST))

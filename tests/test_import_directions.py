@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "simulation": {"algorithms", "training", "tasks", "data", "selection", "network", "settings", "config", "report"},
     "deploy": {"algorithms", "training", "tasks", "data", "selection", "settings"},
     "flower": {"deploy", "algorithms", "settings", "config"},
-    "report": {"simulation", "algorithms", "network", "data"},
+    "report": {"network", "data"},
 }
 
 

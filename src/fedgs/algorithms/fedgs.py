@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 class FedGS:
     """FedGS with a local objective and, where it is not the mean, a server rule of your own.
 
-    Example:
+    Examples:
         >>> import fedgs
         >>> fedgs.FedGS().kind
         'fedgs'

@@ -115,7 +115,7 @@ def _callbacks(job: "Job") -> list[Any]:
 
     found: list[Any] = [RunDisplay(job.folder.name, job.settings)]
     if job.settings.tensorboard:
-        from fedgs.report.tensorboard import TensorBoard
+        from fedgs.simulation.tensorboard import TensorBoard
 
         found.append(TensorBoard(job.folder / "tensorboard"))
     return found

@@ -73,7 +73,7 @@ def compare(*histories: History, names: Sequence[str] | None = None) -> Comparis
         histories: of the runs; they are judged by the same metric.
         names: what to call them; by default their own names, or their algorithms.
 
-    Example:
+    Examples:
         >>> import fedgs
         >>> print(fedgs.compare(fedgs.load_history("runs/a"), fedgs.load_history("runs/b")))     # doctest: +SKIP
     """

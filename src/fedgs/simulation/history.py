@@ -48,7 +48,7 @@ class Finished:
 class History:
     """The rounds of a run and its model.
 
-    Example:
+    Examples:
         >>> import fedgs
         >>> history = fedgs.load_history("runs/mine")        # doctest: +SKIP
         >>> history.summary["accuracy"]["final"]             # doctest: +SKIP

@@ -24,7 +24,7 @@ def load_history(folder: str | Path, task: Task | None = None) -> History:
         folder: that ``fedgs run`` or ``History.save`` wrote.
         task: the run's task, where ``History.model`` cannot import it: a network of a notebook, say.
 
-    Example:
+    Examples:
         >>> import fedgs
         >>> history = fedgs.load_history("runs/mine")        # doctest: +SKIP
     """

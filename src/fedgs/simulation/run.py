@@ -85,7 +85,7 @@ def run(
         settings: everything else: a :class:`Settings`, the path of a TOML file, or a nested dict.
         callbacks: objects with ``on_round(state, metrics)``, ``on_end(history)`` or other hooks of :class:`Callback`.
 
-    Example:
+    Examples:
         >>> import fedgs, numpy as np, torch
         >>> x, y = np.random.rand(200, 4).astype("float32"), np.arange(200) % 3
         >>> federation = fedgs.Federation.from_arrays(x, y, devices=np.arange(200) % 10, factories=2)
@@ -152,7 +152,7 @@ def resume(
         device: auto, cpu or cuda.
         callbacks: as for :func:`run`.
 
-    Example:
+    Examples:
         >>> import fedgs
         >>> history = fedgs.resume("runs/mine")              # doctest: +SKIP
     """

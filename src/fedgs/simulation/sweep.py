@@ -44,7 +44,7 @@ def sweep(
 
     A run that diverges has a row with its ``error`` and no score.
 
-    Example:
+    Examples:
         >>> import fedgs
         >>> fedgs.sweep(task, federation, {"learning_rate": [0.03, 0.1]}, seeds=3)       # doctest: +SKIP
     """

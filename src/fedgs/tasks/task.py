@@ -30,7 +30,7 @@ Balance = Callable[[Any], Any]
 class Task:
     """What is to be learnt.
 
-    Example:
+    Examples:
         >>> import fedgs, torch
         >>> task = fedgs.Task(model=lambda: torch.nn.Linear(4, 3), loss="cross_entropy")
     """
@@ -100,7 +100,7 @@ def classification(model: Any, classes: int | Sequence[str] | None = None, **mor
         classes: how many, or their names; None: those of the federation.
         more: other fields of :class:`Task`.
 
-    Example:
+    Examples:
         >>> import fedgs, torch
         >>> fedgs.classification(lambda: torch.nn.Linear(4, 3), classes=3).loss
         'cross_entropy'
@@ -120,7 +120,7 @@ def regression(
         edges: the bins' inner edges, where they are known; None: quantiles of all devices' training targets.
         more: other fields of :class:`Task`.
 
-    Example:
+    Examples:
         >>> import fedgs, torch
         >>> fedgs.regression(lambda: torch.nn.Linear(4, 1), bins=5).bins
         5
@@ -153,7 +153,7 @@ def reconstruction(
         anomalous: the column or key of the targets that marks anomalous samples; None: they are not marked.
         more: other fields of :class:`Task`.
 
-    Example:
+    Examples:
         >>> import fedgs, torch
         >>> fedgs.reconstruction(lambda: torch.nn.Linear(4, 4), by="mode").score
         'auroc'
