@@ -45,7 +45,7 @@ from command import at_least, in_one_line
 from fedgs.algorithms.fedgs import FedGS
 from fedgs.data import Federation
 from fedgs.errors import ConfigError, TrainingError
-from fedgs.selection import SelectionProblem
+from fedgs.selection import SelectionProblem, team
 from fedgs.selection.coverage import fair_shares
 from fedgs.settings import Settings
 from fedgs.simulation import selection_plan
@@ -83,7 +83,7 @@ class Window:
         self._pooled = np.zeros((federation.factories, len(federation.classes)))
         self._asked: list[SelectionProblem] = []
         self._solved = 0
-        self._solve = selection_plan.solve_batch
+        self._solve = team.solve_batch
 
     def trusted(self, counts: Any, target: Any, pick: int, base: Any, *more: Any) -> SelectionProblem:
         """Stand in for ``SelectionProblem.trusted``; the factories come one after the other."""
@@ -247,8 +247,8 @@ def run(settings: Settings, federation: Federation, idea: str, device: torch.dev
         patches.append((Coverage, "shares", lambda coverage, *about: by_worth.shares(coverage, *about)))
     if idea == "window":
         window = Window(settings, federation)
-        patches += [(selection_plan, "solve_batch", window.solve_batch), (selection_plan, "make_rules", _no_rules)]
-        patches.append((selection_plan, "SelectionProblem", _Problems(window)))
+        patches += [(team, "solve_batch", window.solve_batch), (selection_plan, "make_rules", _no_rules)]
+        patches.append((team, "SelectionProblem", _Problems(window)))
     kept = [(client, name, getattr(client, name)) for client, name, _ in patches]
     for client, name, value in patches:
         setattr(client, name, value)

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fedgs.deploy.team import Wanted, select_team
 
 from command import at_least, in_one_line
-from fedgs.deploy.team import Wanted, select_team
 from fedgs.deploy.wire import PART
 from park_on_the_bench import BATCH, CLASSES, Bench, bench, wait_for
 from raw_echo import echo_times

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fedgs.deploy.team import Wanted
 from numpy.typing import NDArray
 
 from fedgs.deploy import pki
@@ -22,7 +23,6 @@ from fedgs.deploy.contract import RoundOrder, RoundResult, decode_result, encode
 from fedgs.deploy.identity import Identity
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.sources import Batch
-from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Flat, Shapes
 from fedgs.deploy.tls import Bundle
 from fedgs.deploy.wire import Task

@@ -20,7 +20,7 @@ from fedgs.training.round_plan import RoundPlan
 SOLVERS = {
     "gbp-cs": ["selection.solver=gbp-cs"],
     "exact": ["selection.solver=exact"],
-    "coverage": ["selection.solver=auto"],
+    "coverage": ["selection.solver=auto", "selection.coverage.weight=0.3"],
     "coverage, gbp-cs": ["selection.solver=gbp-cs", "selection.coverage.weight=0.3"],
     "random": ["selection.solver=random"],
     "random-by-data": ["selection.solver=random-by-data"],

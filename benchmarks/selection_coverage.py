@@ -84,13 +84,13 @@ def play(federation: Federation, settings: Settings, rounds: int) -> dict[str, f
     plans = [plan.next_round() for _ in range(rounds)]
     iterations = rounds * settings.training.iterations
     epochs = plan.streams.samples_used / federation.train.sizes
-    waits = np.maximum(plan.longest_wait, iterations - plan.last)
+    waits = np.maximum(plan.turns.longest_wait, iterations - plan.turns.last)
     return {
         "divergence": float(np.nanmean([p.divergence for p in plans])),
         "of a round": float(np.nanmean([p.window_divergence for p in plans])),
         "missing": float(np.nanmean([p.missing_classes for p in plans])),
         "Jain epochs": jain(epochs),
-        "Jain turns": jain(plan.selected.astype(np.float64)),
+        "Jain turns": jain(plan.turns.selected.astype(np.float64)),
         "least": float(epochs.min()),
         "most": float(epochs.max()),
         "wait": float(waits.max()),

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "fedgs"
-BASE = {"__version__", "errors", "files", "imports", "rng", "compiled"}
+BASE = {"__version__", "errors", "files", "imports", "rng", "compiled", "section"}
 """Small modules that everybody may use."""
 MAY_IMPORT = {
     "selection": set(),

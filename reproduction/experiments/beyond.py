@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fedgs.settings import COVERAGE_WEIGHT
 from reproduction.experiments import table2
 from reproduction.experiments.measures import fell, last_quarter
 from reproduction.experiments.parts import Part, Result, Results
@@ -109,7 +110,8 @@ def final_parts(reproduction: "Reproduction", results: Results) -> list[Part]:
                 continue
             overrides = overrides_of(side, TRIALS[key], _factor(reproduction))
             if final == "coverage":
-                overrides += ["selection.solver=auto", "training.calibration=1"]
+                overrides += ["selection.solver=auto", f"selection.coverage.weight={COVERAGE_WEIGHT}"]
+                overrides += ["training.calibration=1"]
                 # The classifier goes class by class where the server takes the mean; other rules have their own way.
                 overrides += ["server.class_wise=true"] if TRIALS[key].rule is None else []
             words = f"{title}, rate {TRIALS[key].title}, seed {seed}"

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 
 from fedgs.data import DataSet, Federation, build_federation, classes_per_device, dirichlet, dirichlet_factories
 from fedgs.errors import ConfigError
-from fedgs.settings import Settings
+from fedgs.settings import COVERAGE_WEIGHT, Settings
 from reproduction.experiments.parts import Part
 from reproduction.experiments.unskewed import UNSKEWED, without_skew
 
@@ -218,8 +218,8 @@ def _part(base: Settings, seed: int, deal: str, policy: str, iterations: int, we
     selection = {**base.selection.model_dump(include={"pick", "cap"}), "solver": way.solver}
     if way.presample is not None:
         selection["presample"] = way.presample
-    if weight is not None:
-        selection["coverage"] = {"weight": weight}
+    if way.solver == "auto":
+        selection["coverage"] = {"weight": COVERAGE_WEIGHT if weight is None else weight}
     rounds = max(1, base.training.rounds * base.training.iterations // iterations)
     values = base.model_dump()
     values |= {"seed": seed, "selection": selection, "baseline": []}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from fedgs.settings import COVERAGE_WEIGHT
 from reproduction.experiments import paper
 from reproduction.experiments.comparable_runs import comparable
 from reproduction.experiments.measures import last_ten
@@ -90,7 +91,12 @@ ROWS: dict[str, Row] = {
     "coverage": Row(
         "FedGS, coverage-aware",
         "selection",
-        ("selection.solver=auto", "training.calibration=1", "server.class_wise=true"),
+        (
+            "selection.solver=auto",
+            f"selection.coverage.weight={COVERAGE_WEIGHT}",
+            "training.calibration=1",
+            "server.class_wise=true",
+        ),
         "the match weighed against virtual queues, nobody drawn beforehand; and, not selection, the station's class "
         "mix taken out of the loss and the classifier averaged class by class",
         False,

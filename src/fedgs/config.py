@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from fedgs.errors import ConfigError
-from fedgs.settings import InvalidCombinationError, Settings
+from fedgs.settings import COVERAGE_WEIGHT, InvalidCombinationError, Settings
 
 PRESETS = ("quick", "paper", "coverage", "bearings")
 RENAMED = {"training.model": "task.model", "beside": "baseline", "server.by_class": "server.class_wise"}
@@ -72,7 +72,7 @@ def settings_from(values: Mapping[str, Any], source: str = "settings") -> Settin
 
 
 def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return stored settings with the keys of today."""
+    """Return stored settings with the keys of today; coverage once followed from the solver where it had no weight."""
     found = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
     for old, new in RENAMED.items():
         before, key = _section_of(found, old)
@@ -81,6 +81,11 @@ def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
             value = before.pop(key)
             if isinstance(after, dict):
                 after.setdefault(name, value)
+    selection = found.get("selection", {})
+    coverage = selection.get("coverage") if isinstance(selection, dict) else None
+    if isinstance(coverage, Mapping) and coverage.get("weight", 0) is None:
+        weight = COVERAGE_WEIGHT if selection.get("solver") == "auto" else 0.0
+        selection["coverage"] = {**coverage, "weight": weight}
     return found
 
 

@@ -9,7 +9,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fedgs.errors import AlgorithmError, SolverError
-from fedgs.network.settings import ClockSettings, PlanSettings, Section
+from fedgs.network.settings import ClockSettings, PlanSettings
+from fedgs.section import Section
 
 
 class FederationSettings(Section):
@@ -36,11 +37,8 @@ class FederationSettings(Section):
 class CoverageSettings(Section):
     """Virtual queues that give every device its fair share of turns (fedgs.simulation.coverage)."""
 
-    weight: float | None = Field(
-        None,
-        ge=0,
-        le=1e20,
-        description="V, what a turn behind is worth in typical batches; 0: off; not given: on for solver 'auto' only",
+    weight: float = Field(
+        0.0, ge=0, le=1e20, description="V, what a turn behind is worth in typical batches; 0: off; a good one: 0.3"
     )
     share: Literal["data", "turns", "fresh"] = Field(
         "data", description="a device's fair share is by its data, equal for all, or by what is unused in its stream"
@@ -48,7 +46,7 @@ class CoverageSettings(Section):
 
 
 COVERAGE_WEIGHT = 0.3
-"""V where coverage is on and no weight is given; benchmarks/selection_coverage.py shows why."""
+"""V of the preset ``coverage``; benchmarks/selection_coverage.py shows why."""
 
 
 class SelectionSettings(Section):
@@ -68,11 +66,6 @@ class SelectionSettings(Section):
     cap: bool = Field(False, description="a factory with fewer than pick devices takes all it has")
     start: Literal["mpinv", "zero", "random"] = Field("mpinv", description="first point of gbp-cs")
 
-    @property
-    def coverage_weight(self) -> float:
-        """V that holds: the one given, else COVERAGE_WEIGHT for solver 'auto' and 0 (as published) for all others."""
-        return _coverage_weight(self.solver, self.coverage)
-
     @model_validator(mode="after")
     def _possible(self) -> Self:
         # Imported here, because it loads the compiler, which settings alone do not need.
@@ -88,7 +81,7 @@ class SelectionSettings(Section):
                 look_up(self.solver, self.options)
             except SolverError as error:
                 raise InvalidCombinationError("options", f"do not fit: {error}") from None
-        if self.coverage_weight and self.solver != "auto" and not own and not SOLVERS[self.solver].bonus:
+        if self.coverage.weight and self.solver != "auto" and not own and not SOLVERS[self.solver].bonus:
             raise InvalidCombinationError(
                 "coverage.weight",
                 f"is for solvers that take a bonus, which solver={self.solver!r} does not; set it to 0",
@@ -101,16 +94,9 @@ class SelectionSettings(Section):
         return self
 
 
-def _coverage_weight(solver: str, coverage: CoverageSettings) -> float:
-    if coverage.weight is not None:
-        return coverage.weight
-    return COVERAGE_WEIGHT if solver == "auto" else 0.0
-
-
 def _presample(given: Mapping[str, Any]) -> int:
     """L_rnd where none is given; ``given`` holds the settings before it, those that are possible."""
-    solver = given.get("solver", "")
-    if solver == "random-by-data" or _coverage_weight(solver, given.get("coverage", CoverageSettings())):
+    if given.get("solver") == "random-by-data" or given.get("coverage", CoverageSettings()).weight:
         return 0
     return round(int(given.get("pick", 10)) / 5)
 

@@ -21,10 +21,10 @@ from fedgs.deploy.carrier import call_station, call_status
 from fedgs.deploy.contract import RoundOrder, RoundResult, decode_result, encode_order
 from fedgs.deploy.park import classes_of
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
-from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Shapes
 from fedgs.deploy.wire import Task
 from fedgs.errors import PeerError
+from fedgs.selection.team import TeamRule
 
 CLASSES, SHAPE, BATCH = 4, (8, 8), 5
 
@@ -155,7 +155,7 @@ class StationHandle:
 
 def order(number: int = 1, iterations: int = 3, rate: float = 0.1, pick: int = 3, **changes: Any) -> RoundOrder:
     """Return an order of the small linear task."""
-    wanted = Wanted(pick, 1, "gbp-cs", {}, UNIFORM, 0, 0)
+    wanted = TeamRule(pick, 1, "gbp-cs", {}, UNIFORM, 0, 0)
     values: dict[str, Any] = {
         "run": "test",
         "round": number,

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from fedgs.deploy.carrier import checked_result
 from fedgs.deploy.contract import RoundResult, decode_order, decode_result, encode_order, encode_result
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
-from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Shapes
 from fedgs.deploy.wire import (
     PART,
@@ -39,6 +38,7 @@ from fedgs.deploy.wire import (
     serialise,
 )
 from fedgs.errors import WireError
+from fedgs.selection.team import TeamRule
 from fedgs.training.optimizers import Optimizer
 from tests.deploy.processes import SHAPES, TASK, UNIFORM, named_task, order
 
@@ -183,7 +183,7 @@ def test_weights_that_do_not_fit_themselves_are_refused(weights: pb.Params, reas
 
 
 def test_an_order_and_its_result_come_through() -> None:
-    wanted = Wanted(3, 1, "multistart", {"starts": 4}, UNIFORM, 5, 2, 0.5)
+    wanted = TeamRule(3, 1, "multistart", {"starts": 4}, UNIFORM, 5, 2, 0.5)
     optimizer = Optimizer("adamw", 0.0, (0.8, 0.95), 1e-6, 0.01)
     asked = order(
         3, 2, rate=0.125, weights=CHANGE, calibration=0.5, class_wise=True, wanted=wanted, optimizer=optimizer

@@ -42,8 +42,8 @@ def test_every_federation_meets_every_policy() -> None:
     assert {part.settings.eval.every for part in parts} == {1, 2}
     chosen = {part.name.rpartition("-seed-")[0]: part.settings.selection for part in parts}
     assert (chosen["study-natural-gbp-cs"].presample, chosen["study-natural-exact"].presample) == (2, 0)
-    assert chosen["study-natural-coverage"].coverage_weight == chosen["study-natural-queues"].coverage_weight == 0.3
-    assert chosen["study-alpha-0.02-queues-V3"].coverage_weight == 3
+    assert chosen["study-natural-coverage"].coverage.weight == chosen["study-natural-queues"].coverage.weight == 0.3
+    assert chosen["study-alpha-0.02-queues-V3"].coverage.weight == 3
     natural = {part.name.rpartition("-seed-")[0].removeprefix("study-natural-"): part.settings
                for part in parts if part.federation == "natural"}  # fmt: skip
     assert {policy for policy, made in natural.items() if made.training.calibration} == {

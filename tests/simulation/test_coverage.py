@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedgs.config import apply_overrides, load_settings, settings_from
+from fedgs.config import load_settings, settings_from
 from fedgs.errors import ConfigError
 from fedgs.selection.coverage import fair_shares
-from fedgs.settings import Settings
 from fedgs.simulation.checkpoint import load_newest, save_checkpoint
 from fedgs.simulation.round_statistics import count_classes, count_classes_oracle, view_round
 from fedgs.simulation.selection_plan import SelectionPlan
@@ -17,7 +16,7 @@ from fedgs.simulation.summary import jain, summarise
 from tests.simulation.small import small_federation, small_settings
 
 FEDERATION = small_federation()
-ON = ("selection.solver=auto", "selection.presample=0")
+ON = ("selection.solver=auto", "selection.coverage.weight=0.3", "selection.presample=0")
 
 
 def played(*options: str, rounds: int = 10) -> SelectionPlan:
@@ -45,20 +44,20 @@ def test_every_solver_that_takes_a_bonus_serves(solver: str) -> None:
     for factory in range(3):
         devices = FEDERATION.devices_of(factory)
         earned = 80 * fair_shares(FEDERATION.train.sizes[devices].astype(float), 2)
-        assert plan.selected[devices] == pytest.approx(earned, abs=4)
-        assert plan.coverage.queue[devices] == pytest.approx(earned - plan.selected[devices], abs=1e-9)
+        assert plan.turns.selected[devices] == pytest.approx(earned, abs=4)
+        assert plan.coverage.queue[devices] == pytest.approx(earned - plan.turns.selected[devices], abs=1e-9)
 
 
 def test_equal_turns_and_fresh_streams() -> None:
     turns = played(*ON, "selection.coverage.share=turns")
-    assert jain(turns.selected.astype(float)) > 0.999
+    assert jain(turns.turns.selected.astype(float)) > 0.999
     assert turns.coverage.queue.reshape(3, 4).sum(axis=1) == pytest.approx([0, 0, 0], abs=1e-9)
     fresh = played(*ON, "selection.coverage.share=fresh")
     # The rest of an epoch is half of it on average: in the long run that is a share by data.
     assert jain(epochs(fresh)) > 0.97
     # In a stream that flows for all alike, all have the same that is new.
     flowing = played(*ON, "selection.coverage.share=fresh", "streams.mode=fresh")
-    assert jain(flowing.selected.astype(float)) > 0.999
+    assert jain(flowing.turns.selected.astype(float)) > 0.999
 
 
 def test_what_is_unused_in_a_stream() -> None:
@@ -117,33 +116,34 @@ def test_devices_without_a_whole_batch_do_not_earn() -> None:
     assert np.abs(queue).max() < 5
 
 
-def test_on_for_our_solver_off_for_the_papers() -> None:
-    def facts(*overrides: str) -> tuple[float, int]:
-        selection = load_settings(overrides=overrides).selection
-        return selection.coverage_weight, selection.presample
+@pytest.mark.parametrize(
+    ("preset", "overrides", "weight", "presample"),
+    [
+        (None, [], 0.0, 2),
+        (None, ["selection.solver=exact"], 0.0, 2),
+        (None, ["selection.solver=auto"], 0.0, 2),  # the name of a solver does not change the objective
+        (None, ["selection.solver=exact", "selection.coverage.weight=2.0"], 2.0, 0),
+        (None, ["selection.coverage.weight=0.3", "selection.presample=1"], 0.3, 1),
+        (None, ["selection.solver=random-by-data"], 0.0, 0),
+        (None, ["selection.pick=6"], 0.0, 1),
+        ("paper", [], 0.0, 2),
+        ("quick", [], 0.0, 1),
+        ("coverage", [], 0.3, 0),
+        ("coverage", ["selection.coverage.weight=0"], 0.0, 2),
+    ],
+)
+def test_coverage_is_a_switch_of_its_own(
+    preset: str | None, overrides: list[str], weight: float, presample: int
+) -> None:
+    settings = load_settings(preset=preset, overrides=overrides)
+    assert (settings.selection.coverage.weight, settings.selection.presample) == (weight, presample)
+    assert settings_from(json.loads(json.dumps(settings.model_dump()))) == settings
 
-    assert facts() == (0.0, 2)
-    assert facts("selection.solver=exact") == (0.0, 2)
-    assert facts("selection.solver=auto") == (0.3, 0)
-    assert facts("selection.solver=auto", "selection.coverage.weight=0") == (0.0, 2)
-    assert facts("selection.solver=exact", "selection.coverage.weight=2.0") == (2.0, 0)
-    assert facts("selection.solver=auto", "selection.presample=1") == (0.3, 1)
-    assert facts("selection.solver=random-by-data") == (0.0, 0)
-    assert facts("selection.pick=6") == (0.0, 1)
-    for preset in ("paper", "quick"):
-        assert load_settings(preset=preset).selection.coverage_weight == 0.0
-    ours = load_settings(preset="coverage")
-    assert (ours.selection.coverage_weight, ours.selection.presample) == (0.3, 0)
-    assert load_settings(preset="paper", overrides=["selection.solver=auto"]).selection == ours.selection
 
-
-def test_settings_with_coverage_come_back_from_a_runs_file_and_serve_a_run_beside() -> None:
-    ours = load_settings(preset="coverage", overrides=["selection.coverage.share=turns"])
-    assert settings_from(json.loads(json.dumps(ours.model_dump()))) == ours
-    # The one beside has another solver: coverage goes with the solver unless a weight is given.
-    baseline = apply_overrides(ours, ["selection.solver=random"])
-    assert baseline.selection.coverage_weight == 0.0
-    assert apply_overrides(Settings(), ["selection.solver=auto"]).selection.coverage_weight == 0.3
+@pytest.mark.parametrize(("solver", "weight"), [("auto", 0.3), ("gbp-cs", 0.0)])
+def test_older_runs_had_coverage_with_solver_auto(solver: str, weight: float) -> None:
+    stored = {"selection": {"solver": solver, "coverage": {"weight": None, "share": "data"}, "presample": 0}}
+    assert settings_from(stored).selection.coverage.weight == weight
 
 
 @pytest.mark.parametrize(
@@ -218,5 +218,5 @@ def test_a_run_reports_how_it_selected() -> None:
     assert summary["missing_classes"] == pytest.approx(np.mean([p.missing_classes for p in plans]))
     selection = summary["selection"]
     assert selection["coverage"] == 0.3
-    assert selection["jain_of_turns"] == pytest.approx(jain(plan.selected.astype(float)))
+    assert selection["jain_of_turns"] == pytest.approx(jain(plan.turns.selected.astype(float)))
     assert selection["epochs_max"] == pytest.approx(epochs(plan).max())

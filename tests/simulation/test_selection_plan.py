@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from fedgs.errors import DataError
-from fedgs.selection import SelectionProblem, SelectionResult, batch, solve, solve_batch
-from fedgs.simulation import selection_plan
+from fedgs.selection import SelectionProblem, SelectionResult, batch, solve, solve_batch, team
 from fedgs.simulation.prefetch import RunAhead
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.training.round_plan import RoundPlan
@@ -111,11 +110,11 @@ def test_counters() -> None:
     plan = SelectionPlan(FEDERATION, small_settings())
     rounds = [plan.next_round() for _ in range(3)]
     devices = np.concatenate([r.devices for r in rounds])
-    assert plan.selected.tolist() == [int((devices == k).sum()) for k in range(12)]
+    assert plan.turns.selected.tolist() == [int((devices == k).sum()) for k in range(12)]
     for device in range(12):
         turns = np.flatnonzero((devices == device).any(axis=(1, 2))) + 1
         waits = np.diff(np.concatenate([[0], turns]))
-        assert plan.longest_wait[device] == (waits.max() if len(waits) else 0)
+        assert plan.turns.longest_wait[device] == (waits.max() if len(waits) else 0)
 
 
 def test_more_picks_than_devices_need_a_cap() -> None:
@@ -137,8 +136,10 @@ def test_each_kind_of_solver_is_compiled_before_its_time_is_taken(
         sizes.append(len(problems))
         return [replace(answer, seconds=1.0) for answer in solve_batch(problems, *rest, **options)]
 
-    monkeypatch.setattr(selection_plan, "solve_batch", noted)
-    plan = SelectionPlan(FEDERATION, small_settings(f"selection.solver={solver}"), compiled=False)
+    monkeypatch.setattr(team, "solve_batch", noted)
+    team._warm_up.cache_clear()
+    coverage = f"selection.coverage.weight={0.3 if solver == 'auto' else 0.0}"
+    plan = SelectionPlan(FEDERATION, small_settings(f"selection.solver={solver}", coverage), compiled=False)
     assert plan.next_round().seconds == plan.next_round().seconds == 4 * 3
     assert (sizes[0], sizes.count(1), sizes.count(3)) == (1, kinds, 8)
 

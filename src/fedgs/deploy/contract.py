@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
-from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import LONGEST_NAME, Flat, Shapes, to_bytes
 from fedgs.deploy.wire import (
     MOST_CLASSES,
@@ -37,6 +36,7 @@ from fedgs.deploy.wire import (
 from fedgs.errors import WireError
 from fedgs.selection.problem import TARGET_TOLERANCE
 from fedgs.selection.solve import SOLVERS
+from fedgs.selection.team import TeamRule
 from fedgs.training.optimizers import NAMES, Optimizer
 
 MOST_ITERATIONS = 1_000_000
@@ -54,7 +54,7 @@ class RoundOrder:
     round: int
     """1 for the first; 0 is the roll call."""
     task: Task
-    wanted: Wanted
+    wanted: TeamRule
     """Whom to select; an empty target stands for the station's own estimate."""
     first_iteration: int
     """Of this round, counted over the whole run from 0."""
@@ -130,7 +130,7 @@ def encode_order(order: RoundOrder) -> bytes:
         coverage=wanted.coverage,
         pick=wanted.pick,
         presample=wanted.presample,
-        solver=wanted.solver,
+        solver=str(wanted.solver),
         solver_options=json.dumps(wanted.options) if wanted.options else "",
         target=wanted.target.tolist(),
         first_iteration=order.first_iteration,
@@ -166,7 +166,7 @@ def decode_order(data: bytes) -> RoundOrder:
     if len(rates) > MOST_ITERATIONS or (len(rates) and rates.min() < 0):
         raise WireError(f"{len(rates)} learning rates, the least {rates.min(initial=0):g}")
     shapes, weights = whole_params(message.weights)
-    wanted = Wanted(
+    wanted = TeamRule(
         message.pick,
         message.presample,
         text("solver", message.solver),

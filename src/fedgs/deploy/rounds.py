@@ -23,9 +23,10 @@ from fedgs.deploy.membership import Member
 from fedgs.deploy.station import Answer, Station
 from fedgs.deploy.station_mix import StationMix
 from fedgs.deploy.station_optimizer import StationOptimizer
-from fedgs.deploy.team import Wanted, select_team, turns_owed
 from fedgs.deploy.tensors import Flat, Shapes, norm
 from fedgs.deploy.wire import StepMessages
+from fedgs.selection.coverage import fair_shares, queues_after
+from fedgs.selection.team import TeamRule, select_teams
 
 _BLOCK = 1 << 16
 
@@ -136,23 +137,27 @@ class RoundTrainer:
             except TimeoutError:
                 continue
 
-    def _with_target(self, wanted: Wanted) -> Wanted:
+    def _with_target(self, wanted: TeamRule) -> TeamRule:
         if len(wanted.target):
             return wanted
         estimate, _ = self.station.roster.distribution()
         return replace(wanted, target=estimate)
 
     async def _iterate(
-        self, order: RoundOrder, wanted: Wanted, members: list[Member], row: int, rate: float, weights: Flat
+        self, order: RoundOrder, wanted: TeamRule, members: list[Member], row: int, rate: float, weights: Flat
     ) -> tuple[list[Member], list[Answer], float]:
         announced = [(member, member.ready) for member in members if member.ready is not None]
         counts = np.stack([ready.counts for _, ready in announced])
         began = time.perf_counter()
         # In a thread of its own: devices come, go and are heard meanwhile.
         queue = np.array([member.queue for member, _ in announced])
-        rows, divergence = await asyncio.to_thread(select_team, counts, wanted, order.first_iteration + row, queue)
+        everyone = [np.arange(len(counts))]
+        iteration = order.first_iteration + row
+        (selected,) = await asyncio.to_thread(select_teams, wanted, iteration, counts, everyone, queue)
+        rows, divergence = selected.devices, selected.divergence
         if wanted.coverage:
-            for (member, _), behind in zip(announced, turns_owed(queue, rows, wanted.pick).tolist(), strict=True):
+            after = queues_after(queue, fair_shares(np.ones(len(queue)), wanted.pick), rows)
+            for (member, _), behind in zip(announced, after.tolist(), strict=True):
                 member.queue = behind
         self.station.metrics.selecting.observe(time.perf_counter() - began)
         bias = order.shapes.place(f"{order.head}.bias") if order.calibration else None

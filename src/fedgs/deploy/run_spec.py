@@ -7,11 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.deploy.contract import RoundOrder
-from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Flat, Shapes
 from fedgs.deploy.wire import Task
 from fedgs.errors import ConfigError
-from fedgs.selection.solve import solver_options
+from fedgs.selection.team import TeamRule
 from fedgs.settings import Settings
 from fedgs.training.optimizers import Optimizer
 from fedgs.training.schedule import learning_rates
@@ -50,15 +49,8 @@ class RunSpec:
         ``target`` None: the station goes by what its own devices have announced.
         """
         training, selection = self.settings.training, self.settings.selection
-        wanted = Wanted(
-            selection.pick,
-            selection.presample,
-            selection.solver,
-            solver_options(selection),
-            np.empty(0) if target is None else target,
-            self.settings.seed,
-            factory,
-            selection.coverage_weight,
+        wanted = TeamRule.of(
+            selection, np.empty(0) if target is None else target, self.settings.seed, selection.solver, factory
         )
         rates = learning_rates(training, round_number) if round_number else np.empty(0)
         first = max(round_number - 1, 0) * training.iterations
@@ -100,7 +92,7 @@ def check_deployable(settings: Settings) -> None:
         if given != allowed:
             raise ConfigError(f"{key} is for simulations; a real park cannot follow it, take it out of the settings")
     selection = settings.selection
-    if selection.coverage_weight and selection.coverage.share != "turns":
+    if selection.coverage.weight and selection.coverage.share != "turns":
         raise ConfigError(
             f"selection.coverage.share={selection.coverage.share!r} goes by how much data a device has, which it tells "
             "nobody; set selection.coverage.share=turns, or selection.coverage.weight=0"

@@ -2,16 +2,11 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from fedgs.deploy.tls import KEEPALIVE
 from fedgs.errors import ConfigError
-
-
-class Section(BaseModel):
-    """As in :mod:`fedgs.config`, which a device does not import: it would bring the compiler of the selection."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+from fedgs.section import Section
 
 
 class StationSettings(Section):

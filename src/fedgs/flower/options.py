@@ -16,10 +16,11 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from fedgs.config import checked_settings
 from fedgs.deploy.logs import LEVELS
-from fedgs.deploy.settings import Section, TopSettings, checked
+from fedgs.deploy.settings import TopSettings, checked
 from fedgs.deploy.tensors import WIRE_TYPES
 from fedgs.deploy.top_process import TopProcess, image_shape
 from fedgs.errors import ConfigError
+from fedgs.section import Section
 
 
 class TopOptions(Section):

@@ -7,21 +7,15 @@ the profile, so ``clock.external.up.rate=50e6`` changes one line of the park and
 import math
 from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from fedgs.errors import ConfigError, NetworkError
 from fedgs.network.links import Channel, Link, Network
+from fedgs.section import Section
 
 if TYPE_CHECKING:
     from fedgs.network.clock import VirtualClock
-
-
-class Section(BaseModel):
-    """A group of settings that cannot be changed once made and refuses keys it does not know."""
-
-    # strict: the string "12" is not the number 12; a TOML file says which it means.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class ChannelSettings(Section):

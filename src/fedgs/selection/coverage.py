@@ -103,6 +103,13 @@ def typical_batch(counts: Floats, target: Floats, devices: Indices) -> float:
     return found if found > 0.0 else 1.0
 
 
+def queues_after(queue: Floats, shares: Floats, selected: Indices) -> Floats:
+    """Return the queues after an iteration: q + s − x."""
+    after: Floats = queue + shares
+    after[selected] -= 1.0
+    return after
+
+
 def largest_gap(devices: int, pick: int, weight: float) -> float:
     """Return D: how many turns further behind a device that is left out can be than one that is taken."""
     return float(2.0 * devices * (1.0 + np.sqrt(2.0 * pick)) / weight)

@@ -19,30 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.data import DeviceStreams, Federation
-from fedgs.selection.coverage import fair_shares, typical_batch
+from fedgs.selection.coverage import fair_shares, queues_after
 from fedgs.settings import SelectionSettings
 
 Devices = NDArray[np.int64]
 
 
 class Coverage:
-    """The queues of all devices and their bonuses."""
+    """The queues of all devices."""
 
     def __init__(self, federation: Federation, settings: SelectionSettings) -> None:
-        self.weight, self._share, self._pick = settings.coverage_weight, settings.coverage.share, settings.pick
+        self.weight, self._share, self._pick = settings.coverage.weight, settings.coverage.share, settings.pick
         self.queue = np.zeros(len(federation))
         """(devices,) turns each is behind its fair share, or ahead of it below 0; all 0 without coverage."""
         self._train_sizes = federation.train.sizes.astype(np.float64)
         self._known: tuple[Sequence[Devices], NDArray[np.float64]] | None = None
-
-    def bonus(
-        self, counts: NDArray[np.float64], target: NDArray[np.float64], there: Devices, candidates: Devices
-    ) -> NDArray[np.float64]:
-        """Return V·u·q of a station's ``candidates``, in squared counts; u is that of all who are ``there``."""
-        if not self.weight:
-            return np.zeros(len(candidates))
-        bonus: NDArray[np.float64] = self.weight * typical_batch(counts, target, there) * self.queue[candidates]
-        return bonus
 
     def shares(self, there: Sequence[Devices], streams: DeviceStreams) -> NDArray[np.float64]:
         """(devices,) what each device earns in this iteration; 0 for those who cannot be selected."""
@@ -61,5 +52,4 @@ class Coverage:
     def end(self, there: Sequence[Devices], streams: DeviceStreams, selected: Devices) -> None:
         """Let everybody who is there earn a share, and the selected pay a turn."""
         if self.weight:
-            self.queue += self.shares(there, streams)
-            self.queue[selected] -= 1.0
+            self.queue = queues_after(self.queue, self.shares(there, streams), selected)

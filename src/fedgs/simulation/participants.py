@@ -1,4 +1,4 @@
-"""The plan of flat rounds: who takes part, and every device's mini-batches (specification §1.1 and A.1).
+"""The plan of a baseline's rounds: who takes part, and every device's mini-batches (specification §1.1 and A.1).
 
 In round t the participants are drawn uniformly without replacement from the stream (seed, "participants", t), whatever
 the baseline: at one seed all baselines see the same devices in the same round, and their curves are paired. A device
@@ -14,18 +14,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedgs import rng
 from fedgs.algorithms.client_server import participants
 from fedgs.data import Federation
 from fedgs.errors import DataError
 from fedgs.settings import Settings
+from fedgs.simulation.turns import Turns
 from fedgs.training.client_plan import ClientPlan
 
 
 class ParticipantPlan:
-    """Makes the plans of flat rounds, one after the other."""
+    """Makes the plans of a baseline's rounds, one after the other."""
 
     def __init__(self, federation: Federation, settings: Settings, purpose: str = "", smallest_batch: int = 1) -> None:
         """``purpose`` names other random streams than a run's own: those of pre-training.
@@ -48,9 +48,7 @@ class ParticipantPlan:
         self.participants = participants(settings, devices)
         self._target = federation.p_real()
         self._counts = federation.train_counts
-        self.selected = np.zeros(devices, np.int64)
-        self.last = np.zeros(devices, np.int64)
-        self.longest_wait = np.zeros(devices, np.int64)
+        self.turns = Turns(devices)
         self.used = np.zeros(devices, np.int64)
 
     def next_round(self) -> ClientPlan:
@@ -74,7 +72,8 @@ class ParticipantPlan:
                 padded[epoch, : used[place]] = draws.permutation(own)[: used[place]]
             samples[: epochs * steps, place] = padded.reshape(epochs * steps, batch)
         self.round = number
-        self._count(devices, epochs * used)
+        self.turns.count(devices, number)
+        self.used[devices] += epochs * used
         pooled = self._counts[devices].sum(axis=0)
         return ClientPlan(
             number, devices, samples, (samples >= 0).sum(axis=2, dtype=np.int32), epoch_steps, sizes[devices],
@@ -83,26 +82,16 @@ class ParticipantPlan:
             self.state_dict(), time.perf_counter() - began,
         )  # fmt: skip
 
-    def _count(self, devices: NDArray[np.int64], samples: NDArray[np.int64]) -> None:
-        self.selected[devices] += 1
-        self.used[devices] += samples
-        self.longest_wait[devices] = np.maximum(self.longest_wait[devices], self.round - self.last[devices])
-        self.last[devices] = self.round
-
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to go on later; turns are counted in rounds."""
         return {
             "round": self.round,
-            "selected": self.selected.tolist(),
-            "last": self.last.tolist(),
-            "longest_wait": self.longest_wait.tolist(),
+            **self.turns.state_dict(),
             "streams": {"iteration": self.round, "samples_used": self.used.tolist()},
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved state."""
         self.round = int(state["round"])
-        self.selected, self.last, self.longest_wait = (
-            np.asarray(state[key], dtype=np.int64) for key in ("selected", "last", "longest_wait")
-        )
+        self.turns.load_state(state)
         self.used = np.asarray(state["streams"]["samples_used"], dtype=np.int64)

@@ -82,7 +82,7 @@ def summarise(
         "selection": {
             "rate_min": float(use["rate"].min()),
             "rate_max": float(use["rate"].max()),
-            "coverage": settings.selection.coverage_weight,
+            "coverage": settings.selection.coverage.weight,
             "jain_of_epochs": jain(use["epochs"]),
             "jain_of_turns": jain(use["rate"]),
             "epochs_min": float(use["epochs"].min()),

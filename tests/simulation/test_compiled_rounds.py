@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedgs.compiled import COMPILED
 from fedgs.data import Federation, build_federation
 from fedgs.settings import Settings
-from fedgs.simulation import station_round
+from fedgs.simulation import compiled_rounds
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.training.round_plan import RoundPlan
 from tests.simulation.small import small_federation, small_set, small_settings
@@ -76,7 +76,7 @@ def test_any_federation(
 
 
 def test_rounds_can_be_taken_up_by_either_way() -> None:
-    settings = small_settings(*SIZE, "selection.solver=auto")
+    settings = small_settings(*SIZE, "selection.solver=auto", "selection.coverage.weight=0.3")
     slow, fast = both(FEDERATION, settings, rounds=2)
     crossed = SelectionPlan(FEDERATION, settings)
     crossed.load_state(slow.state_dict())
@@ -112,7 +112,7 @@ def test_what_the_loop_does_not_know_is_played_step_by_step(options: tuple[str, 
 @pytest.mark.skipif(not COMPILED, reason="there is no compiled loop")
 def test_the_time_of_a_round_is_that_of_its_selections_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler costs an hour here and each call of the loop a second; threads work side by side."""
-    now, lock, real, calls = threading.local(), threading.Lock(), station_round.play_station, []
+    now, lock, real, calls = threading.local(), threading.Lock(), compiled_rounds.select_station_round, []
 
     def play(*arguments: Any) -> Any:
         with lock:
@@ -120,7 +120,7 @@ def test_the_time_of_a_round_is_that_of_its_selections_one_after_the_other(monke
             calls.append(arguments[-1])
         return real(*arguments)
 
-    monkeypatch.setattr(station_round, "play_station", play)
-    monkeypatch.setattr(station_round, "thread_time", lambda: getattr(now, "seconds", 0.0), raising=False)
+    monkeypatch.setattr(compiled_rounds, "select_station_round", play)
+    monkeypatch.setattr(compiled_rounds, "thread_time", lambda: getattr(now, "seconds", 0.0), raising=False)
     plan = SelectionPlan(FEDERATION, small_settings(*SIZE)).next_round()
     assert plan.seconds == len(calls) - 1 >= 4

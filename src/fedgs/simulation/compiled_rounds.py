@@ -1,9 +1,9 @@
-"""A whole round of one base station in one compiled loop: counts of next batches → solve → use them up → queues.
+"""Whole rounds of selection in one compiled loop a station: counts of next batches → solve → use them up → queues.
 
-Without churn the stations of a round know nothing of each other, so each plays its T iterations on its own, in a thread
-of its own, and Python is asked only for random orders beforehand and for more samples when a stream's window ends.
-:class:`fedgs.simulation.selection_plan.SelectionPlan` is the same thing step by step; the results are the same to the
-bit, and what this file does not know (churn, other stream modes, other solvers) is played there.
+Without churn the stations of a round do not depend on each other. So each station runs its T iterations in a thread of
+its own. Python only draws the random orders beforehand, and more samples when the window of a stream ends. The oracle
+is :func:`fedgs.selection.team.select_teams`, iteration by iteration: the results are the same to the bit. What this
+file does not support (churn, other stream modes, other solvers) is selected there.
 """
 
 import os
@@ -52,7 +52,7 @@ class Rules(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What is counted for every device, as in ``SelectionPlan``."""
+    """What is counted for every device, as in ``Turns`` and ``Coverage``."""
 
     selected: NDArray[np.int64]
     last: NDArray[np.int64]
@@ -61,7 +61,7 @@ class Tally(NamedTuple):
     shares: NDArray[np.float64]
 
 
-class Schedule(NamedTuple):
+class RoundArrays(NamedTuple):
     """Where a round is written, as in ``RoundPlan``."""
 
     devices: NDArray[np.int32]
@@ -94,7 +94,7 @@ class Scratch(NamedTuple):
 def make_rules(
     settings: Settings, target: NDArray[np.float64], sizes: NDArray[np.int64], stations: Devices
 ) -> Rules | None:
-    """Return the rules of a run; None when it must be played step by step. ``stations``: devices of each."""
+    """Return the rules of a run; None where select_teams must do it. ``stations``: devices of each."""
     selection = settings.selection
     name = selection.solver
     most, least = int(stations.max()) - selection.presample, int(stations.min())
@@ -124,7 +124,7 @@ def make_rules(
         starts=options.get("starts", 0),
         starts_with_bonus=options_with_bonus.get("starts", 0),
         budget=options.get("budget", 0),
-        coverage=selection.coverage_weight,
+        coverage=selection.coverage.weight,
         fresh_shares=selection.coverage.share == "fresh",
         sizes=sizes.astype(np.float64),
     )
@@ -149,20 +149,20 @@ def draw_orders(seed: int, first: int, iterations: int, everybody: list[Devices]
     return found
 
 
-def play_round(
-    rules: Rules, streams: DeviceStreams, tally: Tally, schedule: Schedule, everybody: list[Devices], seed: int
+def select_round(
+    rules: Rules, streams: DeviceStreams, tally: Tally, arrays: RoundArrays, everybody: list[Devices], seed: int
 ) -> float:
-    """Play a round of all stations: fill in the schedule and move streams and tally on.
+    """Select for a round of all stations: fill in the arrays and move streams and tally on.
 
     Return the seconds the stations' own loops took, one after the other: each thread's time on a processor, so that
     neither threads side by side nor a busy machine change what one selection costs. Compiling is not in it.
     """
-    iterations, first = len(schedule.devices), streams.iteration
+    iterations, first = len(arrays.devices), streams.iteration
     pieces = pieces_of(rules.method)  # those of the method with a bonus are the same
     stage = streams.inside()
     draws = draw_orders(seed, first, iterations, everybody, rules)
 
-    def play(stations: range) -> float:
+    def work(stations: range) -> float:
         seconds = 0.0
         for factory in stations:
             scratch = _scratch(len(everybody[factory]), len(rules.target), rules.batch_size)
@@ -170,8 +170,8 @@ def play_round(
             while row < iterations:
                 began = thread_time()
                 # Batches are equal, so the matrix of a proof is positive definite: G + a·11ᵀ + ε·I.
-                row, empty = play_station(
-                    rules, stage, tally, schedule, draws[factory], scratch, factory, first, row, *pieces
+                row, empty = select_station_round(
+                    rules, stage, tally, arrays, draws[factory], scratch, factory, first, row, *pieces
                 )
                 seconds += thread_time() - began
                 for device in empty:
@@ -179,16 +179,16 @@ def play_round(
         return seconds
 
     def warm_up() -> None:
-        """Compile or load the loop by playing no iteration, so that the time of the first round is its own."""
+        """Compile or load the loop by running no iteration, so that the time of the first round is its own."""
         scratch = _scratch(len(everybody[0]), len(rules.target), rules.batch_size)
-        play_station(rules, stage, tally, schedule, draws[0], scratch, 0, first, iterations, *pieces)
+        select_station_round(rules, stage, tally, arrays, draws[0], scratch, 0, first, iterations, *pieces)
 
     warm_up()
     workers = min(len(everybody), os.cpu_count() or 1)
     parts = [range(part, len(everybody), workers) for part in range(workers)]
-    waiting = [worker_threads().submit(play, part) for part in parts[1:]]
+    waiting = [worker_threads().submit(work, part) for part in parts[1:]]
     try:
-        seconds = play(parts[0])
+        seconds = work(parts[0])
     finally:
         others = [part.result() for part in waiting]
     streams.skip(iterations)
@@ -204,11 +204,11 @@ def _scratch(devices: int, classes: int, batch_size: int) -> Scratch:
 
 
 @composed
-def play_station(
+def select_station_round(
     rules: Rules,
     stage: StreamArrays,
     tally: Tally,
-    schedule: Schedule,
+    arrays: RoundArrays,
     draws: Draws,
     scratch: Scratch,
     factory: int,
@@ -217,7 +217,7 @@ def play_station(
     start: Piece,
     quadratic: Piece,
 ) -> tuple[int, Devices]:
-    """Play iterations from ``row`` on; return the next one to play, and the devices to refill before it."""
+    """Run iterations from ``row`` on; return the next one to run, and the devices to refill before it."""
     iterations, everybody = draws.orders.shape
     classes, size = len(rules.target), rules.batch_size
     drawn, pick = rules.presample, rules.pick - rules.presample
@@ -257,7 +257,7 @@ def play_station(
         else:
             chosen[:] = draw_by_weight(rules.sizes[order[drawn:]], pick, key)
         divergence, _ = measure(counts, rules.target, scratch.fixed_base, sizes, base_size, expected_size, True, chosen)
-        schedule.divergence[t, factory] = divergence
+        arrays.divergence[t, factory] = divergence
         for place in range(drawn):
             taken[place] = order[place]
         for place in range(pick):
@@ -265,16 +265,16 @@ def play_station(
         taken.sort()
         if rules.coverage > 0.0:
             if rules.fresh_shares:
-                earn_fresh(stage, tally, order, rules.pick)
+                share_by_fresh_samples(stage, tally, order, rules.pick)
             for place in range(everybody):
                 device = order[place]
                 tally.queue[device] += tally.shares[device]
         lacking = 0
         for place in range(rules.pick):
             device = taken[place]
-            schedule.devices[t, factory, place] = device
+            arrays.devices[t, factory, place] = device
             for k in range(size):
-                schedule.samples[t, factory, place, k] = stage.next[device, k]
+                arrays.samples[t, factory, place, k] = stage.next[device, k]
             if rules.coverage > 0.0:
                 tally.queue[device] -= 1.0
             tally.selected[device] += 1
@@ -282,7 +282,7 @@ def play_station(
             tally.last[device] = first + t + 1
             stage.used[device] += size
             stage.position[device] += size
-            if not look(stage, device, size):
+            if not move_on(stage, device, size):
                 empty[lacking] = device
                 lacking += 1
         if lacking:
@@ -291,7 +291,7 @@ def play_station(
 
 
 @composed
-def earn_fresh(stage: StreamArrays, tally: Tally, order: Devices, pick: int) -> None:
+def share_by_fresh_samples(stage: StreamArrays, tally: Tally, order: Devices, pick: int) -> None:
     """Set the shares of a station's devices by what is unused in their streams before this iteration's batches."""
     devices = np.sort(order)
     unused = np.empty(len(devices))
@@ -304,7 +304,7 @@ def earn_fresh(stage: StreamArrays, tally: Tally, order: Devices, pick: int) -> 
 
 
 @composed
-def look(stage: StreamArrays, device: int, size: int) -> bool:
+def move_on(stage: StreamArrays, device: int, size: int) -> bool:
     """Bring a device's next batch and its counts up to its position; False when its window ends before."""
     position = stage.position[device]
     if position + size > stage.end[device]:
