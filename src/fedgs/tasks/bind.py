@@ -26,6 +26,7 @@ from fedgs.tasks.cnn import MODELS, build_model
 from fedgs.tasks.losses import Loss
 from fedgs.tasks.metrics import USUAL, Metric, Mode
 from fedgs.tasks.signals import SignalAutoEncoder, VibrationNet
+from fedgs.tasks.strided import avoid_strided_kernel
 from fedgs.tasks.task import QuantileBins, Task
 
 BUILT_IN = (*MODELS, "vibration", "autoencoder")
@@ -232,7 +233,7 @@ def _checked_module(task: Task, module: nn.Module) -> nn.Module:
             raise ConfigError(f"task.model {task.named()}: weight {name!r} is {kind}; call .float() on the network")
     if not any(weight.requires_grad for weight in module.parameters()):
         raise ConfigError(f"task.model {task.named()}: has no weight to train; requires_grad is false for all of them")
-    return module
+    return avoid_strided_kernel(module)
 
 
 def _check_parts(module: nn.Module, head: str | None, features: str | None) -> None:
