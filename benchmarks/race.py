@@ -10,7 +10,7 @@ imported, and says how the others are installed. Every run is a process of its o
 run of all, second run of all, third run of all. ``pip install 'fedgs[race]'`` brings the frameworks that fit into one
 environment with fedgs: pfl (up to Python 3.12), Flower and fluke. APPFL 1.12.0 needs an environment of its own, and so
 may the others: name its interpreter with ``--python``. It needs the framework, torch and numpy alone; its torch should
-have the same version. What a framework wrote while it failed is lost, except for its last line.
+have the same version. ``--keep FOLDER`` keeps what the frameworks wrote, for one that failed.
 
 Equal for all: the samples of each device (the embedded glyphs, 28×28, unequal devices), the network and its first
 weights, the number of devices (all of them take part in each round), local epochs, batch size (the last batch of an
@@ -42,6 +42,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -127,6 +128,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=at_least(1), default=3, help="runs of each")
     parser.add_argument("--processes", type=at_least(1), help="of pfl, and clients of Flower side by side on a GPU")
     parser.add_argument("--limit", type=at_least(1), default=1800, help="seconds a run may take")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep jobs and logs in this new folder")
     parser.add_argument("--json", type=Path, help="write all numbers and versions here")
     parser.add_argument("--plot", type=Path, help="write a picture here")
     return parser.parse_args()
@@ -375,7 +377,12 @@ def race(table: list[Entry], pythons: dict[str, str], sizes: dict[str, Any], opt
             for entry in table:
                 if entry.framework == name:
                     entry.problem = f"not installed: {FRAMEWORKS[name].install}"
-    with tempfile.TemporaryDirectory(prefix="fedgs-race-") as place:
+    with (
+        tempfile.TemporaryDirectory(prefix="fedgs-race-")
+        if options.keep is None
+        else nullcontext(options.keep.resolve()) as place
+    ):
+        Path(place).mkdir(exist_ok=options.keep is None)
         prepare(Path(place), sizes)
         tell(f"{sizes['network']} network, {sizes['devices']} devices with {sizes['training_samples']} samples, "
              f"{sizes['epochs']} epochs, batches of {sizes['batch']}, {sizes['local_steps']} local steps a round, "
