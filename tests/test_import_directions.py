@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "fedgs"
-BASE = {"__version__", "errors", "files", "imports", "rng", "compiled", "section"}
+BASE = {"__version__", "errors", "files", "imports", "rng", "compiled", "section", "weights"}
 """Small modules that everybody may use."""
 MAY_IMPORT = {
     "selection": set(),

@@ -41,7 +41,7 @@ def quadratic(parent: type[Baseline], **options: float) -> Baseline:
 class OneNumber(CompactNetwork):
     """A network of a single weight; what it gives does not matter."""
 
-    layout = Layout(("w",), (torch.Size([1]),), 1)
+    layout = Layout((("w", (1,)),))
 
 
 def three_steps(trainer: type[ClientTraining], baseline: Baseline, steps: int = 3) -> tuple[list[float], float]:

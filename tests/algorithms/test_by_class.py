@@ -15,10 +15,10 @@ from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator
 from fedgs.tasks.cnn import build_model
 from fedgs.training.layout import Layout
+from fedgs.weights import WeightShapes
 from tests.simulation.small import small_federation, small_settings
 
-NAMES, SHAPES = ("first", "last.weight", "last.bias"), (torch.Size([2]), torch.Size([3, 2]), torch.Size([3]))
-LAYOUT = Layout(NAMES, SHAPES, 3)  # three classes
+LAYOUT = Layout((("first", (2,)), ("last.weight", (3, 2)), ("last.bias", (3,))))  # three classes
 
 
 def synchroniser_of(settings: ServerSettings) -> Synchroniser:
@@ -65,7 +65,7 @@ def test_alike_stations_give_the_papers_mean_and_who_sat_out_counts_nothing() ->
 @pytest.mark.parametrize("name", ["paper", "compact", "linear"])
 def test_the_classifier_of_every_model_is_found(name: str) -> None:
     layout = Layout.of(build_model(name, 7, (28, 28)))
-    assert ClassRows(layout.names, layout.shapes, "dense" if name == "linear" else "dense2", 7).classes == 7
+    assert ClassRows(layout, "dense" if name == "linear" else "dense2", 7).classes == 7
 
 
 def test_a_run_with_it_differs_and_what_cannot_be_is_refused() -> None:
@@ -82,9 +82,9 @@ def test_a_run_with_it_differs_and_what_cannot_be_is_refused() -> None:
     check_deployable(load_settings(overrides=["server.class_wise=true"]))
     for shapes in ([(3,), (2,)], [(3, 2), (2,)], [(3, 2), (3, 1)], [(4, 2), (4,)]):
         with pytest.raises(ConfigError, match="last layer that is dense"):
-            ClassRows(("last.weight", "last.bias"), shapes, "last", 3)
+            ClassRows(WeightShapes(tuple(zip(("last.weight", "last.bias"), shapes, strict=True))), "last", 3)
     with pytest.raises(ConfigError, match="last layer that is dense"):
-        ClassRows(NAMES, SHAPES, None, 3)
+        ClassRows(LAYOUT, None, 3)
 
 
 def test_only_samples_that_were_trained_on_count() -> None:

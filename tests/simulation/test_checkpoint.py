@@ -12,7 +12,7 @@ from fedgs.simulation.checkpoint import list_checkpoints, load_newest, save_chec
 from fedgs.training.files import load_model, save_model
 from fedgs.training.layout import Layout
 
-LAYOUT = Layout(("conv", "bias"), (torch.Size([2, 3, 2, 2]), torch.Size([5])), 2)
+LAYOUT = Layout((("conv", (2, 3, 2, 2)), ("bias", (5,))))
 
 
 def state(number: int) -> RunState:

@@ -80,7 +80,7 @@ def test_rounds_are_functions_of_the_state() -> None:
 
 
 def test_external_synchronisation_is_the_uniform_mean_of_those_who_trained() -> None:
-    layout = Layout(("w",), (torch.Size([2]),), 1)
+    layout = Layout((("w", (2,)),))
     synchroniser = Synchroniser(ServerSettings(), layout, ProcessGroup())
     stations = torch.tensor([[1.0, 2.0], [3.0, 4.0], [8.0, 0.0]])
     old = torch.zeros(2)

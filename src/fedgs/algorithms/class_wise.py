@@ -10,15 +10,13 @@ with q̄_c the mean over stations; all else is the plain mean. Where all station
 paper. ``server.class_wise`` switches it on, in the simulator and in a deployed park.
 """
 
-from collections.abc import Sequence
-from math import prod
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.errors import ConfigError
+from fedgs.weights import WeightShapes
 
 FLOOR = 1e-3
 """ε: whoever has not seen a class keeps a thousandth of a say."""
@@ -37,20 +35,17 @@ def row_weights(seen: NDArray[np.int64], trained: NDArray[np.bool_]) -> NDArray[
 class ClassRows:
     """The part of the flat weights that is the classifier: its last layer, a row and a bias a class."""
 
-    def __init__(self, names: Sequence[str], shapes: Sequence[Sequence[int]], head: str | None, classes: int) -> None:
-        """``names``, ``shapes``: of the model's weights, in the order of the flat vector; ``head``: the last layer."""
-        places, first = {}, 0
-        for name, shape in zip(names, shapes, strict=True):
-            places[name] = slice(first, first + prod(shape)), tuple(shape)
-            first += prod(shape)
-        weight, bias = (places.get(f"{head}.{part}", (slice(0, 0), ())) for part in ("weight", "bias"))
-        if len(weight[1]) != 2 or weight[1][0] != classes or bias[1] != (classes,):
+    def __init__(self, shapes: WeightShapes, head: str | None, classes: int) -> None:
+        """``head``: the name of the last layer."""
+        known = dict(shapes.tensors)
+        weight, bias = (known.get(f"{head}.{part}", ()) for part in ("weight", "bias"))
+        if len(weight) != 2 or weight[0] != classes or bias != (classes,):
             raise ConfigError(
                 "server.class_wise needs a last layer that is dense with a bias a class; name it with task.head, or "
                 "set server.class_wise=false"
             )
-        self.weight, self.bias = weight[0], bias[0]
-        self.classes, self._features = weight[1]
+        self.weight, self.bias = (shapes.places[f"{head}.{part}"] for part in ("weight", "bias"))
+        self.classes, self._features = weight
 
     def average(self, stations: Tensor, weights: NDArray[np.float64]) -> Tensor:
         """Return Σ_m π_mc (W_c^m, b_c^m) of these stations, rows first, then biases; in float64.

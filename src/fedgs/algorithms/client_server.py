@@ -219,7 +219,7 @@ class ClientServer:
         buffers = {}
         for name in names[self.layout.trained :]:
             rows = weights[name][order].double()
-            if name in self.layout.integers:
+            if name in self.layout.integer_types:
                 buffers[name] = rows.amax(0).float()
             else:
                 say = torch.tensor(shares, dtype=torch.float64, device=rows.device).view(-1, *[1] * (rows.ndim - 1))

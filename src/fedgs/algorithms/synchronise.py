@@ -37,7 +37,7 @@ class Synchroniser:
         classes: int = 0, rule: ServerRule | None = None,
     ) -> None:  # fmt: skip
         self.layout, self.group = layout, group
-        self._rows = ClassRows(layout.names, layout.shapes, head, classes) if settings.class_wise else None
+        self._rows = ClassRows(layout, head, classes) if settings.class_wise else None
         self._rule = rule if rule is not None else rule_of(settings)
 
     @property

@@ -160,7 +160,7 @@ class RoundTrainer:
             for (member, _), behind in zip(announced, after.tolist(), strict=True):
                 member.queue = behind
         self.station.metrics.selecting.observe(time.perf_counter() - began)
-        bias = order.shapes.place(f"{order.head}.bias") if order.calibration else None
+        bias = order.shapes.places.get(f"{order.head}.bias") if order.calibration else None
         start = weights if bias is None else self.mix.moved(weights, counts[rows], wanted.target, bias)
         messages = StepMessages(rate, order.shapes, start, order.task.wire)
         largest = self.station.settings.largest_move * max(1.0, norm(weights[: order.shapes.trained_size]))

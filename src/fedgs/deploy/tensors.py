@@ -8,14 +8,13 @@ numpy alone: neither a station nor a device without torch imports more.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from math import prod
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.errors import WireError
+from fedgs.weights import WeightShapes
 
 WireType = Literal["float32", "bfloat16", "float16"]
 WIRE_TYPES: tuple[str, ...] = get_args(WireType)
@@ -26,17 +25,8 @@ MOST_WEIGHTS = 2**31
 
 
 @dataclass(frozen=True)
-class Shapes:
-    """Names and shapes of a model's weights and buffers, in the order of the flat vector.
-
-    Trained weights come first, then buffers that are averaged like them, last those of whole numbers.
-    """
-
-    tensors: tuple[tuple[str, tuple[int, ...]], ...]
-    buffers: int = 0
-    """So many of the tensors are not trained, the last ones …"""
-    integers: int = 0
-    """… and so many of these hold whole numbers, the last of all."""
+class Shapes(WeightShapes):
+    """Names and shapes of a model that may come over the wire: checked, with numpy views."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.integers <= self.buffers < max(len(self.tensors), 1):
@@ -62,38 +52,9 @@ class Shapes:
         tensors = tuple((name, tuple(int(side) for side in value.shape)) for name, value in weights.items())
         return cls(tensors, buffers, integers)
 
-    @cached_property
-    def size(self) -> int:
-        """The number of weights and buffers."""
-        return sum(prod(shape) for _, shape in self.tensors)
-
-    @cached_property
-    def trained_size(self) -> int:
-        """The number of trained weights, the first part of the vector."""
-        return sum(prod(shape) for _, shape in self.tensors[: len(self.tensors) - self.buffers])
-
-    @cached_property
-    def float_size(self) -> int:
-        """The number of all but whole numbers: what is averaged."""
-        return sum(prod(shape) for _, shape in self.tensors[: len(self.tensors) - self.integers])
-
-    def place(self, name: str) -> slice | None:
-        """Return where a tensor lies in the vector; None where there is none of this name."""
-        first = 0
-        for known, shape in self.tensors:
-            if known == name:
-                return slice(first, first + prod(shape))
-            first += prod(shape)
-        return None
-
     def views(self, flat: Flat) -> dict[str, Flat]:
         """Return the named weights as views into a flat vector."""
-        found, first = {}, 0
-        for name, shape in self.tensors:
-            last = first + prod(shape)
-            found[name] = flat[first:last].reshape(shape)
-            first = last
-        return found
+        return {name: flat[self.places[name]].reshape(shape) for name, shape in self.tensors}
 
     def flatten(self, weights: Mapping[str, Any]) -> Flat:
         """Return the flat vector of named arrays."""

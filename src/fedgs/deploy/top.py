@@ -129,12 +129,10 @@ class Top:
 
     def _trained(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the trained ones of weights and buffers: what a server rule sees."""
-        count = len(weights) - self._shapes_of(weights).buffers
-        return dict(list(weights.items())[:count])
+        return dict(list(weights.items())[: self._shapes_of(weights).trained])
 
     def _rows(self, shapes: Shapes) -> ClassRows:
-        names, sizes = zip(*shapes.tensors, strict=True)
-        return ClassRows(names, sizes, self.run_spec.head, self.run_spec.classes)
+        return ClassRows(shapes, self.run_spec.head, self.run_spec.classes)
 
     async def _collect(self, orders: Sequence[RoundOrder]) -> dict[int, RoundResult]:
         """Return the answers by factory: enough of them, and those that came soon after."""
@@ -233,9 +231,8 @@ def classifier(trained: Sequence[RoundResult], rows: ClassRows, head: str) -> di
 
 def mean_buffers(stations: Sequence[Mapping[str, Tensor]], shapes: Shapes) -> dict[str, Tensor]:
     """Return the mean of the stations' buffers; of whole numbers the greatest."""
-    names = [name for name, _ in shapes.tensors]
     found = {}
-    for number, name in enumerate(names[len(names) - shapes.buffers :], start=1):
+    for number, name in enumerate(shapes.names[shapes.trained :], start=1):
         values = torch.stack([station[name] for station in stations])
         whole = number > shapes.buffers - shapes.integers
         found[name] = values.amax(0) if whole else values.double().mean(0).float()

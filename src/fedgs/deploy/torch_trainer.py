@@ -39,13 +39,8 @@ class Deployed:
     def of(cls, task: Task, module: nn.Module) -> "Deployed":
         """Return the deployed form of a task with its network."""
         layout = Layout.of(module, task.keep_local)
-        travelling = [name for name in layout.names if name not in layout.local]
-        shape_of = dict(zip(layout.names, layout.shapes, strict=True))
-        trained = [name for name in travelling if name in layout.names[: layout.trained]]
-        integers = [name for name in travelling if name in layout.integers]
-        shapes = Shapes(
-            tuple((name, tuple(shape_of[name])) for name in travelling), len(travelling) - len(trained), len(integers)
-        )
+        shared = layout.only(set(layout.names) - layout.local)
+        shapes = Shapes(shared.tensors, shared.buffers, shared.integers)
         return cls(task, module, layout, shapes)
 
     def digest(self, bins: int, batch_size: int) -> str:
@@ -64,7 +59,7 @@ class Deployed:
     def first_weights(self) -> dict[str, torch.Tensor]:
         """Return what travels, with its first values, as float32."""
         known = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
-        return {name: known[name].detach().float().clone() for name, _ in self.shapes.tensors}
+        return {name: known[name].detach().float().clone() for name in self.shapes.names}
 
 
 def deployed_task(spec: Any, classes: int, inputs: Any, seed: int) -> Deployed:
@@ -107,9 +102,9 @@ class TorchTrainer:
         if any(weight.ndim == 4 for weight in self._module.parameters()):
             self._module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         known = {**dict(self._module.named_parameters()), **dict(self._module.named_buffers())}
-        self._travelling = [known[name] for name, _ in self.shapes.tensors]
+        self._travelling = [known[name] for name in self.shapes.names]
         self._local = [known[name] for name in deployed.layout.names if name in deployed.layout.local]
-        self._trained = len(self.shapes.tensors) - self.shapes.buffers
+        self._trained = self.shapes.trained
         self._generator = torch.Generator().manual_seed(task.seed)
 
     def bins(self, batch: Batch) -> NDArray[np.int64]:

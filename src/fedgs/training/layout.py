@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
+from math import prod
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedgs.errors import ConfigError, DataError
+from fedgs.weights import WeightShapes
 
 WEIGHT_BYTES = 4
 """of a weight in memory and on the wire"""
@@ -29,15 +31,11 @@ LARGEST_INTEGER = 1 << 24
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Names and shapes of a network's weights and buffers, in the order of the flat vector."""
+class Layout(WeightShapes):
+    """Names and shapes of a network's weights and buffers, with the tensors that are views into the flat vector."""
 
-    names: tuple[str, ...]
-    shapes: tuple[torch.Size, ...]
-    trained: int
-    """The first so many of them are trained …"""
-    integers: Mapping[str, torch.dtype] = field(default_factory=dict)
-    """… and these, the last ones, hold whole numbers."""
+    integer_types: Mapping[str, torch.dtype] = field(default_factory=dict)
+    """Types of the buffers that hold whole numbers."""
     local: frozenset[str] = frozenset()
     """Names that never leave a device."""
 
@@ -66,9 +64,9 @@ class Layout:
         if set(weights) <= local:
             raise ConfigError("task.keep_local keeps every weight on its device, so nothing is left to learn together")
         return cls(
-            tuple(everything),
-            tuple(value.shape for value in everything.values()),
-            len(weights),
+            tuple((name, tuple(value.shape)) for name, value in everything.items()),
+            len(buffers),
+            len(integers),
             {name: value.dtype for name, value in integers.items()},
             local,
         )
@@ -76,45 +74,19 @@ class Layout:
     @classmethod
     def of_weights(cls, weights: Mapping[str, Tensor]) -> "Layout":
         """Return the layout of named weights, all of them trained."""
-        return cls(tuple(weights), tuple(weight.shape for weight in weights.values()), len(weights))
+        return cls(tuple((name, tuple(weight.shape)) for name, weight in weights.items()))
 
     def changed(self, without: str, more: Mapping[str, Tensor]) -> "Layout":
         """Return the layout without the weights whose names begin with ``without``, and with more trained weights."""
-        shape_of = dict(zip(self.names, self.shapes, strict=True))
-        kept = [name for name in self.names if not (without and name.startswith(without))]
-        trained = [name for name in kept if name in self.names[: self.trained]]
-        names = (*trained, *more, *(name for name in kept if name not in trained))
-        shapes = tuple(more[name].shape if name in more else shape_of[name] for name in names)
-        return Layout(names, shapes, len(trained) + len(more), self.integers, self.local)
-
-    @cached_property
-    def size(self) -> int:
-        """The number of weights and buffers."""
-        return sum(shape.numel() for shape in self.shapes)
-
-    @cached_property
-    def trained_size(self) -> int:
-        """The number of trained weights: the first part of the vector."""
-        return sum(shape.numel() for shape in self.shapes[: self.trained])
-
-    @cached_property
-    def float_size(self) -> int:
-        """The number of all but whole numbers: what is averaged."""
-        return self.size - sum(shape.numel() for shape in self.shapes[len(self.names) - len(self.integers) :])
+        kept = self.only({name for name in self.names if not (without and name.startswith(without))})
+        new = tuple((name, tuple(weight.shape)) for name, weight in more.items())
+        tensors = kept.tensors[: kept.trained] + new + kept.tensors[kept.trained :]
+        return Layout(tensors, kept.buffers, kept.integers, self.integer_types, self.local)
 
     @property
     def has_buffers(self) -> bool:
         """Whether anything travels that is not trained."""
-        return self.trained < len(self.names)
-
-    @cached_property
-    def places(self) -> dict[str, slice]:
-        """Where each name lies in the vector."""
-        found, first = {}, 0
-        for name, shape in zip(self.names, self.shapes, strict=True):
-            found[name] = slice(first, first + shape.numel())
-            first += shape.numel()
-        return found
+        return self.buffers > 0
 
     @cached_property
     def local_places(self) -> NDArray[np.int64]:
@@ -129,19 +101,18 @@ class Layout:
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return the named weights and buffers as views into a flat vector."""
-        pieces = torch.split(flat, [shape.numel() for shape in self.shapes])
+        pieces = torch.split(flat, self.sizes)
         return {name: _view(piece, shape) for name, piece, shape in zip(self.names, pieces, self.shapes, strict=True)}
 
     def trained_views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return the trained weights as views into a flat vector, of the whole network or of these weights alone."""
-        sizes = [shape.numel() for shape in self.shapes[: self.trained]]
-        pieces = torch.split(flat[: self.trained_size], sizes)
+        pieces = torch.split(flat[: self.trained_size], self.sizes[: self.trained])
         return {name: _view(piece, shape) for name, piece, shape in zip(self.names, pieces, self.shapes, strict=False)}
 
     def named(self, flat: Tensor) -> dict[str, Tensor]:
         """Return copies of weights and buffers, contiguous, of their own types and on the CPU: for files."""
         return {
-            name: view.detach().cpu().to(self.integers.get(name, torch.float32)).contiguous().clone()
+            name: view.detach().cpu().to(self.integer_types.get(name, torch.float32)).contiguous().clone()
             for name, view in self.views(flat).items()
         }
 
@@ -172,13 +143,12 @@ class Layout:
     def stacked(self, stations: int, device: torch.device) -> dict[str, Tensor]:
         """Return room for the weights of many networks, one tensor (stations, …) a name, kernels channels-last."""
         return {
-            name: _view_many(torch.zeros(stations, shape.numel(), device=device), shape)
-            for name, shape in zip(self.names, self.shapes, strict=True)
+            name: _view_many(torch.zeros(stations, prod(shape), device=device), shape) for name, shape in self.tensors
         }
 
     def stacked_views(self, flats: Tensor) -> dict[str, Tensor]:
         """Return the tensors of :meth:`stacked` as views into (stations, weights)."""
-        pieces = torch.split(flats, [shape.numel() for shape in self.shapes], dim=1)
+        pieces = torch.split(flats, self.sizes, dim=1)
         return {
             name: _view_many(piece, shape) for name, shape, piece in zip(self.names, self.shapes, pieces, strict=True)
         }
@@ -191,7 +161,7 @@ class Layout:
     def gather(self, stacked: dict[str, Tensor]) -> Tensor:
         """Return (stations, weights), the opposite of :meth:`scatter`."""
         parts = []
-        for name, shape in zip(self.names, self.shapes, strict=True):
+        for name, shape in self.tensors:
             weight = stacked[name]
             parts.append((weight.permute(0, 1, 3, 4, 2) if len(shape) == 4 else weight).reshape(len(weight), -1))
         return torch.cat(parts, dim=1)
@@ -208,14 +178,14 @@ def persistent_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield (f"{prefix}.{name}" if prefix else name), value
 
 
-def _view(piece: Tensor, shape: torch.Size) -> Tensor:
+def _view(piece: Tensor, shape: tuple[int, ...]) -> Tensor:
     if len(shape) != 4:
         return piece.view(shape)
     out_channels, in_channels, height, width = shape
     return piece.view(out_channels, height, width, in_channels).permute(0, 3, 1, 2)
 
 
-def _view_many(pieces: Tensor, shape: torch.Size) -> Tensor:
+def _view_many(pieces: Tensor, shape: tuple[int, ...]) -> Tensor:
     if len(shape) != 4:
         return pieces.view(len(pieces), *shape)
     out_channels, in_channels, height, width = shape

@@ -214,7 +214,9 @@ class ModuleNetwork(Network):
         own = {
             name: weights[name].squeeze(0) for name in self.layout.names if name in weights
         }  # no copy back, as [0] has
-        counters = {name: own[name].detach().to(kind) for name, kind in self.layout.integers.items() if name in own}
+        counters = {
+            name: own[name].detach().to(kind) for name, kind in self.layout.integer_types.items() if name in own
+        }
         arguments = map_tree(lambda value: value[0], inputs)
         with mixed_precision(self.device, self.precision):
             if isinstance(arguments, dict):
