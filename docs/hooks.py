@@ -35,9 +35,9 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Fill in the parts that a page asks for; a mermaid graph becomes the picture that lies in images/."""
     if "<!-- settings -->" in markdown:
-        from fedgs.settings import Settings
+        from fedgs.settings import PlannerSettings
 
-        markdown = markdown.replace("<!-- settings -->", settings_tables(Settings))
+        markdown = markdown.replace("<!-- settings -->", settings_tables(PlannerSettings))
     if "<!-- commands -->" in markdown:
         markdown = markdown.replace("<!-- commands -->", command_tables())
     up = "../" * page.file.src_uri.count("/")
