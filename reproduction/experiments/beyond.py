@@ -5,11 +5,11 @@ configurations, as many for one as for the other: four learning rates, momentum 
 stations (FedGS), clipped gradients (of devices or stations), and two other server rules. Each is tried once, with the
 first seed and a fifth of the rounds; chosen is the one with the highest mean accuracy over the tests of the last
 quarter of these rounds, by the same rule for both. The chosen one then runs in full with every seed, only the first of
-which had a say. What looks best after a fifth of the rounds need not hold: a configuration that goes astray in full
-with any seed, or loses half of what it had learnt, is set aside, and the side goes on with its next best trial. A third
+which had a say. What looks best after a fifth of the rounds can still fail: a configuration that diverges in full with
+any seed, or collapses (loses half of its accuracy), is rejected, and the side goes on with its next best trial. A third
 row is the chosen FedGS with coverage-aware selection in the place of GBP-CS, nothing tuned for it.
 
-What this leaves out, for both alike: schedules of the rate, other numbers of local epochs or iterations, and a
+What this leaves out, for both sides: schedules of the rate, other numbers of local epochs or iterations, and a
 validation set of its own: the choice looks at the test data.
 """
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from fedgs.settings import COVERAGE_WEIGHT
 from reproduction.experiments import table2
-from reproduction.experiments.measures import fell, last_quarter
+from reproduction.experiments.measures import collapse, last_quarter
 from reproduction.experiments.parts import Part, Result, Results
 from reproduction.experiments.reproduction import PAPER, Scale
 
@@ -136,7 +136,7 @@ class Tried:
 
     key: str
     score: float | None
-    """Mean accuracy over the tests of the last quarter of its rounds; None: it went astray."""
+    """Mean accuracy over the tests of the last quarter of its rounds; None: it diverged."""
     final: float | None
     failed: str = ""
 
@@ -170,21 +170,18 @@ def _tried(key: str, result: Result) -> Tried:
 
 def choose(side: str, results: Results, seed: int | None = None) -> str | None:
     """Return the trial a side goes on with; None before all of them are there, or if there is none left."""
-    made, aside = tried(side, results, seed), set_aside(side, results)
-    scores = {key: trial.score for key, trial in made.items() if trial.score is not None and key not in aside}
+    made, failed = tried(side, results, seed), rejected(side, results)
+    scores = {key: trial.score for key, trial in made.items() if trial.score is not None and key not in failed}
     if len(made) < len(TRIALS) or not scores:
         return None
     return max(scores, key=lambda key: scores[key])
 
 
-def set_aside(side: str, results: Results) -> dict[str, list[Result]]:
-    """Return the configurations of a side that did not hold in full, each with those of its runs that did not.
-
-    For ``coverage``, which chooses nothing itself, what did not hold is told, no more.
-    """
+def rejected(side: str, results: Results) -> dict[str, list[Result]]:
+    """Return the configurations of a side that diverged or collapsed in full, each with those of its runs that did."""
     found: dict[str, list[Result]] = {}
     for final, key, run in _in_full(results):
-        if final == side and (run.get("failed") or fell(run) is not None):
+        if final == side and (run.get("failed") or collapse(run) is not None):
             found.setdefault(key, []).append(run)
     return found
 
@@ -196,19 +193,19 @@ def finals(results: Results) -> dict[str, table2.Outcome]:
 
 
 def final_runs(results: Results) -> tuple[dict[str, list[Result]], int]:
-    """Return the runs in full of what was chosen, and how many there are that another choice has left.
+    """Return the full runs of what was chosen, and how many full runs there are of other choices.
 
-    Trials with other seeds, or of another size, can choose otherwise. Runs of what was set aside count as neither.
+    Trials with other seeds, or of another size, can choose otherwise. Runs of what was rejected count as neither.
     """
     chosen = {side: choose(side, results) for side in SIDES}
-    aside = {side: set_aside(side, results) for side in SIDES}
+    failed = {side: rejected(side, results) for side in SIDES}
     found: dict[str, list[Result]] = {}
     others = 0
     for final, key, run in _in_full(results):
         side = "fedavg" if final == "fedavg" else "fedgs"
         if key == chosen[side]:
             found.setdefault(final, []).append(run)
-        elif key not in aside[side]:
+        elif key not in failed[side]:
             others += 1
     return found, others
 

@@ -5,11 +5,20 @@ the first round never counts.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from reproduction.experiments.parts import Result
+
+
+class Seeded(Protocol):
+    """Several runs of one kind: their seeds, and tuples that go seed by seed."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """In ascending order."""
+
 
 LEARNT = 0.2
 """An accuracy that no constant answer has: below, up and down mean nothing."""
@@ -42,8 +51,8 @@ def round_of(result: Result, target: float) -> int | None:
     return next((number for number, accuracy in _points(result, "accuracy") if accuracy >= target), None)
 
 
-def fell(result: Result) -> tuple[float, float] | None:
-    """Return the accuracies before and after the first fall below half of the highest so far; None: no such fall."""
+def collapse(result: Result) -> tuple[float, float] | None:
+    """Return the accuracies before and after the first drop below half of the highest so far; None: no such drop."""
     highest = 0.0
     for _, accuracy in _points(result, "accuracy"):
         if accuracy < 0.5 * highest and highest > LEARNT:
@@ -55,6 +64,15 @@ def fell(result: Result) -> tuple[float, float] | None:
 def final(result: Result) -> float:
     """Return the accuracy of the last round."""
     return float(result["curve"]["accuracy"][-1])
+
+
+def by_seed(one: Seeded, other: Seeded, what: str) -> dict[int, float]:
+    """Return by how much one is better than another, seed by seed, on the seeds both have.
+
+    ``what`` names the attribute that is compared: accuracies, one a seed.
+    """
+    ours, theirs = (dict(zip(some.seeds, getattr(some, what), strict=True)) for some in (one, other))
+    return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
 
 
 def mean_of(values: Sequence[float | None]) -> float | None:

@@ -81,23 +81,23 @@ PREFIX = "study-"
 
 
 @dataclass(frozen=True)
-class Stride:
-    """The study with other steps."""
+class Variant:
+    """The study with another learning rate."""
 
     title: str
     policies: tuple[str, ...]
-    times: float = 4.0
-    """How many times as long the steps are."""
+    rate_factor: float = 4.0
+    """Of the study's learning rate."""
     clip: float | None = None
     unskewed: bool = False
-    """Whether the reference is run with these steps too."""
+    """Whether the reference without skew is run with it too."""
 
 
-STRIDES: dict[str, Stride] = {
-    "longer": Stride("Longer steps", ("random", "random-by-data", "gbp-cs", "queues", "by-data-full", "coverage")),
-    # 2: about the usual length in rounds 2 to 6 (α = 0.1, one seed); from the tenth on 99 of 100 are shorter.
-    "clipped": Stride(
-        "Longer steps, clipped",
+VARIANTS: dict[str, Variant] = {
+    "longer": Variant("4× learning rate", ("random", "random-by-data", "gbp-cs", "queues", "by-data-full", "coverage")),
+    # 2: about the usual gradient norm in rounds 2 to 6 (α = 0.1, one seed); from the tenth on 99 of 100 are smaller.
+    "clipped": Variant(
+        "4× learning rate, clipped gradients",
         ("random", "random-by-data", "gbp-cs", "exact", "by-data-full", "coverage"),
         clip=2.0,
         unskewed=True,
@@ -105,9 +105,9 @@ STRIDES: dict[str, Stride] = {
 }
 
 
-def stride_of(name: str) -> str:
-    """Return the stride that a part of this name has; "" for the steps of the study itself."""
-    return next((stride for stride in STRIDES if name.startswith(f"{PREFIX}{stride}-")), "")
+def variant_of(name: str) -> str:
+    """Return the variant that a part of this name belongs to; "" for the study itself."""
+    return next((variant for variant in VARIANTS if name.startswith(f"{PREFIX}{variant}-")), "")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Deal:
     alpha: float | None = None
     """Of Dirichlet's law over devices, for each class."""
     factory_alpha: float | None = None
-    """… over factories before that; None: factories are alike."""
+    """… over factories before that; None: devices are dealt to factories at random."""
     attribute: str | None = None
     classes: int | None = None
 
@@ -129,15 +129,15 @@ class Deal:
 
 
 DEALS: dict[str, Deal] = {
-    "alpha-0.02": Deal("α = 0.02, factories alike", 0.02),
-    "alpha-0.1-differ": Deal("α = 0.1, factories differ", 0.1, 1.0),
-    "natural": Deal("writers as they are"),
-    "two-classes": Deal("2 classes a device", classes=2),
-    "alpha-0.02-differ": Deal("α = 0.02, factories differ", 0.02, 1.0),
-    "alpha-0.1": Deal("α = 0.1, factories alike", 0.1),
-    "by-form": Deal("factories by form partition", attribute="hsf"),
-    "alpha-0.3-differ": Deal("α = 0.3, factories differ", 0.3, 1.0),
-    "alpha-0.3": Deal("α = 0.3, factories alike", 0.3),
+    "alpha-0.02": Deal("α = 0.02, similar factories", 0.02),
+    "alpha-0.1-differ": Deal("α = 0.1, different factories", 0.1, 1.0),
+    "natural": Deal("natural split"),
+    "two-classes": Deal("2 classes per device", classes=2),
+    "alpha-0.02-differ": Deal("α = 0.02, different factories", 0.02, 1.0),
+    "alpha-0.1": Deal("α = 0.1, similar factories", 0.1),
+    "by-form": Deal("factories by form", attribute="hsf"),
+    "alpha-0.3-differ": Deal("α = 0.3, different factories", 0.3, 1.0),
+    "alpha-0.3": Deal("α = 0.3, similar factories", 0.3),
 }
 LONG_DEAL = "alpha-0.1-differ"
 """The federation that is also run with rounds four times as long."""
@@ -180,7 +180,7 @@ def make_parts(reproduction: "Reproduction") -> list[Part]:
     long_rounds = 4 * base.training.iterations
     attributes = tuple(reproduction.dataset.attributes)
     found: list[Part] = []
-    strides: dict[str, list[Part]] = {stride: [] for stride in STRIDES}
+    variants: dict[str, list[Part]] = {name: [] for name in VARIANTS}
     seeds = reproduction.seeds_or((0, 1, 2))
     for seed in seeds:
         for key, deal in DEALS.items():
@@ -188,25 +188,25 @@ def make_parts(reproduction: "Reproduction") -> list[Part]:
                 continue
             for iterations in (base.training.iterations, *([long_rounds] if key == LONG_DEAL else [])):
                 found += [_part(base, seed, key, policy, iterations) for policy in (*POLICIES, UNSKEWED)]
-                for name, stride in STRIDES.items():
-                    wanted = (*stride.policies, *([UNSKEWED] if stride.unskewed else []))
+                for name, variant in VARIANTS.items():
+                    wanted = (*variant.policies, *([UNSKEWED] if variant.unskewed else []))
                     cells = [_part(base, seed, key, policy, iterations) for policy in wanted]
-                    strides[name] += [_lengthened(cell, name) for cell in cells]
+                    variants[name] += [_with_variant(cell, name) for cell in cells]
             if seed == seeds[0] and key in WEIGHED:
                 found += [_part(base, seed, key, "queues", base.training.iterations, weight) for weight in WEIGHTS]
-    # The small size has long steps from the start.
-    return found if reproduction.quick else [*found, *chain.from_iterable(strides.values())]
+    # The small size has a high learning rate from the start.
+    return found if reproduction.quick else [*found, *chain.from_iterable(variants.values())]
 
 
-def _lengthened(part: Part, name: str) -> Part:
-    """Return the same cell with other steps."""
-    stride, training = STRIDES[name], part.settings.training
+def _with_variant(part: Part, name: str) -> Part:
+    """Return the same cell with another learning rate."""
+    variant, training = VARIANTS[name], part.settings.training
     other = training.model_copy(
-        update={"learning_rate": stride.times * training.learning_rate, "clip": stride.clip or training.clip}
+        update={"learning_rate": variant.rate_factor * training.learning_rate, "clip": variant.clip or training.clip}
     )
     return Part(
         part.name.replace(PREFIX, f"{PREFIX}{name}-", 1),
-        f"{part.title}, steps {stride.times:g} times as long" + (", clipped" if stride.clip else ""),
+        f"{part.title}, {variant.title}",
         part.settings.model_copy(update={"training": other}),
         part.federation,
     )

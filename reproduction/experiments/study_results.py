@@ -1,7 +1,7 @@
 """The results of the selection study (reproduction.experiments.selection_study): cells of a federation and a policy.
 
-A cell has all seeds of a policy on a federation. Cells are set beside each other, so they must be made alike (data,
-network, precision, iterations); what was made otherwise than most is left out, and told with what went astray.
+A cell has all seeds of a policy on a federation. Cells are compared with each other, so they must have the same data,
+network, precision and iterations; runs with other settings than most are left out and counted.
 """
 
 from collections import Counter
@@ -19,9 +19,11 @@ from reproduction.experiments.selection_study import (
     MILD_TO_SKEWED,
     POLICIES,
     PREFIX,
+    VARIANTS,
     WEIGHED,
     WEIGHTS,
-    stride_of,
+    title_of,
+    variant_of,
 )
 from reproduction.experiments.unskewed import UNSKEWED
 
@@ -75,11 +77,11 @@ Study = dict[str, dict[str, Cell]]
 """By federation (with "-T200" behind it where rounds are long) and policy, in the order of the study."""
 
 
-def read_study(results: Results) -> tuple[Study, list[str]]:
-    """Return the cells of which there are results, and what went astray, in words."""
-    study, astray = _read(results)
+def read_study(results: Results) -> tuple[Study, int]:
+    """Return the cells of which there are results, and how many runs are left out as made with other settings."""
+    study, left_out = _read(results)
     without = {key: {policy: cells[policy] for policy in POLICIES if policy in cells} for key, cells in study.items()}
-    return {key: cells for key, cells in without.items() if cells}, astray
+    return {key: cells for key, cells in without.items() if cells}, left_out
 
 
 def read_unskewed(results: Results) -> dict[str, Cell]:
@@ -87,11 +89,11 @@ def read_unskewed(results: Results) -> dict[str, Cell]:
     return {key: cells[UNSKEWED] for key, cells in _read(results)[0].items() if UNSKEWED in cells}
 
 
-def _read(results: Results) -> tuple[Study, list[str]]:
-    """Return all cells, the reference among them: all must be made alike."""
-    results = {name: result for name, result in results.items() if not stride_of(name)}
+def _read(results: Results) -> tuple[Study, int]:
+    """Return all cells, the reference among them: all must be comparable."""
+    results = {name: result for name, result in results.items() if not variant_of(name)}
     groups: dict[tuple[str, str], list[Result]] = {}
-    astray = []
+    left_out = 0
     kinds: Counter[tuple[str, ...]] = Counter()
     lengths: dict[str, Counter[int]] = {}
     for name, result in results.items():
@@ -102,17 +104,17 @@ def _read(results: Results) -> tuple[Study, list[str]]:
     usual_length = {key: counted.most_common(1)[0][0] for key, counted in lengths.items()}
     for name, result in results.items():
         key, policy = _key_of(name)
-        if result.get("failed"):
-            astray.append(f"{result['title']}: {result['failed']}")
-        elif key and (_kind(result) != usual_kind or _iterations(result) != usual_length[key]):
-            astray.append(f"{result['title']}: made with other settings than most, and left out")
-        elif key:
+        if result.get("failed") or not key:
+            continue
+        if _kind(result) != usual_kind or _iterations(result) != usual_length[key]:
+            left_out += 1
+        else:
             groups.setdefault((key, policy), []).append(result)
     study: Study = {}
     for key in sorted({key for key, _ in groups}, key=_place):
         policies = [policy for policy in (*POLICIES, UNSKEWED) if (key, policy) in groups]
         study[key] = {policy: _cell(policy, groups[key, policy]) for policy in policies}
-    return study, astray
+    return study, left_out
 
 
 def read_weights(results: Results) -> dict[str, dict[float, Result]]:
@@ -131,12 +133,12 @@ def read_weights(results: Results) -> dict[str, dict[float, Result]]:
     return {key: dict(sorted(found[key].items())) for key in WEIGHED if len(found.get(key, {})) > 2}
 
 
-def in_stride(results: Results, stride: str) -> Results:
-    """Return the runs with other steps, by the names they would have in the study itself."""
+def in_variant(results: Results, variant: str) -> Results:
+    """Return the runs of a variant, by the names they would have in the study itself."""
     return {
-        name.replace(f"{PREFIX}{stride}-", PREFIX, 1): result
+        name.replace(f"{PREFIX}{variant}-", PREFIX, 1): result
         for name, result in results.items()
-        if stride_of(name) == stride
+        if variant_of(name) == variant
     }
 
 
@@ -150,8 +152,18 @@ def _key_of(name: str) -> tuple[str, str]:
     return (key, policy) if policy and key.partition("-T")[0] in DEALS else ("", "")
 
 
+def title_of_run(name: str, result: Result) -> str:
+    """Return the title of a run; those of the study are made of its name, for titles in older files differ."""
+    variant = variant_of(name)
+    key, policy = _key_of(name.replace(f"{PREFIX}{variant}-", PREFIX, 1) if variant else name)
+    if not key:
+        return str(result["title"])
+    title = f"{title_of(key)}: {policy}, seed {result['settings']['seed']}"
+    return f"{title}, {VARIANTS[variant].title}" if variant else title
+
+
 def _kind(result: Result) -> tuple[str, ...]:
-    """Return what must be alike in all cells that are set beside each other."""
+    """Return what must be the same in all cells that are compared."""
     return made_with(result, "batch_size")
 
 

@@ -127,7 +127,7 @@ class Cell:
 
     run: Result
     accuracy: float | None
-    """The mean of the last ten tests; None: it went astray."""
+    """The mean of the last ten tests; None: it diverged."""
     everybody: bool
     """Whether L is at least the size of every factory, so that nobody is left to choose among."""
 
@@ -197,14 +197,3 @@ def changes(accuracy: Numbers, lines: bool, low: int, high: int, without: Collec
         for other in others
         if place(low, other) in accuracy and place(high, other) in accuracy
     ]
-
-
-def widest(accuracy: Numbers) -> tuple[int, int, int] | None:
-    """Return the line with the largest difference over its columns, and its worst and best column; None: no pair."""
-    found = []
-    for line in sorted({line for line, _ in accuracy}, reverse=True):
-        own = {column: value for (at, column), value in accuracy.items() if at == line}
-        if len(own) > 1:
-            worst, best = min(own, key=lambda c: own[c]), max(own, key=lambda c: own[c])
-            found.append((own[best] - own[worst], line, worst, best))
-    return max(found)[1:] if found else None

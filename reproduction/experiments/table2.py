@@ -45,41 +45,45 @@ class Row:
     """Whether the paper has this row."""
 
 
-def _flat(name: str, *options: str) -> tuple[str, ...]:
+def _baseline(name: str, *options: str) -> tuple[str, ...]:
     return f"algorithm.name={name}", *(f"algorithm.options.{option}" for option in options)
 
 
 _SEARCHED = "learning rates are the best of Reddi et al. (2021); the paper searched a grid of its own and names none"
 ROWS: dict[str, Row] = {
-    "fedavg": Row("FedAvg (baseline)", "reference", _flat("fedavg")),
-    "fedprox": Row("FedProx", "FedProx", _flat("fedprox"), "μ = 0.1; the paper tried four values and names none"),
-    "ida": Row("IDA", "IDA", _flat("ida")),
-    "ida+intrac": Row("IDA+INTRAC", "IDA", _flat("ida+intrac")),
-    "ida+fedavg": Row("IDA+FedAvg", "IDA", _flat("ida+fedavg")),
+    "fedavg": Row("FedAvg (baseline)", "reference", _baseline("fedavg")),
+    "fedprox": Row("FedProx", "FedProx", _baseline("fedprox"), "μ = 0.1; the paper tried four values and names none"),
+    "ida": Row("IDA", "IDA", _baseline("ida")),
+    "ida+intrac": Row("IDA+INTRAC", "IDA", _baseline("ida+intrac")),
+    "ida+fedavg": Row("IDA+FedAvg", "IDA", _baseline("ida+fedavg")),
     "cgau": Row(
         "CGAU",
         "CGAU",
-        _flat("cgau"),
-        "begins with a network trained by FedAvg on the same devices, whose rounds (50; at the small size 4) are not "
+        _baseline("cgau"),
+        "starts from a network trained by FedAvg on the same devices, whose rounds (50; at the small size 4) are not "
         "counted; the paper does not say how its own was pre-trained",
     ),
-    "fedmmd": Row("FedMMD", "FedMMD", _flat("fedmmd")),
-    "fedfusion+conv": Row("FedFusion+Conv", "FedFusion", _flat("fedfusion+conv")),
-    "fedfusion+multi": Row("FedFusion+Multi", "FedFusion", _flat("fedfusion+multi")),
-    "fedfusion+single": Row("FedFusion+Single", "FedFusion", _flat("fedfusion+single")),
-    "fedavgm": Row("FedAvgM", "FedOpt", _flat("fedavgm"), _SEARCHED),
+    "fedmmd": Row("FedMMD", "FedMMD", _baseline("fedmmd")),
+    "fedfusion+conv": Row("FedFusion+Conv", "FedFusion", _baseline("fedfusion+conv")),
+    "fedfusion+multi": Row("FedFusion+Multi", "FedFusion", _baseline("fedfusion+multi")),
+    "fedfusion+single": Row("FedFusion+Single", "FedFusion", _baseline("fedfusion+single")),
+    "fedavgm": Row("FedAvgM", "FedOpt", _baseline("fedavgm"), _SEARCHED),
     "fedadagrad": Row(
         "FedAdagrad",
         "FedOpt",
-        _flat("fedadagrad"),
+        _baseline("fedadagrad"),
         "the devices' learning rate is the best of Reddi et al. (2021); their server rate, 0.1 with τ = 0.01, learns "
         "nothing with the paper's τ = 0.001",
     ),
-    "fedadam": Row("FedAdam", "FedOpt", _flat("fedadam"), _SEARCHED),
-    "fedyogi": Row("FedYogi", "FedOpt", _flat("fedyogi"), _SEARCHED),
+    "fedadam": Row("FedAdam", "FedOpt", _baseline("fedadam"), _SEARCHED),
+    "fedyogi": Row("FedYogi", "FedOpt", _baseline("fedyogi"), _SEARCHED),
     "fedgs": Row("FedGS", "reference", ("selection.solver=gbp-cs",)),
     "fedgs-random": Row(
-        "FedGS, random selection", "selection", ("selection.solver=random",), "GBP-CS left out, all else alike", False
+        "FedGS, random selection",
+        "selection",
+        ("selection.solver=random",),
+        "devices selected at random, all else as in FedGS",
+        False,
     ),
     "fedgs-exact": Row(
         "FedGS, exact",
@@ -97,11 +101,11 @@ ROWS: dict[str, Row] = {
             "training.calibration=1",
             "server.class_wise=true",
         ),
-        "the match weighed against virtual queues, nobody drawn beforehand; and, not selection, the station's class "
-        "mix taken out of the loss and the classifier averaged class by class",
+        "the match weighed against virtual queues, no device drawn beforehand; plus logit adjustment and class-wise "
+        "averaging of the classifier",
         False,
     ),
-    "cgau-2x": Row("CGAU, two gated layers", "CGAU", _flat("cgau-2x"), "trained in the paper, not printed", False),
+    "cgau-2x": Row("CGAU, two gated layers", "CGAU", _baseline("cgau-2x"), "trained in the paper, not printed", False),
 }
 MAIN = ("fedgs", "fedavg", "fedgs-random", "coverage")
 """What the claims rest on: these run with every seed."""
@@ -141,7 +145,7 @@ class Outcome:
     """First tested round at the target; None: never."""
     divergence: tuple[float, ...]
     failed: tuple[str, ...]
-    """Why, for each seed that went astray."""
+    """Why, for each seed that diverged."""
 
     def on(self, seeds: Collection[int]) -> "Outcome":
         """Return what these seeds alone came to."""

@@ -18,11 +18,11 @@ COLOURS = {"fedgs": BLUE, "fedavg": GREY, "coverage": GREEN}
 
 def paint_tuning(
     figure: "Figure", trials: Mapping[str, Mapping[str, Tried]], chosen: Mapping[str, str | None],
-    aside: Mapping[str, Collection[str]], finals: Mapping[str, Result], untuned: Mapping[str, Result], rates: str,
+    rejected: Mapping[str, Collection[str]], finals: Mapping[str, Result], untuned: Mapping[str, Result], rates: str,
 ) -> None:  # fmt: skip
     """Paint the trials left and the full runs of the first seed right, those at the untuned ``rates`` dashed."""
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
-    _paint_trials(left, trials, chosen, aside)
+    _paint_trials(left, trials, chosen, rejected)
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=6)
     for name, run in untuned.items():
         _line(right, run, f"{SIDES[name]}, {rates}", COLOURS[name], "--")
@@ -39,7 +39,7 @@ def paint_tuning(
 
 def _paint_trials(
     axes: "Axes", trials: Mapping[str, Mapping[str, Tried]], chosen: Mapping[str, str | None],
-    aside: Mapping[str, Collection[str]],
+    rejected: Mapping[str, Collection[str]],
 ) -> None:  # fmt: skip
     keys = list(TRIALS)[::-1]
     scores = [trial.score for made in trials.values() for trial in made.values() if trial.score is not None]
@@ -54,20 +54,20 @@ def _paint_trials(
             axes.plot(100 * max(trial.score, least), place, shown, color=COLOURS[side], markersize=5)
             if chosen.get(side) == key:
                 axes.plot(trial.score * 100, place, "o", color=RED, markersize=10, markerfacecolor="none")
-            elif key in aside.get(side, ()):
+            elif key in rejected.get(side, ()):
                 axes.plot(trial.score * 100, place, "x", color=RED, markersize=10)
     for side, name in SIDES.items():
         axes.plot([], [], "o", color=COLOURS[side], label=name)
     axes.plot([], [], "o", color=RED, markersize=10, markerfacecolor="none", label="chosen")
-    if any(aside.values()):
-        axes.plot([], [], "x", color=RED, markersize=10, label="set aside")
+    if any(rejected.values()):
+        axes.plot([], [], "x", color=RED, markersize=10, label="rejected")
     if len(scores) < sum(map(len, trials.values())):
-        axes.plot([], [], "x", color=FAINT, label="went astray")
+        axes.plot([], [], "x", color=FAINT, label="diverged")
     if scores and min(scores) < least:
-        axes.plot([], [], "<", color=FAINT, label="further down")
+        axes.plot([], [], "<", color=FAINT, label="further below")
     axes.set_yticks(range(len(keys)), [TRIALS[key].title for key in keys])
     axes.set_ylim(-0.6, len(keys) - 0.4)
-    axes.set(xlabel="accuracy of the late tests of a trial, %", title="the same trials for both")
+    axes.set(xlabel="accuracy of the late tests of a trial, %", title="the same trials for both sides")
 
 
 def _line(axes: "Axes", run: Result, label: str, colour: str, style: str) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from reproduction.figures.canvas import AMBER, FAINT, INK, RED
+from reproduction.report.markdown import DIVERGED, NOT_RUN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,7 +15,6 @@ PALE, DEEP = "#e3eef6", "#14486b"
 """Of the least and the most accurate field; they stay as they are on a page of either colour, and so does …"""
 DARK, LIGHT = "#101418", "#ffffff"
 """… the writing on them."""
-ASTRAY = "astray"
 FURTHER_DOWN = 0.2
 """Differences among good cells must be seen: fields further behind the best have the colour of this distance."""
 AT_LEAST = 0.02
@@ -33,7 +33,7 @@ class HeatMap:
     columns: Sequence[str]
     lines: Sequence[str]
     values: Mapping[tuple[int, int], float | None]
-    """Accuracies; None: the run went astray. Cells that are not there have not been run."""
+    """Accuracies; None: the run diverged. Cells that are not there have not been run."""
     x_label: str
     y_label: str
     marks: Mapping[tuple[int, int], str]
@@ -43,9 +43,9 @@ class HeatMap:
 
 
 def paint_maps(
-    figure: "Figure", maps: Sequence[HeatMap], columns: int, alike: Sequence[int], frames: Sequence[str] = ()
+    figure: "Figure", maps: Sequence[HeatMap], columns: int, scales: Sequence[int], frames: Sequence[str] = ()
 ) -> None:
-    """Paint the maps, so many in a line; those with the same number in ``alike`` share their colours.
+    """Paint the maps, so many in a line; those with the same number in ``scales`` share their colours.
 
     ``frames``: what they mean.
     """
@@ -53,10 +53,10 @@ def paint_maps(
     panels: list[Axes] = [axes for line in grid for axes in line]
     for axes in panels[len(maps) :]:
         axes.set_axis_off()
-    for axes, one, group in zip(panels, maps, alike, strict=False):
+    for axes, one, group in zip(panels, maps, scales, strict=False):
         values = [
             value
-            for other, number in zip(maps, alike, strict=True)
+            for other, number in zip(maps, scales, strict=True)
             for value in other.values.values()
             if number == group and value is not None
         ]
@@ -89,7 +89,7 @@ def _paint(axes: "Axes", one: HeatMap, place: Callable[[float], float]) -> None:
             value = one.values.get(cell)
             corner = (column - 0.48, line - 0.47)
             if value is None:
-                text, ink = (ASTRAY if cell in one.values else "not run"), INK
+                text, ink = (DIVERGED if cell in one.values else NOT_RUN), INK
                 field = Rectangle(corner, 0.96, 0.94, facecolor="none", edgecolor=FAINT, linestyle=":", linewidth=0.8)
             else:
                 at = place(value)

@@ -80,7 +80,7 @@ def draw_divergence(axes: "Axes", comparison: Comparison) -> None:
             spread = [[theirs["mean"] - theirs["min"]], [theirs["max"] - theirs["mean"]]]
             axes.errorbar(
                 [place + 0.26], [theirs["mean"]], yerr=spread, fmt="D", color=PAPER, markersize=5,
-                markerfacecolor="none", capsize=3, label="paper: mean, least to most" if place == 0 else None,
+                markerfacecolor="none", capsize=3, label="paper: mean, minimum to maximum" if place == 0 else None,
             )  # fmt: skip
     axes.set_xticks(range(len(rows)), [_label(row.solver, row.instances, comparison.instances) for row in rows])
     axes.tick_params(axis="x", labelsize=7)

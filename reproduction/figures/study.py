@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reproduction.experiments.measures import last_quarter
+from reproduction.experiments.measures import by_seed, last_quarter
 from reproduction.experiments.parts import Result
 from reproduction.experiments.selection_study import title_of
-from reproduction.experiments.study_bar import OURS, WITHIN, difference
 from reproduction.experiments.study_results import Cell, Study, common, with_all_seeds
+from reproduction.experiments.study_targets import OURS, WITHIN
 from reproduction.figures.canvas import AMBER, BLUE, FAINT, GREEN, GREY, INK, PURPLE, RED
-from reproduction.figures.labels import Label, place_labels
 from reproduction.report.markdown import signed
 
 if TYPE_CHECKING:
@@ -39,12 +38,12 @@ def paint_differences(figure: "Figure", study: Study) -> None:
         for row, policy in enumerate(others):
             if policy not in study[key]:
                 continue
-            by_seed = [-100 * value for value in difference(study[key][OURS], study[key][policy]).values()]
-            if not by_seed:
+            gaps = [-100 * value for value in by_seed(study[key][OURS], study[key][policy], "late").values()]
+            if not gaps:
                 continue
             height = place + 0.3 - 0.12 * row
-            axes.plot(by_seed, [height] * len(by_seed), ".", color=COLOURS[policy], markersize=4, alpha=0.7)
-            mean = fmean(by_seed)
+            axes.plot(gaps, [height] * len(gaps), ".", color=COLOURS[policy], markersize=4, alpha=0.7)
+            mean = fmean(gaps)
             axes.plot(mean, height, MARKERS[policy], color=COLOURS[policy], markersize=6)
             if mean < -FURTHEST:
                 axes.annotate(f"◂ {signed(mean)}", (-FURTHEST, height), xytext=(3, 0), textcoords="offset points",
@@ -84,29 +83,20 @@ def paint_trade_off(figure: "Figure", study: Study) -> None:
 
 
 def paint_weights(figure: "Figure", weighed: Mapping[str, Mapping[float, Result]]) -> None:
-    """Paint what a growing weight V of the queues trades, a line a federation: evenness, divergence, accuracy."""
-    trade, cost, gain = figure.subplots(1, 3)
-    labels: dict[Axes, list[Label]] = {trade: [], cost: []}
+    """Paint what a growing weight V of the queues changes, a line a federation: evenness, divergence, accuracy."""
+    panels: Any = figure.subplots(1, 3)
     weights = sorted({weight for by_weight in weighed.values() for weight in by_weight})
     for colour, (key, by_weight) in zip((BLUE, AMBER, GREEN, RED), weighed.items(), strict=False):
-        jain, divergence, accuracy = zip(*(weight_facts(result) for result in by_weight.values()), strict=True)
-        points = [100 * value for value in accuracy]
-        for axes, across, up in ((trade, jain, divergence), (cost, divergence, points)):
-            axes.plot(across, up, "o-", color=colour, markersize=4, linewidth=1.2, label=title_of(key))
-            names = [f"{weight:g}" if place else f"V = {weight:g}" for place, weight in enumerate(by_weight)]
-            labels[axes] += [(name, (x, y), colour) for name, x, y in zip(names, across, up, strict=True)]
-        gain.plot([weights.index(weight) for weight in by_weight], points, "o-", color=colour, markersize=4)
-    trade.set(xlabel="Jain's index of epochs", ylabel="divergence of an iteration")
-    cost.set(xlabel="divergence of an iteration", ylabel="accuracy, %")
-    gain.set(xlabel="weight V of the queues", ylabel="accuracy, %")
-    gain.set_xticks(range(len(weights)), [f"{weight:g}" for weight in weights])
-    for axes in (trade, cost):
-        axes.margins(x=0.12, y=0.08)
-    handles, names = trade.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper center", ncols=4)
-    figure.draw_without_rendering()  # what lies where is known from here on
-    for axes, wanted in labels.items():
-        place_labels(axes, wanted)
+        facts = zip(*(weight_facts(result) for result in by_weight.values()), strict=True)
+        for axes, values, scale in zip(panels, facts, (1, 1, 100), strict=True):
+            axes.plot([weights.index(weight) for weight in by_weight], [scale * value for value in values], "o-",
+                      color=colour, markersize=4, linewidth=1.2, label=title_of(key))  # fmt: skip
+    for axes, label in zip(
+        panels, ("Jain's index of epochs", "divergence of an iteration", "accuracy, %"), strict=True
+    ):
+        axes.set(xlabel="weight V of the queues (0: exact)", ylabel=label)
+        axes.set_xticks(range(len(weights)), [f"{weight:g}" for weight in weights])
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
 
 
 def weight_facts(result: Result) -> tuple[float, float, float]:
@@ -124,7 +114,7 @@ def _relative(cells: dict[str, Cell]) -> dict[str, tuple[float, float, float]]:
         seeds = common(cell, cells["random"])
         base = cells["random"].fact("divergence", seeds)
         divergence, jain = cell.fact("divergence", seeds), cell.fact("jain_of_epochs", seeds)
-        above = difference(cell, cells["random"])
+        above = by_seed(cell, cells["random"], "late")
         if base and divergence is not None and jain is not None and above:
             found[policy] = (divergence / base, jain, 100 * fmean(above.values()))
     return found

@@ -26,7 +26,7 @@ def far_down(accuracies: Mapping[str, float]) -> list[str]:
 
 
 def paint_rows(figure: "Figure", found: Mapping[str, Outcome], compare: bool) -> None:
-    """Paint the final accuracy of every row, least to most over seeds, the paper's beside it."""
+    """Paint the final accuracy of every row, minimum to maximum over seeds, the paper's beside it."""
     axes = figure.add_subplot()
     ran = sorted((row for row in found.values() if row.ran), key=lambda row: row.mean)
     out = far_down({row.key: row.mean for row in ran})
@@ -49,7 +49,7 @@ def paint_rows(figure: "Figure", found: Mapping[str, Outcome], compare: bool) ->
     axes.plot([], [], "o", color=INK, label="here, the others")
     axes.set_yticks(range(len(ran)), [_label(row) for row in ran])
     axes.set_ylim(-0.6, len(ran) - 0.2)
-    axes.set_xlabel("test accuracy of the last round, % (bar: least to most over seeds)")
+    axes.set_xlabel("test accuracy of the last round, % (line: minimum to maximum over seeds)")
     axes.grid(axis="y", visible=False)
     figure.legend(loc="outside upper right", ncols=3)
 

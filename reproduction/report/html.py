@@ -1,77 +1,52 @@
-"""A page of HTML from Markdown that needs nothing beside it: pictures and style are inside, no script, no network.
+"""The report as one HTML file: pictures and style are inside, no script, no network.
 
-Light and dark follow the reader's system; on paper it is black on white; on a telephone wide tables scroll by
-themselves.
+Light and dark follow the reader's system; print is black on white; on a phone wide tables scroll by themselves. The
+page is the template ``page.html.j2`` around the report's Markdown.
 """
 
 import base64
 import re
-from html import escape
-from importlib.resources import files
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup
 
 from reproduction.figures.canvas import for_page
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from markdown_it import MarkdownIt
-    from markdown_it.token import Token
-
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<nav aria-label="Contents"><ul>
-{contents}
-</ul></nav>
-<main>
-{body}</main>
-</body>
-</html>
-"""
+TEMPLATES = Environment(
+    loader=PackageLoader("reproduction.report"),
+    autoescape=select_autoescape(["html.j2"]),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 
 
 def page(markdown: str, folder: Path) -> str:
     """Return the page; pictures are looked up from ``folder`` on, an SVG beside a PNG is preferred."""
-    parser = _parser(folder)
-    tokens = parser.parse(markdown)
-    headings = _name_headings(tokens)
-    body = parser.renderer.render(tokens, parser.options, {})
-    body = body.replace("<table>", '<div class="table" tabindex="0"><table>').replace("</table>", "</table></div>")
-    style = files("reproduction.report").joinpath("page.css").read_text(encoding="utf-8")
-    contents = "\n".join(
-        f'<li><a href="#{name}">{escape(title)}</a></li>' for level, name, title in headings if level == "h2"
-    )
-    title = next((title for level, _, title in headings if level == "h1"), "fedgs")
-    return PAGE.format(title=escape(title), style=style, contents=contents, body=body)
-
-
-def _parser(folder: Path) -> "MarkdownIt":
-    from markdown_it import MarkdownIt
-
+    figure = TEMPLATES.get_template("figure.html.j2")
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
 
-    def image(renderer: Any, tokens: "Sequence[Token]", index: int, options: Any, env: Any) -> str:
-        source, caption = str(tokens[index].attrs["src"]), tokens[index].content
-        words = escape(caption)
-        picture = _picture(folder / source)
-        return f'<figure role="img" aria-label="{words}">{picture}<figcaption>{words}</figcaption></figure>'
+    def image(renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
+        picture = _picture(folder / str(tokens[index].attrs["src"]))
+        return figure.render(caption=tokens[index].content, picture=picture)
 
     parser.add_render_rule("image", image)
-    return parser
+    tokens = parser.parse(markdown)
+    headings = _name_headings(tokens)
+    return TEMPLATES.get_template("page.html.j2").render(
+        title=next((text for level, _, text in headings if level == "h1"), "fedgs"),
+        contents=[(name, text) for level, name, text in headings if level == "h2"],
+        body=Markup(parser.renderer.render(tokens, parser.options, {})),
+    )
 
 
-def _name_headings(tokens: "Sequence[Token]") -> list[tuple[str, str, str]]:
+def _name_headings(tokens: Sequence[Token]) -> list[tuple[str, str, str]]:
     """Give every heading a name to link to; return level, name and text of each."""
     found: list[tuple[str, str, str]] = []
     for opening, inline in pairwise(tokens):
@@ -82,9 +57,9 @@ def _name_headings(tokens: "Sequence[Token]") -> list[tuple[str, str, str]]:
     return found
 
 
-def _picture(path: Path) -> str:
+def _picture(path: Path) -> Markup:
     vector = path.with_suffix(".svg")
     if vector.is_file():
-        return for_page(vector.read_text(encoding="utf-8"), path.stem)
+        return Markup(for_page(vector.read_text(encoding="utf-8"), path.stem))
     content = base64.b64encode(path.read_bytes()).decode()
-    return f'<img alt="" src="data:image/png;base64,{content}">'
+    return Markup(f'<img alt="" src="data:image/png;base64,{content}">')

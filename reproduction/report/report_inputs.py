@@ -1,10 +1,10 @@
-"""What a report is made of: the results of a folder, the remarks people have added, and the pictures as they are drawn.
+"""What a report is made of: the results of a folder, remarks written by people, and the figures drawn for it.
 
-``remarks.toml`` in the folder of results adds explanations to what the numbers say by themselves:
+The report itself shows tables and figures. What they mean, people write in ``remarks.toml`` in the folder of results:
 
     [table2]
-    section = "All rows were run twice."             # below the section's own sentences
-    fedprox = "With μ = 0.05 it ends at 82.3 %."     # behind the sentence on this row
+    section = ["All rows were run twice.", "CGAU is the one row far from the paper."]
+    fedprox = "With μ = 0.05 it ends at 82.3 %."     # on one row of the table
 """
 
 import tomllib
@@ -30,14 +30,15 @@ REMARKS = "remarks.toml"
 FIGURES = "figures"
 SECTIONS = ("report", "initialisers", "samplers", "table2", "curves", "claims", "surfaces", "fedopt-rates", "beyond",
             "study")  # fmt: skip
-WHOLE = "section"
+"""The sections that remarks can belong to."""
 
-Remarks = Mapping[str, Mapping[str, str]]
+Remarks = Mapping[str, Mapping[str, Sequence[str]]]
+"""By section and key: one sentence or several."""
 
 
 @dataclass
-class Material:
-    """Of one folder."""
+class ReportInputs:
+    """The inputs of the report of one folder."""
 
     folder: Path
     results: Results
@@ -45,7 +46,7 @@ class Material:
     further: Mapping[str, Path] = field(default_factory=dict)
     """The results that came from other folders, by name."""
     used: set[tuple[str, str]] = field(default_factory=set)
-    """The remarks that have found their place."""
+    """The remarks that are in the report."""
 
     @property
     def quick(self) -> bool:
@@ -85,20 +86,23 @@ class Material:
         """Return the first of these results."""
         return next(iter(self.starting_with(prefix).values()), None)
 
-    def remark(self, section: str, key: str = WHOLE) -> str:
-        """Return what people have added, as a sentence to be put behind another one; empty: nothing."""
-        text = self.remarks.get(section, {}).get(key, "")
-        if text:
-            self.used.add((section, key))
-        return f" *{text.strip()}*" if text else ""
+    def remark(self, section: str, titles: Mapping[str, str]) -> str:
+        """Return the remarks under these keys as a Markdown list, each after the title of its key (if it has one)."""
+        found = []
+        for key, sentences in self.remarks.get(section, {}).items():
+            if key in titles:
+                self.used.add((section, key))
+                title = f"**{titles[key]}:** " if titles[key] else ""
+                found += [f"- {title}{sentence.strip()}" for sentence in sentences]
+        return "\n".join(found)
 
     def figure(self, name: str, caption: str, size: tuple[float, float], paint: "Callable[[Figure], None]") -> str:
-        """Draw a picture and return the line of Markdown that shows it."""
+        """Draw a figure and return the line of Markdown that shows it."""
         canvas.draw(self.folder / FIGURES, name, size, paint)
         return f"![{caption}]({FIGURES}/{name}.png)"
 
     def unused(self) -> list[str]:
-        """Return remarks on what is not in the report, as they stand in the file."""
+        """Return the remarks on what is not in the report: their section and key."""
         return [
             f"[{section}] {key}"
             for section, entries in self.remarks.items()
@@ -107,11 +111,11 @@ class Material:
         ]
 
 
-def gather(folder: Path, further: Sequence[Path] = ()) -> Material:
+def gather(folder: Path, further: Sequence[Path] = ()) -> ReportInputs:
     """Read the results and remarks of a folder, and those of ``further`` folders that it does not have itself."""
     results: Results = {}
     borrowed: dict[str, Path] = {}
-    remarks: dict[str, Mapping[str, str]] = {}
+    remarks: dict[str, Mapping[str, Sequence[str]]] = {}
     for option, place in [("--out", folder), *(("--with", other) for other in further)]:
         found = read_folder(place, option)
         known, new = ({result["data"] for result in some.values() if "data" in result} for some in (results, found))
@@ -122,7 +126,7 @@ def gather(folder: Path, further: Sequence[Path] = ()) -> Material:
         results = found | results
         for section, entries in read_remarks(place / REMARKS).items():
             remarks[section] = {**entries, **remarks.get(section, {})}
-    return Material(folder, results, remarks, borrowed)
+    return ReportInputs(folder, results, remarks, borrowed)
 
 
 def read_folder(folder: Path, option: str) -> Results:
@@ -143,10 +147,13 @@ def read_remarks(path: Path) -> Remarks:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputFileError(f"{path}: cannot be read as TOML ({error}); correct it") from None
+    remarks: dict[str, dict[str, Sequence[str]]] = {}
     for section, entries in values.items():
         if section not in SECTIONS or not isinstance(entries, dict):
             raise InputFileError(f"{path}: [{section}] is no section of the report; there are {', '.join(SECTIONS)}")
         for key, text in entries.items():
-            if not isinstance(text, str) or not text.strip():
+            sentences = text if isinstance(text, list) else [text]
+            if not all(isinstance(sentence, str) and sentence.strip() for sentence in sentences):
                 raise InputFileError(f'{path}: [{section}] {key} is no text; write it as {key} = "…"')
-    return values
+            remarks.setdefault(section, {})[key] = sentences
+    return remarks

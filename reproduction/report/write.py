@@ -1,11 +1,14 @@
 """The report of a reproduction: ``report.md``, and ``report.html`` that needs nothing beside it.
 
-It is made of the results in a folder and nothing else, so a folder that is half done gives a report that says what is
-missing, and results that came from another machine are reported as they are.
+It shows the results of a folder in tables and figures, beside the paper's numbers, by the template ``report.md.j2``. A
+folder with some of the results gives a report that says what was not run. What the numbers mean, people write in
+``remarks.toml``.
 """
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from re import sub
+from typing import Any
 
 from fedgs import __version__
 from fedgs.files import write_text
@@ -13,29 +16,30 @@ from fedgs.settings import Settings
 from reproduction.experiments.beyond import PREFIX as BEYOND
 from reproduction.experiments.comparable_runs import network_of
 from reproduction.experiments.fedopt_rates import PREFIX as RATES
+from reproduction.experiments.measures import collapse
 from reproduction.experiments.parts import Result
 from reproduction.experiments.reproduction import PAPER
 from reproduction.experiments.selection_study import PREFIX as CELLS
+from reproduction.experiments.study_results import title_of_run
 from reproduction.experiments.surfaces import PREFIX as SURFACES
 from reproduction.experiments.table2 import PREFIX as TABLE
-from reproduction.experiments.table2 import ROWS
-from reproduction.report.html import page
-from reproduction.report.markdown import bullets, listing, plural
-from reproduction.report.report_inputs import FIGURES, Material, gather
+from reproduction.report.html import TEMPLATES, page
+from reproduction.report.markdown import DIVERGED, percent, plural, table
+from reproduction.report.report_inputs import FIGURES, ReportInputs, gather
 from reproduction.report.sections import beyond, claims, fedopt_rates, selection, study, surfaces, table2
 
-STUDY = "Does selection earn its keep?"
-SECTIONS: dict[str, Callable[[Material], list[str]]] = {
-    "Table II": table2.write,
-    "What the paper's claims come to here": claims.write,
-    "The curves": table2.write_curves,
-    "The surfaces over T, n, M and L": surfaces.write,
-    "The learning rates of FedOpt": fedopt_rates.write,
-    "The three starts of GBP-CS": selection.write_initialisers,
-    "The samplers": selection.write_samplers,
-    "Beyond the paper": beyond.write,
-    STUDY: study.write,
+SECTIONS: dict[str, tuple[str, Callable[[ReportInputs], dict[str, Any]]]] = {
+    "table2": ("Table II", table2.table_section),
+    "claims": ("The paper's claims", claims.section),
+    "curves": ("The curves", table2.curves_section),
+    "surfaces": ("The surfaces over T, n, M and L", surfaces.section),
+    "rates": ("The learning rates of FedOpt", fedopt_rates.section),
+    "initialisers": ("The initialisers of GBP-CS", selection.initialisers_section),
+    "samplers": ("The samplers", selection.samplers_section),
+    "beyond": ("Beyond the paper", beyond.section),
+    "study": ("The selection study", study.section),
 }
+"""By the name they have in the template, in its order: title, and the function that makes its tables and figures."""
 EXPERIMENTS_OF = {"initialisers": "initialisers-", "samplers": "samplers-", "table2": TABLE, "surfaces": SURFACES,
                   "fedopt-rates": RATES, "beyond": BEYOND, "selection-study": CELLS}  # fmt: skip
 """By how the names of their parts begin."""
@@ -43,96 +47,89 @@ MARKDOWN, HTML = "report.md", "report.html"
 
 
 def write_report(folder: Path, further: Sequence[Path] = ()) -> tuple[list[Path], list[str]]:
-    """Write the report of a folder; return its files, and remarks that found no place in it.
+    """Write the report of a folder; return its files, and the remarks that are not in it.
 
     ``further``: folders whose results are reported with it.
     """
-    material = gather(folder, further)
-    text = compose(material)
+    inputs = gather(folder, further)
+    text = compose(inputs)
     paths = [write_text(folder / MARKDOWN, text), write_text(folder / HTML, page(text, folder))]
-    return paths, material.unused()
+    return paths, inputs.unused()
 
 
-def compose(material: Material) -> str:
+def compose(inputs: ReportInputs) -> str:
     """Return the report as Markdown."""
-    sections = {title: section(material) for title, section in SECTIONS.items()}
-    missing = [title for title, found in sections.items() if not found]
-    blocks = [*_top(material, missing), *(block for found in sections.values() for block in found), *_foot(material)]
-    return "\n\n".join(block for block in blocks if block) + "\n"
-
-
-def _size(material: Material) -> str:
-    papers = [run for run in material.trainings.values() if run["federation"] == PAPER and "devices" in run]
-    if material.quick:
-        sizes = sorted({_devices(run) for run in papers})
-        shown = f" {listing(sizes)}," if sizes else ""
-        return (
-            f"**This is the quick reproduction: embedded glyphs in the place of FEMNIST, a compact network,{shown} a "
-            "few rounds. It shows that every experiment runs from end to end. Its accuracies say nothing about the "
-            "paper's, and are not compared with them.** Samplers and starts of GBP-CS are shown beside the paper's: "
-            "their instances are of its size, with made-up labels like FEMNIST's. With FEMNIST the same commands "
-            "reproduce the paper: `python -m reproduction all --femnist FILE`."
-        )
-    if not material.papers_size:
-        sizes = sorted({
-            f"{_devices(run)}, "
-            f"{plural(run['settings']['training']['rounds'], 'round')}, {network_of(run['settings'])} network"
-            for run in papers
-        })  # fmt: skip
-        return f"**FEMNIST, not at the paper's size ({listing(sizes)}): nothing is compared with its accuracies.**"
-    shown = ""
-    if papers:
-        devices, train, test = (papers[0][key] for key in ("devices", "train_samples", "test_samples"))
-        shown = f": {devices} devices, {train:,} samples to train and {test:,} to test on"
-    return (
-        f"FEMNIST at the paper's size{shown}. The paper does not say which 350 writers it used; these need not be the "
-        "same."
+    sections = {key: section(inputs) for key, (_, section) in SECTIONS.items()}
+    missing = [title for key, (title, _) in SECTIONS.items() if not sections[key]]
+    study_alone = len(missing) == len(SECTIONS) - 1 and bool(sections["study"])
+    text = TEMPLATES.get_template("report.md.j2").render(
+        sections,
+        remark=inputs.remark,
+        quick=inputs.quick,
+        papers_size=inputs.papers_size,
+        sizes=_sizes(inputs),
+        facts=table(["", ""], _facts(inputs, missing if not study_alone else []), left=2),
+        study_alone=study_alone,
+        failures=_failures(inputs),
+        commands=_how_to_repeat(inputs),
+        figures=FIGURES,
+        version=__version__,
     )
+    return sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-def _devices(run: Result) -> str:
-    return f"{plural(run['devices'], 'device')} in {plural(run['factories'], 'factory', 'factories')}"
+def _sizes(inputs: ReportInputs) -> list[str]:
+    """Return the sizes of the runs on the paper's federation, in words."""
+    runs = [run for run in inputs.trainings.values() if run["federation"] == PAPER and "devices" in run]
+    return sorted({
+        f"{plural(run['devices'], 'device')} in {plural(run['factories'], 'factory', 'factories')}, "
+        f"{run['train_samples']:,} train and {run['test_samples']:,} test samples, "
+        f"{network_of(run['settings'])} network"
+        for run in runs
+    })  # fmt: skip
 
 
-def _top(material: Material, missing: list[str]) -> list[str]:
-    everything = list(material.results.values())
-    machines = sorted({_machine(run) for run in everything})
-    versions = sorted({run["fedgs"] for run in everything})
-    on_gpu = [run for run in material.trainings.values() if run["hardware"].get("kind", "cuda") == "cuda"]
-    precisions = sorted({run["settings"]["training"]["precision"] for run in on_gpu})
+def _facts(inputs: ReportInputs, missing: Sequence[str]) -> list[list[str]]:
+    """Return what all results were made with."""
+    everything = list(inputs.results.values())
+    on_gpu = [run for run in inputs.trainings.values() if run["hardware"].get("kind", "cuda") == "cuda"]
     seconds = sum(run["seconds"] / run.get("jobs", 1) for run in everything)
-    facts = [
-        f"{plural(len(everything), 'part')}, one JSON file each with settings, seed, version and "
-        f"hardware; {plural(max(1, round(seconds / 60)), 'minute')} of one machine's time in all.",
-        f"fedgs {listing(versions)}{_states(everything)}; {listing(machines)}"
-        + (f"; matrix products on a GPU in {listing(precisions)}." if precisions else "."),
+    machines = {
+        f"{run['hardware']['device']}, {run['hardware']['cores']} cores, torch {run['hardware']['torch']}"
+        for run in everything
+    }
+    return [
+        ["results", f"{len(everything)}, one JSON file each with settings, seed, version and hardware"],
+        ["time", f"{plural(max(1, round(seconds / 60)), 'minute')} of one machine"],
+        ["software", f"fedgs {', '.join(sorted({run['fedgs'] for run in everything}))}; {_states(everything)}"],
+        ["hardware", "; ".join(sorted(machines))],
+        *([["precision on the GPU", ", ".join(sorted({run["settings"]["training"]["precision"] for run in on_gpu}))]]
+          if on_gpu else []),
+        *([["not in these results", "; ".join(missing)]] if missing else []),
     ]  # fmt: skip
-    study_alone = set(SECTIONS) - set(missing) == {STUDY}
-    if missing and not study_alone:  # the study is a question of its own, not a part of the paper
-        facts.append(f"Not in these results: {listing([title.rstrip('?') for title in missing])}.")
-    rows = [key for key in ROWS if material.starting_with(f"{TABLE}{key}-seed-")]
-    if rows and len(rows) < len(ROWS):
-        facts.append(f"Table II is not complete: {len(rows)} of {len(ROWS)} rows have been run.")
-    head = ["# The selection study" if study_alone else "# FedGS reproduced", _size(material), bullets(facts)]
-    remark = material.remark("report").strip()
-    return [*head, *([remark] if remark else [])]
 
 
 def _states(results: Sequence[Result]) -> str:
-    """Say with how many states of the source files results were made, if it was not one for all."""
+    """Return with how many states of the source files results were made."""
     known = [run["source"] for run in results if "source" in run]
     states, before = len(set(known)), len(results) - len(known)
-    if states == 1 and not before:
-        return ""
     if not states:
-        return ", the state of its source files not noted"
-    earlier = f" ({plural(before, 'part')} before these were noted)" if before else ""
-    return f", {plural(states, 'state')} of its source files{earlier}"
+        return "state of the source files not recorded"
+    return f"{plural(states, 'state')} of the source files" + (f", {before} results without a record" if before else "")
 
 
-def _machine(run: dict[str, dict[str, object]]) -> str:
-    hardware = run["hardware"]
-    return f"{hardware['device']}, {hardware['cores']} cores, torch {hardware['torch']}"
+def _failures(inputs: ReportInputs) -> str:
+    """Return the runs that diverged (a loss that is no number) or collapsed (lost half of their accuracy)."""
+    lines = []
+    for name, run in inputs.trainings.items():
+        accuracy, drop = run["curve"]["accuracy"], collapse(run)
+        best, last = (percent(max(accuracy)), percent(accuracy[-1])) if accuracy else ("", "")
+        if run.get("failed"):
+            lines.append([title_of_run(name, run), DIVERGED, run["failed"].partition("; ")[0], best, "", ""])
+        elif drop is not None:
+            fall = f"{percent(drop[0])} → {percent(drop[1])}"
+            lines.append([title_of_run(name, run), "collapsed", "", best, fall, last])
+    return table(["run", "outcome", "reason", "best", "collapse", "last"], lines, left=3) if lines else ""
 
 
 def _commands(runs: Sequence[Result], quick: bool) -> list[str]:
@@ -168,17 +165,14 @@ def _place(folder: Path) -> str:
     return there.relative_to(here).as_posix() if there.is_relative_to(here) and there != here else there.name
 
 
-def _foot(material: Material) -> list[str]:
-    name = _place(material.folder)
-    further = "".join(f" --with {_place(other)}" for other in dict.fromkeys(material.further.values()))
-    own = {part: run for part, run in material.results.items() if part not in material.further}
+def _how_to_repeat(inputs: ReportInputs) -> str:
+    """Return the commands that make these results, and this report of them."""
+    name = _place(inputs.folder)
+    further = "".join(f" --with {_place(other)}" for other in dict.fromkeys(inputs.further.values()))
+    own = {part: run for part, run in inputs.results.items() if part not in inputs.further}
     lines = [
         f"    python -m reproduction {what} {options} --out {name}"
         for what, prefix in EXPERIMENTS_OF.items()
-        for options in _commands([run for part, run in own.items() if part.startswith(prefix)], material.quick)
+        for options in _commands([run for part, run in own.items() if part.startswith(prefix)], inputs.quick)
     ]
-    return [
-        "## How to make this again",
-        "\n".join([*lines, f"    python -m reproduction report --out {name}{further}      # from what is there"]),
-        f"Pictures lie in `{FIGURES}/` as PNG and SVG. Written by fedgs {__version__}.",
-    ]
+    return "\n".join([*lines, f"    python -m reproduction report --out {name}{further}"])

@@ -1,4 +1,4 @@
-"""Results as parts leave them, with made-up curves: for tables, sentences and pictures without any training."""
+"""Results as parts leave them, with made-up curves: for tables and figures without any training."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -55,7 +55,7 @@ def run(part: Part, end: float, jain: float = 0.9, divergence: float = 0.04) -> 
     }
 
 
-def astray(part: Part) -> Result:
+def diverged(part: Part) -> Result:
     """Return the result of a run whose loss was no number."""
     curve = {key: values[:1] for key, values in run(part, 0.5)["curve"].items()}
     return shell(part) | {"failed": "round 1: the loss is no finite number", "curve": curve, "summary": None}

@@ -1,8 +1,8 @@
 """Both sides tuned alike."""
 
-from reproduction.experiments.beyond import SIDES, TRIALS, choose, final_parts, finals, set_aside, trial_parts, tried
+from reproduction.experiments.beyond import SIDES, TRIALS, choose, final_parts, finals, rejected, trial_parts, tried
 from reproduction.experiments.parts import Part
-from tests.reproduction.made_up import astray, full_size, results_of, run
+from tests.reproduction.made_up import diverged, full_size, results_of, run
 
 
 def test_both_sides_try_the_same() -> None:
@@ -24,7 +24,7 @@ def test_the_best_late_tests_are_chosen_and_what_went_astray_is_not() -> None:
     results = {part.name: run(part, 0.5 + 0.01 * place) for place, part in enumerate(parts)}
     assert choose("fedgs", results, 0) == "fedadam"
     last = next(part for part in parts if part.name == "beyond-fedgs-fedadam-seed-0")
-    results[last.name] = astray(last)
+    results[last.name] = diverged(last)
     assert tried("fedgs", results)["fedadam"].score is None
     assert choose("fedgs", results, 0) == "fedavgm"
     del results["beyond-fedgs-rate-0.1-seed-0"]
@@ -60,7 +60,7 @@ def test_the_chosen_ones_run_in_full_with_every_seed() -> None:
 
 
 def test_what_does_not_hold_in_full_makes_room_for_the_next() -> None:
-    """FedAvg's best goes astray with the second seed, its second best falls, FedGS's coverage has no say."""
+    """FedAvg's best goes diverged with the second seed, its second best falls, FedGS's coverage has no say."""
     ends = {"beyond-fedavg-rate-0.1-seed-0": 0.9, "beyond-fedavg-rate-0.03-seed-0": 0.85,
             "beyond-fedavg-rate-0.01-seed-0": 0.84, "beyond-fedgs-rate-0.1-seed-0": 0.9}  # fmt: skip
     results = results_of("beyond", lambda part: ends.get(part.name, 0.8))
@@ -70,17 +70,17 @@ def test_what_does_not_hold_in_full_makes_room_for_the_next() -> None:
 
     first = in_full("fedavg")
     assert set(first) == {f"beyond-fedavg-tuned-rate-0.1-seed-{seed}" for seed in (0, 1)}
-    results["beyond-fedavg-tuned-rate-0.1-seed-1"] = astray(first["beyond-fedavg-tuned-rate-0.1-seed-1"])
+    results["beyond-fedavg-tuned-rate-0.1-seed-1"] = diverged(first["beyond-fedavg-tuned-rate-0.1-seed-1"])
     ours = "beyond-coverage-tuned-rate-0.1-seed-0"
-    results[ours] = astray(in_full("coverage")[ours])
+    results[ours] = diverged(in_full("coverage")[ours])
     second = in_full("fedavg")
     assert set(second) == {f"beyond-fedavg-tuned-rate-0.03-seed-{seed}" for seed in (0, 1)}
     fallen = run(second["beyond-fedavg-tuned-rate-0.03-seed-0"], 0.85)
     fallen["curve"]["accuracy"][-1] = 0.06
     results["beyond-fedavg-tuned-rate-0.03-seed-0"] = fallen
     assert choose("fedavg", results) == "rate-0.01"
-    assert list(set_aside("fedavg", results)) == ["rate-0.1", "rate-0.03"]
-    assert (choose("fedgs", results), set_aside("fedgs", results)) == ("rate-0.1", {})
+    assert list(rejected("fedavg", results)) == ["rate-0.1", "rate-0.03"]
+    assert (choose("fedgs", results), rejected("fedgs", results)) == ("rate-0.1", {})
     assert "fedavg" not in finals(results)
 
 
@@ -88,6 +88,6 @@ def test_with_nothing_left_the_other_side_goes_on() -> None:
     results = results_of("beyond", lambda part: 0.8)
     for part in trial_parts(full_size()):
         if "fedavg" in part.name.split("-")[1]:
-            results[part.name] = astray(part)
+            results[part.name] = diverged(part)
     assert choose("fedavg", results) is None
     assert {part.name.split("-")[1] for part in final_parts(full_size(), results)} == {"fedgs", "coverage"}

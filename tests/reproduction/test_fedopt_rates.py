@@ -19,7 +19,7 @@ from reproduction.experiments.fedopt_rates import (
 )
 from reproduction.experiments.reproduction import PAPER, Reproduction
 from reproduction.experiments.resolved import resolved_of
-from tests.reproduction.made_up import astray, full_size, run
+from tests.reproduction.made_up import diverged, full_size, run
 
 
 def test_grids_go_in_steps_of_the_root_of_ten() -> None:
@@ -81,7 +81,7 @@ def test_scores_are_the_late_tests_and_cells_may_be_astray_or_missing() -> None:
     parts = make_parts(full_size((0,)))
     results = {part.name: run(part, 0.6) for part in parts}
     wild = parts[2]
-    results[wild.name] = astray(wild)
+    results[wild.name] = diverged(wild)
     del results[parts[0].name]
     found, left_out = read(results, quick=False)
     assert left_out == 0

@@ -13,7 +13,7 @@ from reproduction.experiments.instances import draw_instances
 
 def test_drawn_labels_are_like_femnist() -> None:
     labels = femnist_like_labels(350, seed=0)
-    counts = np.stack([np.bincount(labels.labels[labels.owners == i], minlength=62) for i in range(350)])
+    counts = np.stack([np.bincount(labels.labels[labels.clients == i], minlength=62) for i in range(350)])
     sizes = counts.sum(axis=1)
     assert 215 < sizes.mean() < 245  # FEMNIST: 228
     assert 0.47 < counts[:, :10].sum() / counts.sum() < 0.53  # FEMNIST: 0.50

@@ -128,7 +128,7 @@ def test_parts_on_labels_are_checked_at_their_own_size() -> None:
         reproduction = Reproduction(None, overrides=[override])
         (part,) = samplers.make_parts(reproduction)
         assert f"{part.settings.selection.pick} {part.settings.selection.presample}" in ("20 4", "10 8")
-        assert (len(reproduction.federation(LABELS, 0)), len(reproduction.dataset.owner_names)) == (350, 60)
+        assert (len(reproduction.federation(LABELS, 0)), len(reproduction.dataset.client_names)) == (350, 60)
         with pytest.raises(ConfigError, match=f"^--set {override}: "):
             table2.make_parts(reproduction)
     with pytest.raises(ConfigError, match="pick=36 is more than the 35 devices of a factory"):

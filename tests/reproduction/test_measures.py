@@ -4,7 +4,7 @@ import pytest
 
 from reproduction.experiments.measures import (
     at_round,
-    fell,
+    collapse,
     final,
     last_quarter,
     last_ten,
@@ -42,6 +42,6 @@ def test_rounds_and_targets() -> None:
 
 
 def test_a_fall_is_a_loss_of_more_than_half() -> None:
-    assert fell(curve([0, 1, 2, 3, 4], [0.9, 0.3, 0.8, 0.41, 0.7])) is None  # round 0 never counts
-    assert fell(curve([0, 1, 2, 3, 4], [0.0, 0.8, 0.39, 0.8, 0.1])) == (0.8, 0.39)
-    assert fell(curve([0, 1, 2], [0.0, 0.06, 0.02])) is None  # nothing was learnt that could be lost
+    assert collapse(curve([0, 1, 2, 3, 4], [0.9, 0.3, 0.8, 0.41, 0.7])) is None  # round 0 never counts
+    assert collapse(curve([0, 1, 2, 3, 4], [0.0, 0.8, 0.39, 0.8, 0.1])) == (0.8, 0.39)
+    assert collapse(curve([0, 1, 2], [0.0, 0.06, 0.02])) is None  # nothing was learnt that could be lost

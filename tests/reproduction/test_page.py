@@ -1,8 +1,13 @@
-"""The page needs nothing beside it."""
+"""The page needs nothing beside it; figures grow where their words need room."""
 
 import re
+import struct
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
 
 from reproduction.figures import canvas
 from reproduction.report.html import page
@@ -88,3 +93,24 @@ def test_a_png_alone_is_put_inside_too(tmp_path: Path) -> None:
 
 def test_markdown_cannot_bring_tags(tmp_path: Path) -> None:
     assert "<b onclick" not in page("<b onclick=x>bold</b>", tmp_path)
+
+
+@pytest.mark.parametrize(("name", "grows"), [("short", False), ("a name that takes much room " * 2, True)])
+def test_a_figure_grows_where_names_leave_no_room(tmp_path: Path, name: str, grows: bool) -> None:
+    def paint(figure: Figure) -> None:
+        figure.add_subplot().set_yticks([0], [name])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        png, _ = canvas.draw(tmp_path, "x", (2.4, 1.6), paint)
+    width, height = struct.unpack(">II", png.read_bytes()[16:24])
+    assert (width > 360, height > 240) == (grows, grows)
+
+
+def test_other_warnings_are_not_kept_back(tmp_path: Path) -> None:
+    def paint(figure: Figure) -> None:
+        warnings.warn("something else", UserWarning, stacklevel=1)
+
+    with pytest.raises(UserWarning, match="something else"):
+        canvas.draw(tmp_path, "x", (2, 2), paint)
+    assert list(tmp_path.iterdir()) == []

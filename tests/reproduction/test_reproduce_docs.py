@@ -6,7 +6,7 @@ from pathlib import Path
 from reproduction.experiments.beyond import final_parts, trial_parts
 from reproduction.experiments.catalogue import EXPERIMENTS
 from reproduction.experiments.fedopt_rates import make_parts as rates_parts
-from reproduction.experiments.selection_study import STRIDES, stride_of
+from reproduction.experiments.selection_study import VARIANTS, variant_of
 from reproduction.experiments.selection_study import make_parts as study_parts
 from reproduction.experiments.surfaces import make_parts as surface_parts
 from reproduction.experiments.table2 import make_parts as table_parts
@@ -32,7 +32,7 @@ def test_the_numbers_of_runs() -> None:
     finals = len(final_parts(one, results_of("beyond", lambda part: 0.5, one)))
     assert f"| {len(trial_parts(one))} of 100 rounds, and {finals} of 500 a seed |" in row("beyond")
     every = len(study_parts(two)) - len(study_parts(one))
-    longer, clipped = (sum(stride_of(part.name) == name for part in study_parts(one)) for name in STRIDES)
+    longer, clipped = (sum(variant_of(part.name) == name for part in study_parts(one)) for name in VARIANTS)
     weights = len(study_parts(one)) - every
     assert f"| {every - longer - clipped} of 60 rounds a seed" in row("selection-study")
     assert f", as are {longer} with longer steps and {clipped} with longer steps clipped, " in row("selection-study")

@@ -6,7 +6,7 @@ from fedgs.config import load_settings
 from reproduction.experiments import paper
 from reproduction.experiments.reproduction import PAPER
 from reproduction.experiments.table2 import MAIN, OTHERS, ROWS, make_parts, outcomes, papers_row
-from tests.reproduction.made_up import astray, full_size, results_of, run
+from tests.reproduction.made_up import diverged, full_size, results_of, run
 
 
 def test_all_of_the_papers_rows_and_ours_beside_them() -> None:
@@ -50,10 +50,10 @@ def test_outcomes_go_over_seeds() -> None:
     assert found["fedprox"].final == (0.8,)
     parts = {part.name: part for part in make_parts(full_size())}
     part = parts["table2-fedavg-seed-1"]
-    gone = outcomes({**results, part.name: astray(part)})["fedavg"]
+    gone = outcomes({**results, part.name: diverged(part)})["fedavg"]
     assert gone.seeds == (0,)
     assert "no finite number" in gone.failed[0]
-    assert not outcomes({part.name: astray(part)})["fedavg"].ran
+    assert not outcomes({part.name: diverged(part)})["fedavg"].ran
     assert run(part, 0.5)["summary"]["target"]["round"] is None
 
 

@@ -1,14 +1,14 @@
-"""Reports as words alone."""
+"""Reports without figures."""
 
 from pathlib import Path
 
 from reproduction.experiments.parts import Results
-from reproduction.report.report_inputs import Material
+from reproduction.report.report_inputs import ReportInputs
 from reproduction.report.write import compose
 
 
-class Words(Material):
-    """Material of which no picture is drawn: drawing takes longer than all else."""
+class Words(ReportInputs):
+    """Inputs of which no figure is drawn: drawing takes longer than all else."""
 
     def figure(self, name: str, caption: str, size: tuple[float, float], paint: object) -> str:
         return f"![{caption}](figures/{name}.png)"

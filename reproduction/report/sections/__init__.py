@@ -1,4 +1,5 @@
-"""The sections of the report of a reproduction, one file each: results in, Markdown out, every sentence from numbers.
+"""The sections of the report, one file each: results in, tables and figures out.
 
-A section is a function ``write(material) -> list of blocks``; it is empty where nothing of it has been run.
+A section is a function from :class:`ReportInputs` to the values that the template ``report.md.j2`` shows; it is empty
+where nothing of it has been run. What the numbers mean, people write in ``remarks.toml``.
 """

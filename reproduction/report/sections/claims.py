@@ -1,132 +1,110 @@
-"""What the paper's claims come to here: FedGS against FedAvg, GBP-CS against random selection, what `exact` changes."""
+"""What the paper claims of FedGS, measured here: against the other rows of Table II, and with other selections."""
 
-from collections.abc import Collection, Sequence
-from statistics import fmean, stdev
+from collections.abc import Collection
+from statistics import fmean
+from typing import Any
 
 from reproduction.experiments import paper
 from reproduction.experiments.claims import Numbers, by_family, derive
+from reproduction.experiments.measures import by_seed
 from reproduction.experiments.samplers import Comparison
 from reproduction.experiments.table2 import ROWS, Outcome, outcomes, papers_row, runs_of
-from reproduction.report.markdown import (
-    THIN,
-    bullets,
-    listing,
-    number,
-    percent,
-    plural,
-    points,
-    rounds,
-    share,
-    table,
-    with_range,
-)
-from reproduction.report.report_inputs import Material
-from reproduction.report.sections.table2 import listing_of_rounds
+from reproduction.report.markdown import number, percent, plural, points, rounds, share, signed, table, with_range
+from reproduction.report.report_inputs import ReportInputs
 
 LOST = 0.3
-"""A row so far below the paper's is none of what the paper means; no mean is taken over it."""
-OWN_SEEDS = "of each row"
+"""A row so far below the paper's has learnt nothing; no mean is taken over it."""
+OWN_SEEDS = "each row's own"
+SELECTIONS = ("fedgs", "fedgs-random", "fedgs-exact", "coverage")
 
 
-def write(material: Material) -> list[str]:
-    """Write the section on the claims."""
-    found = {key: row for key, row in outcomes(material.results).items() if row.ran}
+def section(inputs: ReportInputs) -> dict[str, Any]:
+    """Return the table of claims beside the paper's, and the table of selections."""
+    found = {key: row for key, row in outcomes(inputs.results).items() if row.ran}
     if "fedgs" not in found:
-        return []
-    settings = next(iter(runs_of(material.results)[0].values()))["settings"]
+        return {}
+    settings = next(iter(runs_of(inputs.results)[0].values()))["settings"]
     target, length = settings["eval"]["target"], settings["training"]["rounds"]
-    blocks = ["## What the paper's claims come to here"]
-    if not material.papers_size:
-        blocks.append("At this size and on these data the paper's claims are not tested.")
-    elif "fedavg" in found:
-        blocks += _against_others(found, target, length, material)
-    blocks += _selection(found, target, material)
-    remark = material.remark("claims").strip()
-    return [*blocks, *([remark] if remark else [])]
+    compare = inputs.papers_size and "fedavg" in found
+    return {
+        "papers_size": inputs.papers_size,
+        "left_out": _left_out(found) if compare else [],
+        "table": _against_others(found, target, length, inputs) if compare else "",
+        "selection": _selection(found, target),
+        "titles": {"section": ""} | {key: ROWS[key].title for key in SELECTIONS if key in found},
+    }
 
 
-def _against_others(found: dict[str, Outcome], target: float, length: int, material: Material) -> list[str]:
-    their_table = {key: _papers(key) for key in ROWS if ROWS[key].paper}
-    lost = [key for key in found if key in their_table and their_table[key][0] - found[key].mean > LOST]
-    taken = [key for key in found if key in their_table and (key not in lost or key in ("fedgs", "fedavg"))]
-    # Means over rows are those of the seeds all of them have, of the same rows in the paper.
-    seeds = set.intersection(*(set(found[key].seeds) for key in taken))
-    rows = {key: found[key].on(seeds) if seeds else found[key] for key in taken}
-    table_here: dict[str, Numbers] = {key: (row.mean, row.mean_loss, row.mean_rounds) for key, row in rows.items()}
-    theirs, here = derive({key: their_table[key] for key in taken}), derive(table_here, never=length)
-    whole = derive(their_table)
-    both = set(found["fedgs"].seeds) & set(found["fedavg"].seeds)
-    fedgs, fedavg = (found[key].on(both) if both else found[key] for key in ("fedgs", "fedavg"))
-    over = f"mean of the other {plural(here.others, 'row')}"
+def _papers() -> dict[str, Numbers]:
+    return {key: row for key in ROWS if (row := papers_row(key)) is not None}
+
+
+def _lost(found: dict[str, Outcome]) -> list[str]:
+    theirs = _papers()
+    return [key for key in found if key in theirs and theirs[key][0] - found[key].mean > LOST]
+
+
+def _left_out(found: dict[str, Outcome]) -> list[str]:
+    """Return over which of the paper's rows no mean is taken, and why."""
+    missing = [f"{ROWS[key].title} (no result)" for key in _papers() if key not in found]
+    return missing + [f"{ROWS[key].title} (more than {100 * LOST:g} points below the paper)" for key in _lost(found)]
+
+
+def _against_others(found: dict[str, Outcome], target: float, length: int, inputs: ReportInputs) -> str:
+    lost = set(_lost(found)) - {"fedgs", "fedavg"}
+    theirs = {key: row for key, row in _papers().items() if key in found and key not in lost}
+    # Means over rows are of the seeds that all of them have, and of the same rows in the paper.
+    seeds = set.intersection(*(set(found[key].seeds) for key in theirs))
+    rows = {key: found[key].on(seeds) if seeds else found[key] for key in theirs}
+    here: dict[str, Numbers] = {key: (row.mean, row.mean_loss, row.mean_rounds) for key, row in rows.items()}
+    claimed, measured = derive(theirs), derive(here, never=length)
+    fedgs, fedavg = found["fedgs"], found["fedavg"]
+    both = set(fedgs.seeds) & set(fedavg.seeds)
+    if both:
+        fedgs, fedavg = fedgs.on(both), fedavg.on(both)
     of_both, of_all = _seeds(both), _seeds(seeds)
     lines = [
-        ["FedGS over FedAvg, points", points(theirs.over_baseline), points(fedgs.mean - fedavg.mean), of_both],
-        [f"FedGS over the {over}, points", points(theirs.over_mean), points(here.over_mean), of_all],
-        [f"fewer rounds to {share(target)} than that mean (never counts as {length})", percent(theirs.fewer_rounds, 0),
-         percent(here.fewer_rounds, 0), of_all],
-        [f"times faster to {share(target)} than FedAvg", f"{theirs.times_faster:.2f} ×", _times(fedgs, fedavg, length),
-         of_both],
-        ["place by accuracy", _place({key: their_table[key] for key in taken}, 0), _place(table_here, 0), of_all],
-        ["place by loss", _place({key: their_table[key] for key in taken}, 1), _place(table_here, 1), of_all],
-        *_families(their_table, {key: found[key] for key in taken}),
+        ["FedGS over FedAvg, points", points(claimed.over_baseline), points(fedgs.mean - fedavg.mean), of_both],
+        [f"FedGS over the mean of the other {plural(measured.others, 'row')}, points", points(claimed.over_mean),
+         points(measured.over_mean), of_all],
+        [f"fewer rounds to {share(target)} than that mean (never counts as {length})",
+         percent(claimed.fewer_rounds, 0), percent(measured.fewer_rounds, 0), of_all],
+        [f"times faster to {share(target)} than FedAvg", f"{claimed.times_faster:.2f} ×",
+         _times(fedgs, fedavg, length), of_both],
+        ["rank by accuracy", _rank(theirs, 0), _rank(here, 0), of_all],
+        ["rank by loss", _rank(theirs, 1), _rank(here, 1), of_all],
+        *_families(theirs, found),
     ]  # fmt: skip
-    aside = []
-    if here.others < whole.others:
-        aside.append(f"Over all of its {whole.others} other rows the paper has {points(whole.over_mean)} points and "
-                     f"{percent(whole.fewer_rounds, 0)} fewer rounds.")  # fmt: skip
-    if any(set(found[key].seeds) != seeds for key in taken):
-        named = f"the seeds all rows have ({_seeds(seeds)})" if seeds else "each row's own seeds, for no seed is in all"
-        aside.append(
-            f"Means over rows, and places, are of {named}; a row against FedAvg is of those both have. The last column "
-            "names them."
-        )
-    samplers = material.first("samplers-")
-    if samplers is not None:
-        seconds = {
-            row.solver: row.seconds for row in Comparison.from_dict(samplers["comparison"]).rows if row.instances
-        }
-        if "genetic" in seconds and "gbp-cs" in seconds:
-            claimed = paper.facts()["claims"]["gbp_cs_times_faster_than_ga"]
-            times = seconds["genetic"] / seconds["gbp-cs"]
-            lines.append(["GBP-CS: times faster than the genetic sampler", f"{claimed} ×", f"{times:.0f} ×", ""])
-    told = _sentences(fedgs.mean - fedavg.mean, found, length, target, material)
-    return [table(["claim", "paper", "here", "seeds"], lines), bullets([*_left_out(taken, lost), *aside, *told])]
+    if "fedgs-random" in found and (gaps := by_seed(found["fedgs-random"], found["fedavg"], "final")):
+        lines.append(["FedGS with random selection over FedAvg, points", "", points(fmean(gaps.values())),
+                      _seeds(gaps)])  # fmt: skip
+    samplers = inputs.first("samplers-")
+    timed = Comparison.from_dict(samplers["comparison"]).rows if samplers is not None else ()
+    seconds = {row.solver: row.seconds for row in timed if row.instances}
+    if "genetic" in seconds and "gbp-cs" in seconds:
+        times = seconds["genetic"] / seconds["gbp-cs"]
+        claim = paper.facts()["claims"]["gbp_cs_times_faster_than_ga"]
+        lines.append(["GBP-CS: times faster than the genetic sampler", f"{claim} ×", f"{times:.0f} ×", ""])
+    return table(["claim", "paper", "here", "seeds"], lines)
 
 
 def _seeds(seeds: Collection[int]) -> str:
     """Name the seeds a number is of; those of each row where they have none in common."""
-    return listing([str(seed) for seed in sorted(seeds)]) if seeds else OWN_SEEDS
-
-
-def _left_out(taken: Collection[str], lost: Sequence[str]) -> list[str]:
-    """Say over which of the paper's rows no mean is taken."""
-    gone = [row.title for key, row in ROWS.items() if row.paper and key not in taken and key not in lost]
-    sentences = [f"Means are without {listing(gone)}, not run yet."] if gone else []
-    if lost:
-        titles = listing([ROWS[key].title for key in lost])
-        sentences.append(f"Means and places are without {titles}: more than {100 * LOST:g} points below the paper's.")
-    return sentences
+    return ", ".join(str(seed) for seed in sorted(seeds)) or OWN_SEEDS
 
 
 def _families(theirs: dict[str, Numbers], found: dict[str, Outcome]) -> list[list[str]]:
-    """Write by how much the rows of each family are over FedAvg, on the seeds both have."""
-    families = {key: ROWS[key].family for key in theirs}
-    claimed = by_family({key: row[0] - theirs["fedavg"][0] for key, row in theirs.items()}, families)
-    baseline = dict(zip(found["fedavg"].seeds, found["fedavg"].final, strict=True))
-    gaps: dict[str, float] = {}
-    seeds: dict[str, set[str]] = {}
-    for key, row in found.items():
-        by_seed = [end - baseline[seed] for seed, end in zip(row.seeds, row.final, strict=True) if seed in baseline]
-        if by_seed:
-            gaps[key] = fmean(by_seed)
-            seeds.setdefault(families[key], set()).add(_seeds(set(row.seeds) & set(baseline)))
-    here = by_family(gaps, families)
-    return [
-        [f"{family} over FedAvg, points", _from_to(claimed[family]), _from_to(here[family]),
-         seeds[family].pop() if len(seeds[family]) == 1 else OWN_SEEDS]
-        for family in claimed
-        if family in here and family != ROWS["fedavg"].family
-    ]  # fmt: skip
+    """Return by how much the rows of each family are over FedAvg, on the seeds both have."""
+    families = {key: ROWS[key].family for key in theirs if ROWS[key].family != "reference"}
+    gaps = {key: gap for key in families if (gap := by_seed(found[key], found["fedavg"], "final"))}
+    claimed = by_family({key: theirs[key][0] - theirs["fedavg"][0] for key in families}, families)
+    here = by_family({key: fmean(gap.values()) for key, gap in gaps.items()}, families)
+    lines = []
+    for family, least_and_most in here.items():
+        seeds = {_seeds(gaps[key]) for key in gaps if families[key] == family}
+        lines.append([f"{family} over FedAvg, points", _from_to(claimed[family]), _from_to(least_and_most),
+                      seeds.pop() if len(seeds) == 1 else OWN_SEEDS])  # fmt: skip
+    return lines
 
 
 def _from_to(gaps: tuple[float, float]) -> str:
@@ -134,106 +112,41 @@ def _from_to(gaps: tuple[float, float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _papers(key: str) -> Numbers:
-    row = papers_row(key)
-    assert row is not None
-    return row
-
-
 def _times(fedgs: Outcome, fedavg: Outcome, length: int) -> str:
     reached, theirs = fedgs.mean_rounds, fedavg.mean_rounds
     if reached is None:
-        return "FedGS does not get there with every seed" if any(fedgs.rounds) else "FedGS never gets there"
+        return "FedGS: not with every seed" if any(fedgs.rounds) else "FedGS: never"
     if theirs is not None:
         return f"{theirs / reached:.2f} ×"
-    # A seed that never gets there counts as the last round, which is less than it would need.
+    # A seed that never reaches the target counts as the last round, which is less than it would need.
     at_least = fmean(length if number is None else number for number in fedavg.rounds)
     never = "not with every seed" if any(fedavg.rounds) else "never"
     return f"> {at_least / reached:.2f} × (FedAvg: {never} in {length})"
 
 
-def _place(numbers: dict[str, Numbers], column: int) -> str:
+def _rank(numbers: dict[str, Numbers], column: int) -> str:
     ordered = sorted(numbers, key=lambda key: numbers[key][column] or 0.0, reverse=column == 0)
     return f"{ordered.index('fedgs') + 1} of {len(ordered)} (first: {ROWS[ordered[0]].title})"
 
 
-def _sentences(over: float, found: dict[str, Outcome], length: int, target: float, material: Material) -> list[str]:
-    fedgs, fedavg = found["fedgs"], found["fedavg"]
-    sentences = [
-        f"FedGS ends at {with_range(fedgs.final)} with {plural(len(fedgs.seeds), 'seed')}, FedAvg at "
-        f"{with_range(fedavg.final)} with {len(fedavg.seeds)}: {points(over)} points."
-        + material.remark("claims", "fedgs")
-    ]
-    better = [ROWS[key].title for key, row in found.items() if ROWS[key].paper and row.mean > fedgs.mean]
-    sentences.append(
-        f"More accurate than FedGS after {length} rounds: {', '.join(better)}."
-        if better
-        else "No other of the paper's rows that were run ends more accurate than FedGS."
-    )
-    sooner = [
-        f"{ROWS[key].title} (round {row.mean_rounds:g})"
-        for key, row in found.items()
-        if ROWS[key].paper and row.mean_rounds is not None and row.mean_rounds < (fedgs.mean_rounds or float("inf"))
-    ]
-    if sooner:
-        sentences.append(
-            f"Sooner at {share(target)} than FedGS (round {rounds(fedgs.mean_rounds)}): {', '.join(sooner)}."
-        )
-    return sentences
-
-
-def _selection(found: dict[str, Outcome], target: float, material: Material) -> list[str]:
-    keys = [key for key in ("fedgs", "fedgs-random", "fedgs-exact", "coverage") if key in found]
+def _selection(found: dict[str, Outcome], target: float) -> str:
+    """Compare the selections of FedGS; differences are to GBP-CS, of the last ten tests, on the seeds both have."""
+    keys = [key for key in SELECTIONS if key in found]
     if len(keys) < 2:
-        return []
-    lines = [
-        [
+        return ""
+    base, lines = found["fedgs"], []
+    for key in keys:
+        row = found[key]
+        gaps = by_seed(row, base, "last_ten") if key != "fedgs" else {}
+        both = [outcome.on(gaps).divergence for outcome in (row, base)]
+        change = signed(100 * (fmean(both[0]) / fmean(both[1]) - 1), 0) + "\u00a0%" if all(both) else ""
+        lines.append([
             "GBP-CS (the paper's)" if key == "fedgs" else ROWS[key].title.removeprefix("FedGS, "),
-            with_range(found[key].final, 2),
-            percent(fmean(found[key].last_ten), 2),
-            number(found[key].mean_loss),
-            listing_of_rounds(found[key]),
-            number(fmean(found[key].divergence), 4) if found[key].divergence else "–",
-        ]
-        for key in keys
-    ]
-    heads = ["selection", "accuracy", "last ten", "loss", f"rounds to {share(target)}", "divergence"]
-    sentences = [_against(found, key, material) for key in keys if key != "fedgs"]
-    if "coverage" in found:
-        sentences.append(
-            "The coverage-aware row has more than another selection: calibrated losses and a classifier averaged class "
-            "by class. The selection study tells them apart."
-        )
-    if material.papers_size and "fedgs-random" in found and "fedavg" in found:
-        whole = found["fedgs"].mean - found["fedavg"].mean
-        without = found["fedgs-random"].mean - found["fedavg"].mean
-        sentences.append(
-            f"Of the {points(whole)} points between FedAvg and FedGS, {points(without)} are there without any "
-            "selection: devices drawn at random, one step each, averaged by their station."
-        )
-    return ["### What selection contributes", table(heads, lines), bullets(sentences)]
-
-
-def _against(found: dict[str, Outcome], key: str, material: Material) -> str:
-    """Say what a row changes against GBP-CS, seed by seed; from three seeds on with the standard error of the mean."""
-    base, row = found["fedgs"], found[key]
-    both = [seed for seed in row.seeds if seed in base.seeds]
-    ours = dict(zip(row.seeds, row.last_ten, strict=True))
-    published = dict(zip(base.seeds, base.last_ten, strict=True))
-    by_seed = [ours[seed] - published[seed] for seed in both]
-    if not by_seed:
-        return f"{ROWS[key].title} and FedGS have no seed in common."
-    change = fmean(by_seed)
-    each = f" (by seed: {', '.join(points(value, 2) for value in by_seed)})" if len(by_seed) > 1 else " (one seed)"
-    text = f"{ROWS[key].title} against GBP-CS: {points(change, 2)} points of the last ten tests{each}"
-    if row.divergence and base.divergence:
-        ratio = fmean(row.on(both).divergence) / fmean(base.on(both).divergence) - 1
-        text += f", divergence {signed_share(ratio)}" if abs(ratio) >= 0.005 else ", the same divergence"
-    if len(by_seed) > 2:
-        text += f"; standard error {100 * stdev(by_seed) / len(by_seed) ** 0.5:.2f} points"
-    return text + "." + material.remark("claims", key)
-
-
-def signed_share(value: float) -> str:
-    """Write a change as a share: +12 %, −43 %."""
-    return f"{'+' if value > 0 else '−'}{abs(value):.0%}".replace("%", f"{THIN}%")
+            with_range(row.final, 2), percent(fmean(row.last_ten), 2),
+            points(fmean(gaps.values()), 2) if gaps else "", ", ".join(points(gap, 2) for gap in gaps.values()),
+            number(row.mean_loss), rounds(row.rounds),
+            number(fmean(row.divergence), 4) if row.divergence else "–", change,
+        ])  # fmt: skip
+    heads = ["selection", "accuracy", "last ten", "Δ to GBP-CS", "by seed", "loss", f"rounds to {share(target)}",
+             "divergence", "Δ to GBP-CS"]  # fmt: skip
+    return table(heads, lines)

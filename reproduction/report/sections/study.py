@@ -1,288 +1,314 @@
-"""The selection study: accuracy by federation and policy, the bar, the trade-off behind it, and plain conclusions."""
+"""The selection study: accuracy by federation and policy, policies against each other, the targets, and what lies
+behind it. The same tables follow for the 4× learning rate."""
 
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import fmean
+from typing import Any
+
+import numpy as np
 
 from fedgs.settings import COVERAGE_WEIGHT
 from reproduction.experiments.comparable_runs import network_of
-from reproduction.experiments.measures import last_quarter, late_tests, round_of
-from reproduction.experiments.parts import Result
-from reproduction.experiments.selection_study import DEALS, FEWEST, POLICIES, PREFIX, SELECTIONS, title_of
-from reproduction.experiments.study_bar import BETTER_BY, OTHERS, OURS, WITHIN, Verdict, holds, verdicts
-from reproduction.experiments.study_results import Cell, Study, read_study, read_unskewed, read_weights, with_all_seeds
+from reproduction.experiments.measures import by_seed, late_tests, round_of
+from reproduction.experiments.selection_study import (
+    DEALS,
+    FEWEST,
+    MILD_TO_SKEWED,
+    POLICIES,
+    PREFIX,
+    SELECTIONS,
+    VARIANTS,
+    title_of,
+)
+from reproduction.experiments.study_results import (
+    Cell,
+    Study,
+    in_variant,
+    read_study,
+    read_unskewed,
+    read_weights,
+    with_all_seeds,
+)
+from reproduction.experiments.study_targets import BETTER_BY, OTHERS, OURS, PUBLISHED, WITHIN, Verdict, met, verdicts
 from reproduction.figures.study import paint_curves, paint_differences, paint_trade_off, paint_weights, weight_facts
-from reproduction.report.markdown import bullets, every, listing, number, percent, plural, points, rounds, share, table
-from reproduction.report.report_inputs import Material
-from reproduction.report.sections import study_strides, study_unskewed
-from reproduction.report.sections.study_conclusions import conclude, conditions, gaps_between
-from reproduction.report.sections.study_tables import FEWER, means_table
+from reproduction.report.markdown import NOT_RUN, number, percent, points, rounds, share, signed, table
+from reproduction.report.report_inputs import ReportInputs
 
-NOT_TESTED = "At this size, after so few rounds, nothing is concluded: what separates the policies is noise."
-FIXED = (0.25, 0.5, 0.75, 1.0)
-"""Shares of the rounds at which accuracies are told."""
+FEWER = "†"
+"""Marks a mean of fewer seeds than others of its line have."""
+PAIRS = (
+    (PUBLISHED, "random"), ("exact", PUBLISHED), ("queues", "random-by-data"), ("queues-calibrated", "calibrated"),
+    (OURS, "by-data-full"), (OURS, "gbp-cs-full"), (OURS, PUBLISHED), (OURS, "random-by-data"),
+    ("calibrated", "random-by-data"), ("queues-calibrated", "queues"), ("by-data-full", "calibrated"),
+    (OURS, "queues-calibrated"),
+)  # fmt: skip
+"""The policies that are compared: selections, then ours, then what each addition is worth."""
+FRACTIONS = (0.25, 0.5, 0.75, 1.0)
+"""Of the rounds, at which accuracies are shown."""
+FACTS: dict[str, Callable[[Cell], str]] = {
+    "Divergence of an iteration": lambda cell: number(cell.fact("divergence"), 4),
+    "Divergence of a round, all its samples pooled": lambda cell: number(cell.fact("divergence_of_round"), 4),
+    "Jain's index of epochs (1: all data used equally often)": lambda cell: number(cell.fact("jain_of_epochs"), 3),
+    "Longest wait of a device for its next selection with any seed, iterations": lambda cell: number(
+        max((value for value in cell.facts("longest_wait") if value is not None), default=None), 0
+    ),
+    "Classes missing in a super node, mean of an iteration": lambda cell: number(cell.fact("missing_classes"), 1),
+}
 
 
-def write(material: Material) -> list[str]:
-    """Write the section."""
-    study, astray = read_study(material.starting_with(PREFIX))
+def section(inputs: ReportInputs) -> dict[str, Any]:
+    """Return the tables and figures of the study and of its variants."""
+    results = inputs.starting_with(PREFIX)
+    study, left_out = read_study(results)
     if not study:
-        return []
+        return {}
     cells = [cell for by_policy in study.values() for cell in by_policy.values()]
     first = cells[0].runs[0]
-    training, network = first["settings"]["training"], network_of(first["settings"])
-    long_ones = [next(iter(cells.values())).runs[0] for key, cells in study.items() if "-T" in key]
-    tests = [_tests(first), *(f"{_tests(run)} where rounds are long" for run in long_ones[:1])]
-    seeds = sorted({seed for cell in cells for seed in cell.seeds})
-    decided = verdicts(study)
-    unskewed = read_unskewed(material.starting_with(PREFIX))
-    reference = study_unskewed.conclude(study, unskewed, decided)
-    blocks = [
-        "## Does selection earn its keep?",
-        f"{len(SELECTIONS)} ways to select devices, and ours as a whole, on "
-        f"{len({key.partition('-T')[0] for key in study})} federations "
-        "made of the same images, from writers as they are to extreme skew; all else is equal: "
-        f"{training['rounds']} rounds of {training['iterations']} iterations, learning rate "
-        f"{training['learning_rate']:g}, {network} network; {'seed' if len(seeds) == 1 else 'seeds'} "
-        f"{listing([str(seed) for seed in seeds])}. Long rounds (T in the name) are "
-        "fewer, the iterations as many. The number that counts is the mean accuracy of the tests in the last quarter "
-        f"of the rounds: of {'; of '.join(tests)}.",
-        "`coverage` is ours: the selection of `queues`, and two things that are not selection: calibration (the "
-        "station's class mix taken out of the loss), and a classifier that the top server averages by who saw a class. "
-        "Other ways to select are given these too, to tell what is whose: `calibrated` (random by data) and "
-        "`queues-calibrated` have calibration, `by-data-full` and `gbp-cs-full` both.",
-        "α is Dirichlet's, for each class over devices. *Factories alike*: devices are dealt to factories at random; "
-        "*differ*: classes are dealt to factories first, by Dirichlet's law with α = 1." + _fewer_devices(study),
-        "### Conclusions",
-        material.remark("study", "short").strip(),
-        bullets(
-            [NOT_TESTED]
-            if material.quick
-            else [
-                *conclude(study, decided),
-                *([f"**Without skew.** {' '.join(reference)}"] if reference else []),
-                *study_strides.conclude(material),
-            ]
-        ),
-        *_missing(study, seeds, astray, material.quick),
-        "### Accuracy",
-        *_accuracy(study),
-        *study_unskewed.write(study, unskewed),
-        *(_pictures(material, study)),
-        "### The bar",
-        *([NOT_TESTED] if material.quick else _bar(study, decided, material)),
-        "### What is behind it",
-        *_facts(study),
-        *_weights(material),
-        *study_strides.write(material, study),
-        "### On the way there",
-        *_on_the_way(study),
-    ]  # fmt: skip
-    remark = material.remark("study").strip()
-    return [*blocks, *([remark] if remark else [])]
+    long_run = next((next(iter(own.values())).runs[0] for key, own in study.items() if "-T" in key), None)
+    shown = (*OTHERS, OURS)
+    return {
+        "quick": inputs.quick,
+        "selections": len(SELECTIONS),
+        "federations": len({key.partition("-T")[0] for key in study}),
+        "training": first["settings"]["training"],
+        "network": network_of(first["settings"]),
+        "seeds": ", ".join(map(str, sorted({seed for cell in cells for seed in cell.seeds}))),
+        "tests": late_tests(first),
+        "long_tests": late_tests(long_run) if long_run else 0,
+        "fewest": FEWEST,
+        "devices": _devices(study),
+        "fewer_mark": FEWER,
+        "accuracy": means_table(study, shown),
+        "ranges": _by_policy(study, shown, _range),
+        "additions": means_table(study, ("random-by-data", *(key for key in POLICIES if key not in OTHERS))),
+        "skew": skew_table(study, read_unskewed(results)),
+        "figures": _figures(inputs, study),
+        "pairs": pairs_table(study),
+        "measures": _measures(study),
+        "within": f"{100 * WITHIN:g}",
+        "better_by": f"{100 * BETTER_BY:g}",
+        "others": ", ".join(f"`{name}`" for name in OTHERS),
+        "targets": _targets(study),
+        "met": met_table({
+            "mean of the late tests": verdicts(study),
+            "last test alone": verdicts(study, final=True),
+            "`queues` in the place of `coverage`": verdicts(study, ours="queues"),
+        }),
+        "facts": {title: _by_policy(study, SELECTIONS, show) for title, show in FACTS.items()},
+        "weights": _weights(inputs),
+        "default_weight": f"{COVERAGE_WEIGHT:g}",
+        "variants": [found for name in VARIANTS if (found := _variant(inputs, study, name))],
+        "curve": _curve_table(study, (*SELECTIONS, OURS)),
+        "target": share(first["settings"]["eval"]["target"]),
+        "reached": _by_policy(study, (*SELECTIONS, OURS), _reached),
+        "left_out": left_out,
+        "titles": {key: title_of(key) for key in study},
+    }  # fmt: skip
 
 
-def _tests(run: Result) -> str:
-    """Say how many tests of a run count."""
-    return f"{late_tests(run)} tests, one {every(run['settings']['eval']['every'])}"
-
-
-def _fewer_devices(study: Study) -> str:
-    """Say where devices were left out, for the first seed."""
+def _devices(study: Study) -> str:
+    """Return how many devices remain where some have too few samples, of the first seed."""
     first = {key: next(iter(cells.values())).runs[0] for key, cells in study.items() if "-T" not in key}
-    devices = {key: run.get("devices") for key, run in first.items()}
-    most = max((number for number in devices.values() if number), default=0)
-    fewer = [f"{number} ({title_of(key)})" for key, number in devices.items() if number and number < most]
-    return (
-        f" Devices with fewer than {FEWEST} samples are left out: of {most} remain {listing(fewer)}, first seed."
-        if fewer
-        else ""
-    )
+    devices = {key: run["devices"] for key, run in first.items() if run.get("devices")}
+    most = max(devices.values(), default=0)
+    return ", ".join(f"{number} of {most} ({title_of(key)})" for key, number in devices.items() if number < most)
 
 
-def _missing(study: Study, seeds: list[int], astray: list[str], quick: bool) -> list[str]:
-    nowhere = [policy for policy in POLICIES if not any(policy in cells for cells in study.values())]
-    gone = [f"{policy} (on any federation)" for policy in nowhere]
-    for key, cells in study.items():
-        lacking = [policy for policy in POLICIES if policy not in cells and policy not in nowhere]
-        gone += [f"{title_of(key)} ({listing(lacking)})"] if lacking else []
-    present = {key.partition("-T")[0] for key in study}
-    gone += [
-        f"{deal.title} ({'needs FEMNIST' if deal.attribute and quick else 'all'})"
-        for key, deal in DEALS.items()
-        if key not in present
-    ]
-    fewer = [f"{title_of(key)}: {cell.policy}" for key, cells in study.items() for cell in cells.values()
-             if len(cell.seeds) < len(seeds)]  # fmt: skip
+def means_table(study: Study, policies: Sequence[str], against: Study | None = None) -> str:
+    """Return mean accuracies in per cent, the best of a line in bold; federations that were not run come last.
+
+    ``against``: the same study with other steps; a last line has the mean change to it, in points.
+    """
     lines = []
-    if gone:
-        lines.append(f"Not run yet: {listing(gone)}.")
-    if fewer:
-        shown = listing(fewer) if len(fewer) <= 6 else f"{len(fewer)} of {sum(map(len, study.values()))} cells"
-        lines.append(f"With fewer seeds than the others: {shown}.")
-    lines += [f"Went astray: {text}." for text in astray]
-    return [" ".join(lines)] if lines else []
+    for key, cells in study.items():
+        whole = {policy: cell for policy, cell in with_all_seeds(cells).items() if policy in policies}
+        best = max((cell.mean for cell in whole.values()), default=0.0)
+        line = [title_of(key)]
+        for policy in policies:
+            cell = cells.get(policy)
+            text = f"{100 * cell.mean:.2f}{'' if policy in whole else FEWER}" if cell else NOT_RUN
+            line.append(f"**{text}**" if policy in whole and whole[policy].mean == best else text)
+        lines.append(line)
+    run = {key.partition("-T")[0] for key in study}
+    lines += [[title_of(key), *[NOT_RUN] * len(policies)] for key in MILD_TO_SKEWED if key not in run]
+    if against is not None:
+        changes = [_gaps({key: {policy: cells[policy], "": against[key][policy]} for key, cells in study.items()
+                          if policy in cells and policy in against.get(key, {})}, policy, "")
+                   for policy in policies]  # fmt: skip
+        mean = [points(fmean(gaps.values()), 2) if gaps else "" for gaps in changes]
+        lines.append(["*mean change, points*", *mean])
+    return table(["federation", *policies], lines)
 
 
-def _accuracy(study: Study) -> list[str]:
-    judged, added = (*OTHERS, OURS), tuple(policy for policy in POLICIES if policy not in OTHERS)
-    several = any(len(cell.seeds) > 1 for cells in study.values() for cell in cells.values())
-    ranges = [[title_of(key), *(_range(cells.get(policy)) for policy in judged)] for key, cells in study.items()]
-    fewer = any(policy not in with_all_seeds(cells) for cells in study.values() for policy in cells)
-    return [
-        "In per cent, mean over seeds; the best of a line in bold."
-        + (f" {FEWER}: fewer seeds than the others, not to be set beside them." if fewer else ""),
-        means_table(study, judged),
-        *(["The least and the most of the seeds:", table(["federation", *judged], ranges)] if several else []),
-        "What ours is made of, and what the same additions make of other ways to select:",
-        means_table(study, ("random-by-data", *added)),
-    ]
+def _gaps(study: Mapping[str, Mapping[str, Cell]], one: str, other: str) -> dict[str, float]:
+    """Return by how much one policy is better than another, by federation, on the seeds both have."""
+    return {
+        key: fmean(gaps.values())
+        for key, cells in study.items()
+        if one in cells and other in cells and (gaps := by_seed(cells[one], cells[other], "late"))
+    }
 
 
-def _range(cell: Cell | None) -> str:
-    if cell is None:
-        return "–"
-    if len(cell.late) == 1:
-        return "one seed"
+def pairs_table(study: Study) -> str:
+    """Compare policies with each other over all federations, in points."""
+    lines = []
+    for one, other in PAIRS:
+        gaps = _gaps(study, one, other)
+        if not gaps:
+            continue
+        skewed = [gap for key, gap in gaps.items() if DEALS[key.partition("-T")[0]].skewed]
+        mild = [gap for key, gap in gaps.items() if not DEALS[key.partition("-T")[0]].skewed]
+        low, high = min(gaps, key=lambda key: gaps[key]), max(gaps, key=lambda key: gaps[key])
+        better, worse = sum(gap > WITHIN for gap in gaps.values()), sum(gap < -WITHIN for gap in gaps.values())
+        lines.append([
+            f"{one} over {other}", *(points(fmean(some), 2) if some else "" for some in (gaps.values(), skewed, mild)),
+            str(better), str(len(gaps) - better - worse), str(worse),
+            f"{points(gaps[low], 2)} ({title_of(low)})", f"{points(gaps[high], 2)} ({title_of(high)})",
+        ])  # fmt: skip
+    heads = ["points", "mean", "α ≤ 0.1", "others", "better", f"within {100 * WITHIN:g}", "worse", "minimum", "maximum"]
+    return table(heads, lines) if lines else ""
+
+
+def skew_table(study: Study, unskewed: Mapping[str, Cell]) -> str:
+    """Return what the same data come to without skew, how far policies are below it, and what ours wins back."""
+    costs = {policy: _gaps({key: {policy: study[key][policy], "": unskewed[key]} for key in study
+                            if key in unskewed and policy in study[key]}, policy, "")
+             for policy in ("random-by-data", PUBLISHED, OURS)}  # fmt: skip
+    keys = [key for key in study if any(key in found for found in costs.values())]
+    most = max((len(unskewed[key].seeds) for key in keys), default=0)
+    lines = []
+    for key in keys:
+        lost, ours = (costs[policy].get(key) for policy in (PUBLISHED, OURS))
+        back = share(1 - ours / lost) if lost is not None and ours is not None and -lost > WITHIN else ""
+        mean = f"{100 * unskewed[key].mean:.2f}" + ("" if len(unskewed[key].seeds) == most else FEWER)
+        lines.append([title_of(key), mean, *(points(found.get(key), 2) for found in costs.values()), back])
+    heads = ["federation", "without skew", *costs, f"won back by {OURS} over {PUBLISHED}"]
+    return table(heads, lines) if lines else ""
+
+
+def _by_policy(study: Study, policies: Sequence[str], show: Callable[[Cell], str]) -> str:
+    """Return a table with a line a federation and a column a policy."""
+    lines = []
+    for key, cells in study.items():
+        whole = with_all_seeds(cells)
+        lines.append([title_of(key), *(show(cells[policy]) + ("" if policy in whole else FEWER)
+                                       if policy in cells else "–" for policy in policies)])  # fmt: skip
+    return table(["federation", *policies], lines)
+
+
+def _range(cell: Cell) -> str:
     return f"{100 * min(cell.late):.1f}–{100 * max(cell.late):.1f}"
 
 
-def _pictures(material: Material, study: Study) -> list[str]:
+def _figures(inputs: ReportInputs, study: Study) -> list[str]:
     lines = -(-len(study) // 4)
     comparable = [cells for cells in study.values() if OURS in cells and len(cells) > 1]
     shown = []
     if comparable:
         shown.append(
-            material.figure("study-differences", "Ways to select against coverage, federation by federation",
-                            (7.6, 0.6 * len(comparable) + 1.3), lambda figure: paint_differences(figure, study))
+            inputs.figure("study-differences", "Policies against coverage, federation by federation",
+                          (7.6, 0.6 * len(comparable) + 1.3), lambda figure: paint_differences(figure, study))
         )  # fmt: skip
     return [
         *shown,
-        material.figure("study-trade-off",
-                        "Divergence, evenness of use and accuracy: a point a federation and policy. On the left "
-                        "coverage lies on queues, by-data-full on random-by-data: they select alike",
-                        (10.5, 3.9), lambda figure: paint_trade_off(figure, study)),
-        material.figure("study-curves", "Accuracy over rounds, a panel a federation, mean over seeds",
-                        (2.7 * min(len(study), 4) + 0.3, 2.45 * lines + 0.6),
-                        lambda figure: paint_curves(figure, study)),
+        inputs.figure("study-trade-off",
+                      "Divergence, evenness of use and accuracy, one point per federation and policy. On the left "
+                      "coverage lies on queues and by-data-full on random-by-data: they select the same devices",
+                      (10.5, 3.9), lambda figure: paint_trade_off(figure, study)),
+        inputs.figure("study-curves", "Accuracy over rounds, one panel per federation, mean over seeds",
+                      (2.7 * min(len(study), 4) + 0.3, 2.45 * lines + 0.6),
+                      lambda figure: paint_curves(figure, study)),
     ]  # fmt: skip
 
 
-def _bar(study: Study, decided: dict[str, Verdict], material: Material) -> list[str]:
-    by_last = verdicts(study, final=True)
+def _measures(study: Study) -> str:
+    """Return how noisy cells are, and what accuracy goes with over the selections of a federation."""
+    spreads = [max(cell.late) - min(cell.late) for cells in study.values() for cell in cells.values()
+               if len(cell.late) > 1]  # fmt: skip
+    errors = [
+        float(np.std(gaps, ddof=1)) / len(gaps) ** 0.5
+        for cells in study.values()
+        for policy in cells
+        if OURS in cells and policy != OURS and len(gaps := [*by_seed(cells[OURS], cells[policy], "late").values()]) > 1
+    ]
     lines = []
-    for key, verdict in decided.items():
-        last = by_last[key]
-        beats = verdict.beats_published
-        lines.append([
-            title_of(key), verdict.best, points(verdict.to_best, 2), _word(verdict.near_the_best),
-            points(verdict.to_published, 2), "not asked" if beats is None else _word(beats),
-            points(last.to_best, 3), points(last.to_published, 2),
-            f"{sum(gap > 0 for gap in verdict.by_seed)} of {len(verdict.seeds)}",
-        ])  # fmt: skip
-    asked = (
-        f"Asked of `coverage`: within {100 * WITHIN:g} points of the best of "
-        f"{listing([f'`{name}`' for name in OTHERS])} on every federation, and at least "
-        f"{100 * BETTER_BY:g} points over `gbp-cs` as published where α ≤ 0.1. Differences are in points, on the "
-        "seeds both have."
-    )
-    if not lines:
-        return [asked, "Nothing to judge yet: `coverage` and another policy must have run on the same federation."]
-    heads = ["federation", "best other", "to it", "within", "over gbp-cs", "enough", "last test: to best",
-             "over gbp-cs", "seeds ahead of best"]  # fmt: skip
-    near, over = holds(list(decided.values()))
-    failing = [title_of(v.key) for v in decided.values() if not v.near_the_best]
-    short = [title_of(v.key) for v in decided.values() if v.beats_published is False]
-    open_ones = sum(bool({*OTHERS, OURS} - set(cells)) for cells in study.values())
-    lacking = f"{plural(open_ones, 'setting')} still without one of these policies or more: this can change."
-    return [
-        asked,
-        table(heads, lines, left=2),
-        bullets([
-            _condition("first", near, failing), _condition("second", over, short),
-            f"By the last test alone, which is noisier, {conditions(by_last)}.",
-            *_queues_alone(study),
-            *_same_additions(study),
-            *[lacking] * bool(open_ones),
-        ]),
-        *[f"{title_of(key)}:{text}" for key in decided if (text := material.remark("study", key))],
-    ]  # fmt: skip
+    if spreads:
+        lines.append(["difference between the best and the worst seed of a cell, mean, points",
+                      number(100 * fmean(spreads), 2)])  # fmt: skip
+    if errors:
+        lines.append([f"standard error of a policy's difference to {OURS} over the same seeds, mean, points",
+                      number(100 * fmean(errors), 2)])  # fmt: skip
+    for words, policies in (("", SELECTIONS), (", without `exact`", [key for key in SELECTIONS if key != "exact"])):
+        if found := correlations(study, policies):
+            lines += [[f"correlation of accuracy with {what}{words}", signed(value, 2)]
+                      for what, value in zip(("Jain's index of epochs", "divergence"), found, strict=True)]  # fmt: skip
+    return table(["measure", "value"], lines) if lines else ""
 
 
-def _queues_alone(study: Study) -> list[str]:
-    """Say what the bar comes to for the queues alone."""
-    found = verdicts(study, ours="queues")
-    if not found:
-        return []
-    seeds = sorted({seed for verdict in found.values() for seed in verdict.seeds})
-    return [f"For the queues alone (`queues`, {plural(len(seeds), 'seed')}) {conditions(found)}."]
+def correlations(study: Study, policies: Collection[str]) -> tuple[float, float] | None:
+    """Return the correlation of accuracy with evenness and with divergence, within federations.
+
+    Values are centred (divergence: scaled) by the mean of their federation. None: too few cells, or all equal.
+    """
+    divergence, evenness, accuracy = [], [], []
+    for cells in study.values():
+        known = {
+            policy: (one, other)
+            for policy, cell in with_all_seeds(cells).items()
+            if policy in policies
+            and (one := cell.fact("divergence")) is not None
+            and (other := cell.fact("jain_of_epochs")) is not None
+        }
+        if len(known) < 3:
+            continue
+        level = fmean(cells[policy].mean for policy in known)
+        scale, even = (fmean(values) for values in zip(*known.values(), strict=True))
+        for policy, pair in known.items():
+            divergence.append(pair[0] / scale)
+            evenness.append(pair[1] - even)
+            accuracy.append(cells[policy].mean - level)
+    if len(accuracy) < 6 or min(np.std(divergence), np.std(evenness), np.std(accuracy)) == 0:
+        return None
+    return float(np.corrcoef(evenness, accuracy)[0, 1]), float(np.corrcoef(divergence, accuracy)[0, 1])
 
 
-def _same_additions(study: Study) -> list[str]:
-    """Say where the first condition would fail if the others were given what ours adds to selecting."""
-    gaps = {policy: gaps_between(study, OURS, policy) for policy in ("by-data-full", "gbp-cs-full")}
-    far = [
-        f"`{policy}` ({title_of(key)}, {points(gap, 2)})"
-        for policy, found in gaps.items()
-        for key, gap in found.items()
-        if gap < -WITHIN
-    ]
-    if not any(gaps.values()):
-        return []
-    return [
-        "Others that are given the same additions are not among those; if they were, the first condition would "
-        + (f"not hold: {listing(far)}." if far else "hold all the same.")
-    ]
-
-
-def _condition(which: str, held: bool, failing: list[str]) -> str:
-    return (
-        f"**The {which} condition holds.**"
-        if held
-        else f"**The {which} condition does not hold:** not on {listing(failing)}."
-    )
-
-
-def _word(held: bool) -> str:
-    return "yes" if held else "**no**"
-
-
-def _facts(study: Study) -> list[str]:
-    kinds: list[tuple[str, Callable[[Cell], str]]] = [
-        ("Divergence of an iteration", lambda cell: number(cell.fact("divergence"), 4)),
-        ("Divergence of a round, all its samples pooled", lambda cell: number(cell.fact("divergence_of_round"), 4)),
-        ("Jain's index of epochs (1: all data used alike)", lambda cell: number(cell.fact("jain_of_epochs"), 3)),
-        ("Longest wait for a turn with any seed, iterations", lambda cell: number(_most(cell, "longest_wait"), 0)),
-        ("Classes missing in a super node, mean of an iteration", lambda cell: number(cell.fact("missing_classes"), 1)),
-    ]
-    blocks = []
-    for title, show in kinds:
-        lines = [
-            [title_of(key), *(_shown(show, cells, policy) for policy in SELECTIONS)] for key, cells in study.items()
+def _targets(study: Study) -> str:
+    """Return how far ours is from both targets on every federation, by the late tests and by the last one."""
+    last = verdicts(study, final=True)
+    lines = [
+        [
+            title_of(key), verdict.best, points(verdict.to_best, 2), _yes(verdict.near_the_best),
+            points(verdict.to_published, 2), _yes(verdict.beats_published), points(last[key].to_best, 3),
+            points(last[key].to_published, 2), f"{sum(gap > 0 for gap in verdict.by_seed)} of {len(verdict.seeds)}",
         ]
-        blocks += [f"{title}:", table(["federation", *SELECTIONS], lines)]
-    alike = (
-        "`coverage` and `queues-calibrated` select as `queues` does, `calibrated` and `by-data-full` as "
-        "`random-by-data`, `gbp-cs-full` as `gbp-cs`."
-    )
-    return [alike, *blocks]
+        for key, verdict in verdicts(study).items()
+    ]  # fmt: skip
+    heads = ["federation", "best other", "to it", "target 1", f"over {PUBLISHED}", "target 2", "last test: to best",
+             f"over {PUBLISHED}", "seeds ahead of best"]  # fmt: skip
+    return table(heads, lines, left=2) if lines else ""
 
 
-def _shown(show: Callable[[Cell], str], cells: dict[str, Cell], policy: str) -> str:
-    if policy not in cells:
-        return "–"
-    return show(cells[policy]) + ("" if policy in with_all_seeds(cells) else FEWER)
+def _yes(held: bool | None) -> str:
+    return "not asked" if held is None else "met" if held else "**missed**"
 
 
-def _most(cell: Cell, key: str) -> float | None:
-    known = [value for value in cell.facts(key) if value is not None]
-    return max(known) if known else None
+def met_table(judged: Mapping[str, Mapping[str, Verdict]]) -> str:
+    """Return whether both targets are met, and where they are missed, for several ways to judge."""
+    lines = []
+    for words, found in judged.items():
+        if found:
+            near, over = met(list(found.values()))
+            far = [title_of(v.key) for v in found.values() if not v.near_the_best]
+            short = [title_of(v.key) for v in found.values() if v.beats_published is False]
+            lines.append([words, _yes(near), "; ".join(far), _yes(over), "; ".join(short)])
+    heads = ["judged by", "target 1", "missed on", "target 2", "missed on"]
+    return table(heads, lines, left=5) if lines else ""
 
 
-def _weights(material: Material) -> list[str]:
-    weighed = read_weights(material.starting_with(PREFIX))
+def _weights(inputs: ReportInputs) -> dict[str, str]:
+    weighed = read_weights(inputs.starting_with(PREFIX))
     if not weighed:
-        return []
+        return {}
     lines = [
         [title_of(key), f"{weight:g}", number(jain, 3), number(divergence, 4), percent(accuracy, 2),
          number(result["summary"]["selection"]["longest_wait"], 0)]
@@ -290,59 +316,48 @@ def _weights(material: Material) -> list[str]:
         for weight, result in by_weight.items()
         for jain, divergence, accuracy in [weight_facts(result)]
     ]  # fmt: skip
-    return [
-        "### The weight of the queues",
-        "What the weight V, which has no unit, trades; one seed, without calibration: 0 is `exact`, "
-        f"{COVERAGE_WEIGHT:g} the default.",
-        table(["federation", "V", "Jain's index of epochs", "divergence", "accuracy", "longest wait"], lines),
-        *_step_by_step(weighed),
-        material.figure("study-weights", "Evenness of use, divergence and accuracy as the weight V of the queues grows",
-                        (10.5, 3.7), lambda figure: paint_weights(figure, weighed)),
-    ]  # fmt: skip
+    return {
+        "table": table(["federation", "V", "Jain's index of epochs", "divergence", "accuracy", "longest wait"], lines),
+        "figure": inputs.figure("study-weights", "Evenness of use, divergence and accuracy over the weight V of the "
+                                "queues", (10.5, 3.4), lambda figure: paint_weights(figure, weighed)),
+    }  # fmt: skip
 
 
-def _step_by_step(weighed: dict[str, dict[float, Result]]) -> list[str]:
-    """Say what each larger weight changes in accuracy."""
-    told = []
-    for key, by_weight in weighed.items():
-        steps = [
-            f"{points(last_quarter(by_weight[high]) - last_quarter(by_weight[low]), 2)} from {low:g} to {high:g}"
-            for low, high in pairwise(by_weight)
-        ]
-        told.append(f"{title_of(key)}: {', '.join(steps)}")
-    return [f"Accuracy as V grows, in points: {'; '.join(told)}."]
+def _variant(inputs: ReportInputs, base: Study, name: str) -> dict[str, Any]:
+    """Return the tables of the study with another learning rate."""
+    results = in_variant(inputs.starting_with(PREFIX), name)
+    study, left_out = read_study(results)
+    if not study:
+        return {}
+    first = next(iter(next(iter(study.values())).values())).runs[0]
+    against = [policy for policy in OTHERS if any(policy in cells for cells in study.values())]
+    return {
+        "title": VARIANTS[name].title,
+        "training": first["settings"]["training"],
+        "accuracy": means_table(study, VARIANTS[name].policies, base),
+        "pairs": pairs_table(study),
+        "others": ", ".join(f"`{policy}`" for policy in against),
+        "met": met_table({"mean of the late tests": verdicts(study)}),
+        "skew": skew_table(study, read_unskewed(results)),
+        "left_out": left_out,
+        "remarks": {name: ""},
+    }
 
 
-def _on_the_way(study: Study) -> list[str]:
+def _curve_table(study: Study, shown: Sequence[str]) -> str:
+    """Return the accuracies after fractions of the rounds, at the last tests before them."""
     lines = []
-    shown = (*SELECTIONS, OURS)
     for key, cells in study.items():
-        length = next(iter(cells.values())).runs[0]["settings"]["training"]["rounds"]
-        for at in _tested(cells, length):
-            found = {policy: cell.at(at) for policy, cell in cells.items()}
-            if any(value is not None for value in found.values()):
-                lines.append([title_of(key), str(at), *(percent(found.get(policy), 2) for policy in shown)])
-    target = next(iter(next(iter(study.values())).values())).runs[0]["settings"]["eval"]["target"]
-    reached = [
-        [title_of(key), *(_reached(cells[policy], target) if policy in cells else "–" for policy in shown)]
-        for key, cells in study.items()
-    ]
-    return [
-        "Accuracy after so many rounds, mean over seeds:",
-        table(["federation", "round", *shown], lines),
-        f"First tested round at {share(target)}, mean over seeds (×: not with every seed):",
-        table(["federation", *shown], reached),
-    ]
+        run = next(iter(cells.values())).runs[0]
+        length, tests = run["settings"]["training"]["rounds"], run["curve"]["round"]
+        found = [max((test for test in tests if test <= round(length * part)), default=length) for part in FRACTIONS]
+        for at in dict.fromkeys(found):  # a short run has fewer
+            values = [cells[policy].at(at) if policy in cells else None for policy in shown]
+            lines.append([title_of(key), str(at), *(percent(value, 2) for value in values)])
+    return table(["federation", "round", *shown], lines)
 
 
-def _tested(cells: dict[str, Cell], length: int) -> list[int]:
-    """Return the rounds with a test at these shares of all, or the last ones before them."""
-    tests = next(iter(cells.values())).runs[0]["curve"]["round"]
-    found = [max((test for test in tests if test <= round(length * part)), default=length) for part in FIXED]
-    return list(dict.fromkeys(found))  # a short run has fewer
-
-
-def _reached(cell: Cell, target: float) -> str:
-    found = [round_of(run, target) for run in cell.runs]
+def _reached(cell: Cell) -> str:
+    found = [round_of(run, run["settings"]["eval"]["target"]) for run in cell.runs]
     whole = [number for number in found if number is not None]
-    return rounds(round(fmean(whole), 1)) if len(whole) == len(found) else "×"
+    return rounds([round(fmean(whole), 1)]) if len(whole) == len(found) else "×"
