@@ -23,9 +23,9 @@ from fedgs.algorithms.run_state import RunState
 from fedgs.config import load_settings
 from fedgs.data import Federation
 from fedgs.settings import Settings
+from fedgs.simulation.federations import load_federation
 from fedgs.simulation.memory import resident_megabytes
 from fedgs.simulation.simulator import Simulator, pick_device
-from fedgs.simulation.source import load_federation
 from fedgs.training.captured_clients import LARGE, CapturedTraining
 
 LIMITS = {"fedmmd": 1.5, "fedfusion+conv": 1.5, "fedfusion+multi": 1.5, "fedfusion+single": 1.5}
@@ -83,7 +83,7 @@ def time_rounds(settings: Settings, federation: Federation, device: torch.device
         torch.cuda.reset_peak_memory_stats()
     times = []
     with Simulator(settings, federation, device) as simulator:
-        state, plan = simulator.begin(), simulator.plan()
+        state, plan = simulator.begin(), simulator.plan
         for number in range(rounds + 1):
             following = plan.next_round()
             began = time.perf_counter()

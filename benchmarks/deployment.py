@@ -152,7 +152,7 @@ def wire(rounds: int) -> None:
     from fedgs.cli.park import DEFAULTS
     from fedgs.config import apply_overrides, load_settings
     from fedgs.deploy.park import LocalPark, running
-    from fedgs.simulation.source import load_federation
+    from fedgs.simulation.federations import load_federation
 
     overrides = ["federation.factories=2", "federation.devices=8", "selection.pick=2", f"training.rounds={rounds}"]
     # More pictures than fedgs park up has, so that the accuracy can be told to half a percent.

@@ -25,10 +25,10 @@ from fedgs.data import Federation
 from fedgs.errors import ConfigError
 from fedgs.settings import Settings
 from fedgs.simulation.components import resolve
+from fedgs.simulation.federations import load_federation
 from fedgs.simulation.memory import resident_megabytes
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator, pick_device
-from fedgs.simulation.source import load_federation
 from fedgs.tasks.bind import bind, sample_inputs
 from fedgs.training.engine import Setup, make_engine
 from fedgs.training.network import ModuleNetwork

@@ -29,7 +29,7 @@ def resolved_of(settings: Settings | Mapping[str, Any], classes: int = CLASSES) 
     """
     if not isinstance(settings, Settings):
         settings = settings_from(settings)
-    if not settings.algorithm.flat:
+    if not settings.algorithm.is_baseline:
         server = settings.server
         rule = None if server.rule == "mean" else server_rule(server.rule, **server.options)
         return {"learning_rate": settings.training.learning_rate, "options": _fields(rule)}

@@ -27,7 +27,7 @@ def train(
 ) -> "Result":
     """Run a training from beginning to end, or on from where it was stopped: its curve and its summary."""
     # A baseline tells of shares of its rounds, FedGS of iterations.
-    work = max(settings.training.rounds * (1 if settings.algorithm.flat else settings.training.iterations), 1)
+    work = max(settings.training.rounds * (1 if settings.algorithm.is_baseline else settings.training.iterations), 1)
     state: RunState | None = None
     failed = None
     with (

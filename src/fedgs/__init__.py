@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fedgs.simulation.compare import Comparison as Comparison
     from fedgs.simulation.compare import compare as compare
     from fedgs.simulation.history import History as History
-    from fedgs.simulation.load import load_history as load_history
+    from fedgs.simulation.history import load_history as load_history
     from fedgs.simulation.run import resume as resume
     from fedgs.simulation.run import run as run
     from fedgs.simulation.sweep import sweep as sweep
@@ -55,7 +55,7 @@ _HOMES = {
     "Task": "tasks.task",
     "classification": "tasks.task",
     "compare": "simulation.compare",
-    "load_history": "simulation.load",
+    "load_history": "simulation.history",
     "reconstruction": "tasks.task",
     "regression": "tasks.task",
     "resume": "simulation.run",

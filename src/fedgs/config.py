@@ -6,6 +6,7 @@ What there is to set is in :mod:`fedgs.settings`. Whatever is wrong ends in one 
 file, the key and the value.
 """
 
+import copy
 import json
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -42,20 +43,20 @@ def load_settings(
     source = "settings" if given is None else "the experiment's own settings"
     under = {} if preset is None else _read_preset(preset)
     if preset is not None:
-        source, values = f"preset {preset}", _read_preset(preset)
+        source, values = f"preset {preset}", copy.deepcopy(under)
     if path is not None:
         source = str(path)
         values = merged(values, _read_file(Path(path)))
     for override in overrides:
-        key, value = _parse_override(override)
-        _assign(values, key, value, override)
+        key, value = parse_override(override)
+        assign(values, key, value, f"--set {override}")
         if given is None or override in given:
             origin[key] = f"--set {override}"
         else:  # nobody is blamed for what he did not write
             origin.pop(key, None)
     # Settings that conflict with the preset's baseline run remove that run.
     if "baseline" in under and values["baseline"] == under["baseline"]:
-        paths = [_parse_override(text)[0].split(".") for text in under["baseline"]]
+        paths = [parse_override(text)[0].split(".") for text in under["baseline"]]
         if any(_look_up(path, values) != _look_up(path, under) for path in paths):
             del values["baseline"]
     return _validated(values, source, origin, kind)
@@ -72,20 +73,17 @@ def settings_from(values: Mapping[str, Any], source: str = "settings") -> Settin
 
 
 def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return stored settings with the keys of today; coverage once followed from the solver where it had no weight."""
-    found = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+    """Return stored settings with the keys of today."""
+    found = copy.deepcopy(dict(values))
     for old, new in RENAMED.items():
-        before, key = _section_of(found, old)
-        after, name = _section_of(found, new)
+        (before, key), (after, name) = _section_of(found, old), _section_of(found, new)
         if isinstance(before, dict) and key in before:
             value = before.pop(key)
             if isinstance(after, dict):
                 after.setdefault(name, value)
-    selection = found.get("selection", {})
-    coverage = selection.get("coverage") if isinstance(selection, dict) else None
-    if isinstance(coverage, Mapping) and coverage.get("weight", 0) is None:
-        weight = COVERAGE_WEIGHT if selection.get("solver") == "auto" else 0.0
-        selection["coverage"] = {**coverage, "weight": weight}
+    coverage = found.get("selection", {}).get("coverage", {})
+    if coverage.get("weight", 0.0) is None:  # it once followed from the name of the solver
+        coverage["weight"] = COVERAGE_WEIGHT if found["selection"].get("solver") == "auto" else 0.0
     return found
 
 
@@ -94,13 +92,12 @@ def _section_of(values: dict[str, Any], path: str) -> tuple[Any, str]:
     return (values.setdefault(section, {}) if dot else values), key
 
 
-def apply_overrides(settings: Settings, overrides: Iterable[str]) -> Settings:
-    """Return the settings with ``key.path=value`` overrides applied."""
+def apply_overrides(settings: Settings, overrides: Iterable[str], option: str = "--set") -> Settings:
+    """Return the settings with ``key.path=value`` overrides applied; ``option``: what errors call them."""
     values = settings.model_dump()
     for override in overrides:
-        key, value = _parse_override(override)
-        _assign(values, key, value, override)
-    return _validated(values, "baseline", {})
+        assign(values, *parse_override(override, option), f"{option} {override}")
+    return _validated(values, option.removeprefix("--"), {})
 
 
 def _validated(
@@ -131,49 +128,39 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    return _read_json(path) if path.suffix == ".json" else _read_toml(path)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
+    kind, parse = ("JSON", json.loads) if path.suffix == ".json" else ("TOML", tomllib.loads)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; give the path of a settings file") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read as JSON ({error})") from None
+        raise ConfigError(f"{path}: no such file; give the path of a TOML or JSON settings file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as UTF-8 text ({error})") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: not valid {kind}: {error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: holds no sections of settings")
     return values
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; give the path of a TOML settings file") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as UTF-8 text ({error})") from None
-
-
-def _parse_override(text: str) -> tuple[str, Any]:
+def parse_override(text: str, option: str = "--set") -> tuple[str, Any]:
+    """Return key and value of ``key.path=value``; a bare word is a string: ``selection.solver=exact``."""
     key, sign, value = text.partition("=")
     key, value = key.strip(), value.strip()
     if not sign or not key or not all(key.split(".")):
-        raise ConfigError(f"--set {text}: expected key.path=value, for example --set selection.pick=12")
+        raise ConfigError(f"{option} {text}: expected key.path=value, for example {option} selection.pick=12")
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
-        return key, value  # a bare word is a string: --set selection.solver=exact
+        return key, value
 
 
-def _assign(values: dict[str, Any], key: str, value: Any, override: str) -> None:
+def assign(values: dict[str, Any], key: str, value: Any, origin: str) -> None:
+    """Set ``key.path`` of nested values; ``origin`` begins the error of a path through a plain value."""
     *sections, last = key.split(".")
     for name in sections:
         values = values.setdefault(name, {})
         if not isinstance(values, dict):
-            raise ConfigError(f"--set {override}: {name} is a value, not a section, so it has no key below it")
+            raise ConfigError(f"{origin}: {name} is a value, not a section, so it has no key below it")
     values[last] = value
 
 
@@ -212,19 +199,16 @@ def _unknown_key(path: Sequence[str], kind: type[Settings]) -> str:
 
 
 def _look_up(path: Sequence[str], values: Mapping[str, Any]) -> Any:
+    """Return a value by its path, or the default of what is not given."""
     found: Any = values
-    for index, name in enumerate(path):
+    for name in path:
         if not isinstance(found, Mapping) or name not in found:
-            return _default(path[index:], path[:index])
+            default: Any = Settings.model_construct()
+            for key in path:
+                default = getattr(default, key, None)
+            return default
         found = found[name]
     return found
-
-
-def _default(rest: Sequence[str], done: Sequence[str]) -> Any:
-    value: Any = Settings.model_construct()
-    for name in (*done, *rest):
-        value = getattr(value, name, None)
-    return value
 
 
 def _shown(value: Any) -> str:

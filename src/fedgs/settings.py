@@ -179,13 +179,13 @@ class AlgorithmSettings(Section):
         None, description="how an algorithm of your own runs its rounds; none: as it says itself"
     )
     devices_per_round: int | None = Field(None, ge=1, description="of a baseline; none: factories × pick (M·L)")
-    local_epochs: int = Field(5, ge=1, description="passes over its own data a device makes in a flat round")
+    local_epochs: int = Field(5, ge=1, description="passes over its own data a device makes in a round of a baseline")
     learning_rate: float | None = Field(
         None, gt=0, description="of a baseline that has no client_lr of its own; none: training.learning_rate"
     )
 
     @property
-    def flat(self) -> bool:
+    def is_baseline(self) -> bool:
         """Whether clients talk to one server directly, without base stations."""
         return self.kind == "baseline" if self.kind is not None else self.name != "fedgs"
 
@@ -341,9 +341,9 @@ class Settings(Section):
         return self
 
     @model_validator(mode="after")
-    def _flat_fits(self) -> Self:
+    def _baseline_fits(self) -> Self:
         """Say which settings are FedGS's alone, instead of passing them over."""
-        if not self.algorithm.flat:
+        if not self.algorithm.is_baseline:
             return self
         name, most = self.algorithm.name, self.federation.devices
         too = ", and set training.calibration=0" if self.training.calibration else ""
@@ -374,8 +374,8 @@ class Settings(Section):
             )
         return self
 
-    def without_fedgs(self) -> "Settings":
-        """Return these settings without what is FedGS's alone: those of a baseline beside it."""
+    def for_baseline(self) -> "Settings":
+        """Return these settings without those that only FedGS has."""
         engine = self.training.engine if self.training.engine == "per-device" else "auto"
         return self.model_copy(
             update={

@@ -276,7 +276,7 @@ def test_an_algorithm_a_rule_and_a_solver_of_ones_own_as_objects() -> None:
     shrinking = run(algorithm=plant.Shrinking(strength=1.0))
     assert shrinking.weights["fc.weight"].norm() < plain.weights["fc.weight"].norm()
     assert shrinking.settings.algorithm.name == f"{HERE}:Shrinking"
-    assert shrinking.settings.algorithm.flat
+    assert shrinking.settings.algorithm.is_baseline
     middle = run(algorithm=fedgs.FedGS(rule=plant.Middle()))
     assert not torch.allclose(middle.weights["fc.weight"], run().weights["fc.weight"], atol=1e-6)
     mean = run(algorithm=fedgs.FedGS(rule=FedAvg(weighting="uniform")))

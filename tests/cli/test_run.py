@@ -158,14 +158,14 @@ def test_runs_are_named_after_their_settings_file(tmp_path: Path, here: Here, mo
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("selection.solver", "beside selection.solver: expected key.path=value"),
-        ("selection.solver=nobody", "beside: selection.solver='nobody' is not a solver"),
-        ("seed.low=3", "beside seed.low=3: seed is a value, not a section"),
-        ("data.name=nowhere", "beside: nowhere: no such file or folder"),
-        ("dynamics.trace=nowhere.csv", "beside: nowhere.csv: the trace cannot be read"),
-        ("server.rule=nobody", "beside: "),
+        ("selection.solver", "baseline selection.solver: expected key.path=value"),
+        ("selection.solver=nobody", "baseline: selection.solver='nobody' is not a solver"),
+        ("seed.low=3", "baseline seed.low=3: seed is a value, not a section"),
+        ("data.name=nowhere", "baseline: nowhere: no such file or folder"),
+        ("dynamics.trace=nowhere.csv", "baseline: nowhere.csv: the trace cannot be read"),
+        ("server.rule=nobody", "baseline: "),
         ("training.engine=graph", "needs --device cuda"),
-        ('baseline=[\\"seed=3\\"]', "beside: beside is set in it"),
+        ('baseline=[\\"seed=3\\"]', "baseline: it sets baseline itself"),
     ],
 )
 def test_a_second_run_that_cannot_be_is_refused_before_the_first_begins(
@@ -176,6 +176,6 @@ def test_a_second_run_that_cannot_be_is_refused_before_the_first_begins(
     assert (code, out) == (2, "")
     assert is_one_line(err)
     assert words in err
-    assert err.startswith("fedgs: error: beside")
+    assert err.startswith("fedgs: error: baseline")
     assert "--set" not in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bars.npz"]

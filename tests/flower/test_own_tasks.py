@@ -15,8 +15,8 @@ from fedgs.data.npz import save_npz
 from fedgs.data.user_data import from_arrays
 from fedgs.deploy.park import running
 from fedgs.flower.park import FlowerPark
+from fedgs.simulation.federations import load_federation
 from fedgs.simulation.run import execute
-from fedgs.simulation.source import load_federation
 from tests.api import plant
 from tests.deploy.processes import wait_for
 from tests.deploy.test_own_tasks import COMMON

@@ -19,7 +19,7 @@ from fedgs.deploy.park import LocalPark, running
 from fedgs.errors import ConfigError, WorkerError
 from fedgs.flower.park import FlowerPark, started_here
 from fedgs.settings import Settings
-from fedgs.simulation.source import load_federation
+from fedgs.simulation.federations import load_federation
 from tests.deploy.processes import wait_for
 from tests.deploy.test_park import options, processes_of
 from tests.simulation.small import small_config, small_settings

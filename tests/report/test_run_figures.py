@@ -1,9 +1,13 @@
 from pathlib import Path
 
-import numpy as np
+import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
-from fedgs.report.run_figures import draw_comparison, draw_run, simulated
+from fedgs.report.run_figures import comparison_figure, draw_run, simulated
+from fedgs.settings import Settings
+from fedgs.simulation import folder as folders
+from fedgs.simulation.history import load_history
 
 
 def lines(rounds: int, slope: float) -> list[dict[str, object]]:
@@ -20,28 +24,30 @@ def lines(rounds: int, slope: float) -> list[dict[str, object]]:
     return found
 
 
-def test_pictures_of_a_run_are_drawn_even_where_little_was_measured(tmp_path: Path) -> None:
-    rates, factories = np.linspace(0, 0.5, 12), np.repeat([0, 1, 2], 4)
-    for rounds in (0, 1, 6):
-        paths = draw_run(tmp_path, "a run", lines(rounds, 0.8) if rounds else lines(1, 0.8)[:1], rates, factories, 0.7)
-        assert [path.name for path in paths] == ["learning.png", "divergence.png", "selection.png"]
-        for path in paths:
-            with Image.open(path) as picture:
-                assert min(picture.size) > 400
-                assert len(set(picture.convert("RGB").resize((64, 64)).get_flattened_data())) > 5
+@pytest.mark.parametrize("rounds", [0, 1, 6])
+def test_pictures_of_a_run_are_drawn_even_where_little_was_measured(tmp_path: Path, rounds: int) -> None:
+    folder = tmp_path / "run"
+    folders.create_run(folder, Settings())
+    folders.write_lines(folder / "metrics.jsonl", lines(rounds, 0.8) if rounds else lines(1, 0.8)[:1])
+    rows = [f"{0.05 * number},factory-{number // 4}\n" for number in range(12)]
+    (folder / "devices.csv").write_text("rate,factory\n" + "".join(rows))
+    paths = draw_run(folder, load_history(folder), *folders.read_rates(folder))
+    assert [path.name for path in paths] == ["learning.png", "divergence.png", "selection.png"]
+    for path in paths:
+        with Image.open(path) as picture:
+            assert min(picture.size) > 400
+            assert len(set(picture.convert("RGB").resize((64, 64)).get_flattened_data())) > 5
 
 
-def test_runs_of_different_length_are_laid_over_each_other(tmp_path: Path) -> None:
-    one = draw_comparison(tmp_path / "one.png", {"a": lines(6, 0.8)}, 0.5).read_bytes()
-    two = draw_comparison(tmp_path / "two.png", {"a": lines(6, 0.8), "b": lines(10, 0.4)}).read_bytes()
-    assert one != two
-
-
-def test_accuracy_over_simulated_time_stands_beside_that_over_rounds(tmp_path: Path) -> None:
-    metrics = lines(6, 0.8)
+def test_runs_of_different_length_over_rounds_and_over_simulated_time() -> None:
+    metrics, longer = lines(6, 0.8), lines(10, 0.4)
     clock = [{"round": number, "elapsed": 100.0 * number} for number in range(5)]  # it lacks the last rounds
     assert simulated(metrics, clock) == ([0.0, 200.0, 400.0], [metrics[number]["accuracy"] for number in (0, 2, 4)])
-    plain = draw_comparison(tmp_path / "plain.png", {"a": metrics, "b": metrics}, 0.5, clocks={"a": None, "b": None})
-    timed = draw_comparison(tmp_path / "timed.png", {"a": metrics, "b": metrics}, 0.5, clocks={"a": clock, "b": None})
-    with Image.open(plain) as three, Image.open(timed) as four:
-        assert four.height > three.height + 200  # a second row
+
+    def panels(figure: Figure) -> list[int]:
+        return [len(axes.lines) for axes in figure.axes]
+
+    assert panels(comparison_figure({"a": metrics})) == [1, 1, 1]
+    assert panels(comparison_figure({"a": metrics, "b": longer}, clocks={"a": None, "b": None})) == [2, 2, 2]
+    timed = comparison_figure({"a": metrics, "b": longer}, 0.5, clocks={"a": clock, "b": None})
+    assert panels(timed) == [3, 2, 2, 2]  # with a line for the target; one run has a clock

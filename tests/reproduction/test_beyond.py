@@ -12,7 +12,7 @@ def test_both_sides_try_the_same() -> None:
     by_side = {side: [part for part in parts if part.name.startswith(f"beyond-{side}-")] for side in SIDES}
     for ours, theirs in zip(*by_side.values(), strict=True):
         assert ours.settings.training == theirs.settings.training
-        assert (ours.settings.algorithm.name, theirs.settings.algorithm.flat) == ("fedgs", True)
+        assert (ours.settings.algorithm.name, theirs.settings.algorithm.is_baseline) == ("fedgs", True)
     rules = {part.settings.server.rule for part in by_side["fedgs"]}
     assert rules == {"mean", "fedavgm", "fedadam"}
     own = {part.settings.algorithm.name: part.settings.algorithm.options for part in by_side["fedavg"]}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedgs.config import load_settings
+from fedgs.simulation.federations import load_federation
 from fedgs.simulation.simulator import Simulator
-from fedgs.simulation.source import load_federation
 
 FEMNIST = os.environ.get("FEDGS_FEMNIST", "")
 

@@ -77,7 +77,7 @@ def test_two_rounds_written_out(
     with Simulator(settings, FEDERATION) as simulator:
         first = simulator.begin()
         last = list(simulator.rounds(first))[-1]
-        plan = simulator.plan()
+        plan = simulator.plan
         weights = {key: weight.clone() for key, weight in simulator.layout.views(first.weights).items()}
         found = simulator.layout.views(last.weights)
         tested = simulator.last_evaluation

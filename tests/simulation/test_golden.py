@@ -8,8 +8,8 @@ import pytest
 
 from fedgs.config import load_settings
 from fedgs.data import Federation
+from fedgs.simulation.federations import load_federation
 from fedgs.simulation.run import execute
-from fedgs.simulation.source import load_federation
 
 SIZE = [
     "federation.devices=24", "federation.factories=3", "data.samples_per_device=80", "selection.pick=4",

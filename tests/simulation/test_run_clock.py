@@ -65,7 +65,7 @@ def test_rounds_of_fedavg_wait_for_the_device_with_most_to_do() -> None:
     state = run(*FLAT, *SLOW)
     slow = slowness(12, 0.7, settings.seed)
     with Simulator(settings, FEDERATION) as simulator:
-        plan = simulator.plan().next_round()
+        plan = simulator.plan.next_round()
     steps = 2 * -(-FEDERATION.train.sizes // 5)  # two epochs of batches of five
     size, links = model_bytes(), settings.clock.links()
     line = state.clock[1]

@@ -67,6 +67,6 @@ def test_a_device_of_a_baseline_moves_by_no_more_than_that_a_step() -> None:
         with Simulator(small_settings(*options, *([clip] if clip else [])), small_federation()) as simulator:
             first = simulator.begin()
             (last,) = simulator.rounds(first)
-            steps = len(simulator.plan().next_round().sizes)
+            steps = len(simulator.plan.next_round().sizes)
         moved[clip] = float((last.weights - first.weights).norm())
     assert moved["training.clip=0.01"] <= 0.5 * 0.01 * steps * 1.0001 < moved[""]

@@ -99,14 +99,6 @@ class Rounds(Protocol):
         """Return the ways to test a state's model: that which counts has the name "", others are logged beside it."""
         ...
 
-    def traffic(self) -> tuple[int, int]:
-        """Return the bytes a device receives and sends when it takes part once."""
-        ...
-
-    def step(self) -> "Callable[[], object]":
-        """Return one local step of a device on one core: the time model asks how long it takes."""
-        ...
-
     def close(self) -> None:
         """Give back threads and memory."""
         ...

@@ -20,15 +20,13 @@ from fedgs.training.client_plan import ClientPlan
 from fedgs.training.clients import ClientSetup, Trained, make_client_training, takes_modules
 from fedgs.training.diagnose import explain_loss
 from fedgs.training.engine import Tick
-from fedgs.training.local_step import local_step, plain_network
+from fedgs.training.local_step import plain_network
 from fedgs.training.network import ModuleNetwork, Network
 from fedgs.training.objective import Sent
 from fedgs.training.probe import SAMPLES, Traits, probe
 from fedgs.training.schedule import learning_rates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fedgs.algorithms.algorithm import Forward
 
 FEWEST_TICKS = 0.02
@@ -157,15 +155,6 @@ class ClientServer:
             return forward
 
         return {name: forward_of(one) for name, one in {"": self.baseline, **self.baseline.tests()}.items()}
-
-    def traffic(self) -> tuple[int, int]:
-        """Return the bytes a participant receives and sends in a round."""
-        views = self.layout.views(torch.zeros(self.layout.size))
-        return self.baseline.traffic({name: view for name, view in views.items() if name not in self.layout.local})
-
-    def step(self) -> "Callable[[], object]":
-        """Return one local step of a device on one core."""
-        return local_step(self.task, self.baseline, self.settings.training.batch_size)
 
     def close(self) -> None:
         """Give the training's memory back."""

@@ -28,8 +28,6 @@ from fedgs.tasks.bind import sample_inputs
 from fedgs.tasks.losses import predicted_classes
 from fedgs.training.diagnose import explain_loss
 from fedgs.training.engine import Engine, RoundResult, Setup, Tick, make_engine
-from fedgs.training.layout import WEIGHT_BYTES
-from fedgs.training.local_step import local_step
 from fedgs.training.network import ModuleNetwork
 from fedgs.training.objective import Objective
 from fedgs.training.probe import SAMPLES, probe
@@ -37,8 +35,6 @@ from fedgs.training.round_plan import RoundPlan
 from fedgs.training.schedule import learning_rates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fedgs.algorithms.algorithm import Forward
 
 
@@ -160,15 +156,6 @@ class StationRounds:
             return map_tree(lambda value: value[0], found)
 
         return forward
-
-    def traffic(self) -> tuple[int, int]:
-        """Return the bytes of the model, down and up."""
-        model = WEIGHT_BYTES * self.layout.shared_size
-        return model, model
-
-    def step(self) -> "Callable[[], object]":
-        """Return one local step of a device on one core."""
-        return local_step(self.task, self.objective, self.settings.training.batch_size)
 
     def close(self) -> None:
         """Give back threads and memory."""

@@ -56,7 +56,7 @@ def up(
     from fedgs.deploy.run_spec import check_deployable
     from fedgs.deploy.tensors import WIRE_TYPES
     from fedgs.errors import ConfigError
-    from fedgs.simulation.source import load_federation
+    from fedgs.simulation.federations import load_federation
 
     if no_run and not flower:
         raise ConfigError("--no-run is for --flower: otherwise nobody could start the run; leave it out")

@@ -64,19 +64,19 @@ def read_run(folder: Path) -> RunFacts:
     from fedgs.errors import CheckpointError, ConfigError
     from fedgs.simulation.checkpoint import list_checkpoints, load_checkpoint
     from fedgs.simulation.components import resolve
+    from fedgs.simulation.federations import load_federation
     from fedgs.simulation.folder import CHECKPOINTS, read_settings, run_identity
     from fedgs.simulation.gradients import Gradients, measure
     from fedgs.simulation.run import network_digest
     from fedgs.simulation.selection_plan import SelectionPlan
     from fedgs.simulation.simulator import pick_device
-    from fedgs.simulation.source import load_federation
     from fedgs.tasks.bind import bind
     from fedgs.training.layout import WEIGHT_BYTES
     from fedgs.training.local_step import local_step
     from fedgs.training.objective import Objective
 
     settings = read_settings(folder)
-    if settings.algorithm.flat:
+    if settings.algorithm.is_baseline:
         raise ConfigError(
             f"--run {folder}: is a run of {settings.algorithm.name}, which has no super nodes whose δ could be "
             "measured; give a run of fedgs"

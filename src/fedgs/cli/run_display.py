@@ -20,6 +20,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
+from fedgs.report.units import readable_score
 from fedgs.simulation.callbacks import Callback, Run
 
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ class RunDisplay(Callback):
     """A line on stderr while it is a terminal."""
 
     def __init__(self, name: str, settings: "Settings", console: Console | None = None) -> None:
-        self._flat = settings.algorithm.flat
+        self._baseline = settings.algorithm.is_baseline
         self._rounds = settings.training.rounds
-        self._iterations = 1 if self._flat else settings.training.iterations
+        self._iterations = 1 if self._baseline else settings.training.iterations
         self._name = _cut(name, LONGEST_NAME)
         self._console = console or Console(stderr=True)
         self._wide = self._console.width >= WIDE
@@ -80,7 +81,7 @@ class RunDisplay(Callback):
         line = metrics
         self._done += self._iterations
         if line.get(self._score) is not None:
-            self._shown = shown_score(self._score, line[self._score])
+            self._shown = readable_score(self._score, line[self._score])
         facts = [
             f"{state.round}/{self._rounds}",
             f"{'acc' if self._score == 'accuracy' else self._score} {self._shown}",
@@ -89,7 +90,9 @@ class RunDisplay(Callback):
             facts.append(f"div {line['divergence']:.3f}")
         if self._wide:
             seconds = max(time.perf_counter() - self._began, 1e-9)
-            facts.append(f"{seconds / self._done:.1f} s/round" if self._flat else f"{self._done / seconds:.1f} it/s")
+            facts.append(
+                f"{seconds / self._done:.1f} s/round" if self._baseline else f"{self._done / seconds:.1f} it/s"
+            )
         shown = self._fitting("  ".join(facts))
         self._progress.update(self._task, completed=state.round * self._iterations, facts=shown)
 
@@ -105,11 +108,6 @@ class RunDisplay(Callback):
     def on_stop(self, error: BaseException | None) -> None:
         """Take the line away."""
         self._progress.stop()
-
-
-def shown_score(score: str, value: float, digits: int = 1) -> str:
-    """Return a score as people read it: an accuracy in per cent, other numbers as they are."""
-    return f"{value:.{digits}%}" if score == "accuracy" else f"{value:.4g}"
 
 
 def _cut(text: str, width: int) -> str:

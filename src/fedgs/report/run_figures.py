@@ -28,25 +28,14 @@ OF_ROUNDS = "of all samples of a round; with fedgs: of those of a factory"
 RUN_PICTURES = ("learning.png", "divergence.png", "selection.png")
 
 
-def draw_run(
-    folder: Path,
-    name: str,
-    metrics: Lines,
-    rates: NDArray[np.float64],
-    factory_of: NDArray[Any],
-    target: float | None,
-    flat: bool = False,
-    score: str = "accuracy",
-) -> list[Path]:
-    """Draw score and loss, divergence, and selection rates of a run as PNG files into its folder.
-
-    ``flat``: of a baseline, which has participants of a round where FedGS has super nodes of an iteration.
-    """
+def draw_run(folder: Path, history: "History", rates: NDArray[np.float64], factories: NDArray[np.int64]) -> list[Path]:
+    """Draw score and loss, divergence, and the devices' selection rates as PNG files into the folder of a run."""
+    baseline = history.settings.algorithm.is_baseline
     learning, divergence, selection = (folder / picture for picture in RUN_PICTURES)
     return [
-        _draw_learning(learning, name, metrics, target, score),
-        _draw_divergence(divergence, name, metrics, flat),
-        _draw_rates(selection, name, rates, factory_of, flat),
+        _draw_learning(learning, history.name, history.metrics, history.settings.eval.target, history.score),
+        _draw_divergence(divergence, history.name, history.metrics, baseline),
+        _draw_rates(selection, history.name, rates, factories, baseline),
     ]
 
 
@@ -83,11 +72,11 @@ def _or_nan(value: float | None) -> float:
     return float("nan") if value is None else value
 
 
-def _draw_divergence(path: Path, name: str, metrics: Lines, flat: bool) -> Path:
+def _draw_divergence(path: Path, name: str, metrics: Lines, baseline: bool) -> Path:
     figure, (axes,) = _figure(1)
     trained = [line for line in metrics if line.get("divergence") is not None]
     values = [line["divergence"] for line in trained]
-    label = "all data of a round's participants" if flat else "mean of the round"
+    label = "all data of a round's participants" if baseline else "mean of the round"
     axes.plot([line["round"] for line in trained], values, color=COLOURS[0], linewidth=1.6, label=label)
     if values:
         axes.axhline(
@@ -96,18 +85,18 @@ def _draw_divergence(path: Path, name: str, metrics: Lines, flat: bool) -> Path:
         axes.legend(frameon=False, fontsize=8, loc="lower right")
     axes.set(xlabel="round", ylabel="divergence  ‖P − P_real‖₂")
     axes.set_ylim(0, 1.15 * max(values, default=0.0) or 1.0)  # when all devices take part there is none at all
-    who = "the participants of a round" if flat else "super nodes"
+    who = "the participants of a round" if baseline else "super nodes"
     return _finish(figure, (axes,), f"{name}: how far {who} are from the whole", path)
 
 
-def _draw_rates(path: Path, name: str, rates: NDArray[np.float64], factory_of: NDArray[Any], flat: bool) -> Path:
+def _draw_rates(path: Path, name: str, rates: NDArray[np.float64], factory_of: NDArray[Any], baseline: bool) -> Path:
     figure, (axes,) = _figure(1)
     order = np.lexsort((rates, factory_of))
     for factory in np.unique(factory_of):
         places = np.flatnonzero(factory_of[order] == factory)
         axes.bar(places, rates[order][places], width=1.0, color=COLOURS[int(factory) % 2 * 5])
     axes.axhline(float(rates.mean()), color=COLOURS[1], linewidth=1, label=f"mean {rates.mean():.3f}")
-    turns = "rounds it took part in" if flat else "iterations selected in"
+    turns = "rounds it took part in" if baseline else "iterations selected in"
     axes.set(xlabel="devices, factory by factory", ylabel=f"share of {turns}")
     axes.set_xlim(-0.5, len(rates) - 0.5)
     axes.set_xticks([])
@@ -115,25 +104,12 @@ def _draw_rates(path: Path, name: str, rates: NDArray[np.float64], factory_of: N
     return _finish(figure, (axes,), f"{name}: how often each device was selected", path)
 
 
-def draw_comparison(
-    path: Path,
-    runs: Mapping[str, Lines],
-    target: float | None = None,
-    measure: str = "divergence",
-    note: str = "",
-    clocks: Mapping[str, Lines | None] | None = None,
-    score: str = "accuracy",
-) -> Path:
-    """Draw score, loss and divergence of several runs in one picture, the score over simulated time too."""
-    return save_figure(comparison_figure(runs, target, measure, note, clocks, score), path)
-
-
 def figure_of_histories(histories: "Mapping[str, History]") -> "Figure":
     """Return the picture of some runs: score, loss and divergence, the score over simulated time too."""
     first = next(iter(histories.values()))
     targets = {one.settings.eval.target for one in histories.values()}
-    any_flat = any(one.settings.algorithm.flat for one in histories.values())
-    mixed = any_flat and len(histories) > 1
+    any_baseline = any(one.settings.algorithm.is_baseline for one in histories.values())
+    mixed = any_baseline and len(histories) > 1
     return comparison_figure(
         {name: one.metrics for name, one in histories.items()},
         targets.pop() if len(targets) == 1 else None,

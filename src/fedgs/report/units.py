@@ -36,3 +36,8 @@ def readable_time(seconds: float) -> str:
         if seconds < 999.5 * scale:
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds:.3g} s"
+
+
+def readable_score(score: str, value: float, digits: int = 1) -> str:
+    """Write a score: an accuracy in per cent, other numbers as they are."""
+    return f"{value:.{digits}%}" if score == "accuracy" else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""Callbacks: what happens beside a run as it goes. Progress displays, files, TensorBoard and your own are such.
+"""Callbacks of a run: progress displays, files, TensorBoard, and your own.
 
     class Stop(fedgs.Callback):
         def on_round(self, state, metrics):
@@ -8,7 +8,7 @@ A callback may define any of the methods below; a plain object with some of them
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,8 @@ class Run:
     identity: str
     """What its checkpoints are known by."""
     resumed: bool
+    timings: list[dict[str, Any]] = field(default_factory=list)
+    """What each round took, one row a round; grows as the run goes on."""
 
     @property
     def score(self) -> str:
@@ -40,7 +42,7 @@ class Run:
 
 
 class Callback:
-    """Is told what happens, and by itself does nothing with it."""
+    """A callback that does nothing; override the hooks you need."""
 
     def on_begin(self, run: Run) -> None:
         """The run begins, or goes on."""
@@ -61,29 +63,24 @@ class Callback:
         """The run is over, well (None) or not; called last, whatever happened."""
 
     def on_pretraining(self, settings: Settings, folder: Path | None) -> "Callback | None":
-        """Another run comes before this one; return who looks on there."""
+        """Another run comes before this one; return its callback."""
         return None
 
 
 class Callbacks:
-    """All callbacks of a run, told one after the other."""
+    """All callbacks of a run, called one after the other."""
 
     def __init__(self, callbacks: Iterable[Any]) -> None:
         self._all = list(callbacks)
 
-    def tell(self, hook: str, *arguments: Any) -> list[Any]:
-        """Call a hook of everybody who has it; what they return."""
+    def call(self, hook: str, *arguments: Any) -> list[Any]:
+        """Call a hook of every callback that has it; return what they return."""
         return [getattr(one, hook)(*arguments) for one in self._all if callable(getattr(one, hook, None))]
 
     def note(self, line: str) -> None:
-        """Tell a line to everybody."""
-        self.tell("on_note", line)
+        """Give a line to all callbacks."""
+        self.call("on_note", line)
 
     def tick(self, iterations: float) -> None:
-        """Tell that iterations were done."""
-        self.tell("on_tick", iterations)
-
-    def before(self, settings: Settings, folder: Path | None) -> "Callbacks":
-        """Return who looks on at the pre-training."""
-        found = (one.on_pretraining(settings, folder) for one in self._all if hasattr(one, "on_pretraining"))
-        return Callbacks(one for one in found if one is not None)
+        """Report iterations that were done."""
+        self.call("on_tick", iterations)

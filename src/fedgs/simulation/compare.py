@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedgs.errors import ConfigError, MissingDependencyError
-from fedgs.simulation.history import History
+from fedgs.errors import ConfigError
+from fedgs.simulation.history import History, data_frame
 from fedgs.simulation.pretraining import pretraining_rounds
 from fedgs.simulation.run_clock import elapsed, traffic
 from fedgs.simulation.summary import best_line, first_at
@@ -37,13 +37,7 @@ class Comparison:
 
     def frame(self) -> "pandas.DataFrame":
         """Return the table as a pandas DataFrame, a row a run."""
-        try:
-            import pandas
-        except ImportError:
-            raise MissingDependencyError(
-                "Comparison.frame() needs pandas; install it with: pip install 'fedgs[pandas]' (rows needs nothing)"
-            ) from None
-        return pandas.DataFrame(self.rows)
+        return data_frame(self.rows, "Comparison.frame()", "Comparison.rows")
 
     def plot(self, path: str | Path | None = None) -> "Figure":
         """Return a picture of score, loss and divergence of all runs; ``path``: also write it."""
@@ -114,7 +108,7 @@ def row_of(name: str, history: History) -> dict[str, Any]:
     return {
         "run": name,
         "algorithm": settings.algorithm.name,
-        "solver": None if settings.algorithm.flat else settings.selection.solver,
+        "solver": None if settings.algorithm.is_baseline else settings.selection.solver,
         "rounds": len(history),
         "of_rounds": settings.training.rounds,
         "pretraining_rounds": pretraining_rounds(settings) if ":" not in settings.algorithm.name else 0,

@@ -82,7 +82,7 @@ def _named_task(task: Task) -> TaskSettings | str:
 
 
 def _named_function(function: Any) -> str | None:
-    """Return the name a function can be imported by; None where it has none (:mod:`fedgs.simulation.made_of`)."""
+    """Return the name a function can be imported by; None where it has none (:mod:`fedgs.simulation.description`)."""
     if not isinstance(function, FunctionType) or "<" in function.__qualname__:
         return None
     return path_of(function)

@@ -14,14 +14,18 @@ A run that is killed at any moment can be resumed: metrics and clock are cut bac
 on from there without a hole or a double line.
 """
 
+import csv
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedgs.algorithms.run_state import RunState
 from fedgs.config import settings_from
@@ -33,9 +37,7 @@ from fedgs.settings import Settings
 from fedgs.simulation.callbacks import Callback, Run
 from fedgs.simulation.checkpoint import save_checkpoint
 from fedgs.simulation.components import Components
-from fedgs.simulation.made_of import made_of
-from fedgs.simulation.memory import resident_megabytes
-from fedgs.simulation.simulator import Simulator
+from fedgs.simulation.description import describe_components
 from fedgs.simulation.summary import write_devices
 from fedgs.tasks.bind import BoundTask
 from fedgs.tasks.task import describe
@@ -58,7 +60,7 @@ def create_run(folder: Path, settings: Settings) -> None:
     make_folder(folder.parent)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
     make_folder(temporary)
-    write_text(temporary / CONFIG, json.dumps(settings.model_dump(), indent=1) + "\n")
+    write_json(temporary / CONFIG, settings.model_dump())
     try:
         os.rename(temporary, folder)  # a run folder always has its settings in it
     except OSError as error:
@@ -87,13 +89,24 @@ def read_settings(folder: Path) -> Settings:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's metrics file; an unfinished last line is left out."""
-    path = folder / METRICS
+    """Return the lines of a run's metrics; each holds what tables and pictures are made of."""
+    path, score = folder / METRICS, read_task(folder)["score"]
     try:
-        text = path.read_text(encoding="utf-8")
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        lines = _read_lines(path)
     except (OSError, ValueError):
         raise InputFileError(f"{path}: is missing or broken; give the folder of a run") from None
+    for number, line in enumerate(lines, start=1):
+        if not _is_round(line, score):
+            raise InputFileError(f"{path}: line {number} is not that of a round; repeat the run, or take the line out")
+    return lines
+
+
+def _is_round(line: Any, score: str) -> bool:
+    if not isinstance(line, dict) or not isinstance(line.get("round"), int):
+        return False
+    needed = [line[score], line.get("loss")] if line.get(score) is not None else []
+    maybe = [line[key] for key in ("divergence", "divergence_of_round", "train_loss") if line.get(key) is not None]
+    return all(isinstance(value, int | float) for value in (*needed, *maybe))
 
 
 def read_clock(folder: Path) -> list[dict[str, Any]] | None:
@@ -102,8 +115,7 @@ def read_clock(folder: Path) -> list[dict[str, Any]] | None:
     if not path.exists():
         return None
     try:
-        text = path.read_text(encoding="utf-8")
-        lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        lines = _read_lines(path)
         if not lines or not all(_is_clock_line(line) for line in lines) or "step_seconds" not in lines[0]:
             raise ValueError
     except (OSError, ValueError):
@@ -119,6 +131,37 @@ def _is_clock_line(line: Any) -> bool:
         return False
     numbers = [line.get("elapsed"), *amounts.values(), *(line[key] for key in ("step_seconds",) if key in line)]
     return all(isinstance(number, int | float) for number in numbers)
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file with a JSON value a line; an unfinished last line is left out."""
+    text = path.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def read_timings(folder: Path) -> list[dict[str, Any]]:
+    """Return what each round of a run took; broken lines are left out, for they are only about time."""
+    path = folder / TIMINGS
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError):
+            row = json.loads(line)
+            if isinstance(row, dict) and "round" in row:
+                found.append(row)
+    return found
+
+
+def read_rates(folder: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return every device's rate of selection, and the number of its factory."""
+    try:
+        with (folder / DEVICES).open(newline="", encoding="utf-8") as file:
+            rows = [(float(row["rate"]), row["factory"]) for row in csv.DictReader(file)]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputFileError(f"{folder / DEVICES}: is missing or broken; repeat the run") from None
+    names = sorted({name for _, name in rows}, key=lambda name: (len(name), name))  # factory-2 before factory-10
+    return np.array([rate for rate, _ in rows]), np.array([names.index(name) for _, name in rows])
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
@@ -151,7 +194,6 @@ class RunFolder(Callback):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._files: _Files | None = None
         self._run: Run | None = None
         self._state: RunState | None = None
         self._saved = -1
@@ -160,53 +202,40 @@ class RunFolder(Callback):
         """Cut the files back to the state, and write the first checkpoint."""
         self._run, self._state = run, run.state
         if run.simulator.group.first:
-            self._files = _Files(self.folder, run.state)
-            write_text(
-                self.folder / TASK,
-                json.dumps(task_facts(run.simulator.task, run.simulator.components), indent=1) + "\n",
-            )
+            write_json(self.folder / TASK, task_facts(run.simulator.task, run.simulator.components))
+            for name, rows in ((METRICS, run.state.metrics), (CLOCK, run.state.clock), (TIMINGS, run.timings)):
+                write_lines(self.folder / name, rows)
         if not run.resumed:
             self._save()
-            if self._files is not None:
-                self._files.timing(run.state, run.simulator)
 
     def on_round(self, state: RunState, metrics: dict[str, Any]) -> None:
         """Add the lines of a round; write a checkpoint when it is due."""
         assert self._run is not None
         self._state = state
-        if self._files is not None:
-            self._files.line(state)
-            self._files.timing(state, self._run.simulator)
+        if self._run.simulator.group.first:
+            for name, row in (
+                (METRICS, state.metrics[-1]),
+                (CLOCK, state.clock[-1]),
+                (TIMINGS, self._run.timings[-1]),
+            ):
+                _append(self.folder / name, row)
         settings = self._run.settings
         if state.round % settings.checkpoint.every == 0 or state.round == settings.training.rounds:
             self._save()
 
     def on_end(self, history: "History") -> None:
-        """Write what the run comes to."""
+        """Write the results of the run."""
         assert self._run is not None
-        assert self._state is not None
         self._save()
-        simulator = self._run.simulator
-        if simulator.group.first:
-            save_model(self.folder / MODEL, self._state.tested, simulator.layout)
-            if simulator.last_evaluation is not None:
-                task = simulator.task
-                path = self.folder / DEVICES
-                write_devices(path, task.federation, self._state, simulator.last_evaluation, task.score)
-            write_text(self.folder / SUMMARY, json.dumps(finite(history.summary), indent=1) + "\n")
+        if self._run.simulator.group.first:
+            write_results(self.folder, history)
 
     def on_stop(self, error: BaseException | None) -> None:
-        """Keep the last good round of a run that was stopped, and close the files."""
+        """Keep the last good round of a run that was stopped."""
         if self._run is not None and error is not None:
             alone = self._run.simulator.group.size == 1
             if isinstance(error, TrainingError) or (isinstance(error, KeyboardInterrupt) and alone):
                 self._save()
-        if self._files is not None:
-            self._files.close()
-
-    def on_pretraining(self, settings: Settings, folder: Path | None) -> "RunFolder | None":
-        """Write the run before this one into a folder of its own."""
-        return None if folder is None else RunFolder(folder)
 
     def _save(self) -> None:
         assert self._run is not None
@@ -220,6 +249,39 @@ class RunFolder(Callback):
         self._saved = self._state.round
 
 
+def write_results(folder: Path, history: "History") -> None:
+    """Write model, devices and, last, the summary of a run that has come to its end."""
+    finished = history.finished
+    assert finished is not None
+    task = finished.task
+    save_model(folder / MODEL, finished.state.tested, finished.layout)
+    if finished.evaluation is not None:
+        write_devices(folder / DEVICES, task.federation, finished.state, finished.evaluation, task.score)
+    write_json(folder / SUMMARY, finite(history.summary))
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Write values for people and programs to read."""
+    write_text(path, json.dumps(values, indent=1) + "\n")
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write a file with a JSON value a line."""
+    write_text(path, "".join(_line(row) for row in rows))
+
+
+def _append(path: Path, row: Mapping[str, Any]) -> None:
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(_line(row))
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(finite(dict(row)), allow_nan=False) + "\n"
+
+
 def task_facts(task: BoundTask, components: Components) -> dict[str, Any]:
     """Return what a folder says of a run's task, for those who read it without the task itself."""
     return {
@@ -229,7 +291,7 @@ def task_facts(task: BoundTask, components: Components) -> dict[str, Any]:
         "metrics": list(task.metrics),
         "classes": list(task.classes),
         "inputs": map_tree(lambda array: [list(array.shape[1:]), str(array.dtype)], task.federation.inputs),
-        "made_of": made_of(components),
+        "made_of": describe_components(components),
     }
 
 
@@ -242,67 +304,3 @@ def read_task(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         pass
     return {"score": "accuracy", "mode": "max", "metrics": ["accuracy"]}
-
-
-class _Files:
-    """The three files that grow by a line a round."""
-
-    def __init__(self, folder: Path, state: RunState) -> None:
-        earlier = [line for line in read_timings(folder) if line["round"] <= state.round]
-        write_text(folder / METRICS, _lines(state.metrics))
-        write_text(folder / TIMINGS, _lines(earlier))
-        write_text(folder / CLOCK, _lines(state.clock))
-        try:
-            self._metrics = (folder / METRICS).open("a", encoding="utf-8")
-            self._timings = (folder / TIMINGS).open("a", encoding="utf-8")
-            self._clock = (folder / CLOCK).open("a", encoding="utf-8")
-        except OSError as error:
-            raise OutputError(f"{folder}: cannot be written to ({error.strerror})") from None
-
-    def line(self, state: RunState) -> None:
-        """Add the last round's lines."""
-        self._append(self._metrics, state.metrics[-1])
-        self._append(self._clock, state.clock[-1])
-
-    def timing(self, state: RunState, simulator: Simulator) -> None:
-        """Add what the last round took."""
-        timing = simulator.timing
-        facts = {
-            "round": state.round,
-            "seconds": round(timing.total, 4),
-            "training": round(timing.training, 4),
-            "evaluation": round(timing.evaluation, 4),
-            "waiting": round(timing.waiting, 4),
-            "megabytes": resident_megabytes(),
-        }
-        self._append(self._timings, facts)
-
-    def _append(self, file: TextIO, row: dict[str, Any]) -> None:
-        try:
-            file.write(_lines([row]))
-            file.flush()
-        except OSError as error:
-            raise OutputError(f"{file.name}: cannot be written ({error.strerror})") from None
-
-    def close(self) -> None:
-        """Close them."""
-        for file in (self._metrics, self._timings, self._clock):
-            file.close()
-
-
-def _lines(rows: Sequence[dict[str, Any]]) -> str:
-    return "".join(json.dumps(finite(row), allow_nan=False) + "\n" for row in rows)
-
-
-def read_timings(folder: Path) -> list[dict[str, Any]]:
-    """Return what each round of a run took, one row a round; none where nothing was written."""
-    path = folder / TIMINGS
-    if not path.exists():
-        return []
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with suppress(ValueError):  # half a line of a killed process; it is only about time
-            row = json.loads(line)
-            if isinstance(row, dict) and "round" in row:
-                found.append(row)
-    return found

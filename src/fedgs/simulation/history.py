@@ -1,8 +1,7 @@
-"""What a run comes to: its rounds as a table, a picture, the trained network, and a folder to keep it in."""
+"""The history of a run: its rounds as a table, a picture, the trained network; saved to a folder and read back."""
 
 import copy
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,16 +11,16 @@ import torch
 
 from fedgs.algorithms.run_state import RunState
 from fedgs.errors import ConfigError, InputFileError, MissingDependencyError, OutputError
-from fedgs.files import finite, write_text
 from fedgs.settings import Settings
 from fedgs.simulation import folder as folders
 from fedgs.simulation.checkpoint import save_checkpoint
 from fedgs.simulation.components import Components
 from fedgs.simulation.evaluate import Evaluation
-from fedgs.simulation.summary import write_devices
-from fedgs.tasks.bind import BoundTask
+from fedgs.tasks.bind import BoundTask, build_module
+from fedgs.tasks.from_settings import stand_in, task_from
+from fedgs.tasks.prepare import NormalisedInputs
 from fedgs.tasks.task import Task
-from fedgs.training.files import MODEL, save_model
+from fedgs.training.files import MODEL
 from fedgs.training.layout import Layout
 
 if TYPE_CHECKING:
@@ -30,6 +29,17 @@ if TYPE_CHECKING:
     from torch import nn
 
 Line = Mapping[str, Any]
+
+
+def data_frame(rows: Iterable[Line], wanted: str, instead: str) -> "pandas.DataFrame":
+    """Return rows as a pandas DataFrame; the error says who ``wanted`` it and what does ``instead`` without pandas."""
+    try:
+        import pandas
+    except ImportError:
+        raise MissingDependencyError(
+            f"{wanted} needs pandas; install it with: pip install 'fedgs[pandas]' ({instead} needs nothing)"
+        ) from None
+    return pandas.DataFrame(list(rows))
 
 
 @dataclass(frozen=True)
@@ -107,14 +117,7 @@ class History:
 
     def frame(self) -> "pandas.DataFrame":
         """Return the rounds as a pandas DataFrame, a row a round."""
-        try:
-            import pandas
-        except ImportError:
-            raise MissingDependencyError(
-                "History.frame() needs pandas; install it with: pip install 'fedgs[pandas]' (History.rows "
-                "needs nothing)"
-            ) from None
-        return pandas.DataFrame(self.rows)
+        return data_frame(self.rows, "History.frame()", "History.rows")
 
     def plot(self, path: str | Path | None = None) -> "Figure":
         """Return a picture of score, loss and divergence over the rounds; ``path``: also write it."""
@@ -147,9 +150,7 @@ class History:
         Where devices keep weights of their own it has the mean of theirs.
         """
         if self.finished is None:
-            from fedgs.simulation.load import model_of_folder
-
-            return model_of_folder(self)
+            return _model_of_folder(self)
         finished = self.finished
         module = copy.deepcopy(finished.task.module)
         known = {**dict(module.named_parameters()), **dict(module.named_buffers())}
@@ -173,21 +174,15 @@ class History:
             )
         path, finished = Path(folder), self.finished
         folders.create_run(path, self.settings)
-        write_text(
-            path / folders.TASK, json.dumps(folders.task_facts(finished.task, finished.components), indent=1) + "\n"
-        )
-        for name, lines in (
+        folders.write_json(path / folders.TASK, folders.task_facts(finished.task, finished.components))
+        for name, rows in (
             (folders.METRICS, self.metrics),
             (folders.CLOCK, self.clock),
             (folders.TIMINGS, self.timings),
         ):
-            write_text(path / name, "".join(json.dumps(finite(dict(line))) + "\n" for line in lines))
+            folders.write_lines(path / name, rows)
         save_checkpoint(path / folders.CHECKPOINTS, finished.state, finished.layout, finished.identity)
-        save_model(path / MODEL, finished.state.tested, finished.layout)
-        if finished.evaluation is not None:
-            task = finished.task
-            write_devices(path / folders.DEVICES, task.federation, finished.state, finished.evaluation, task.score)
-        write_text(path / folders.SUMMARY, json.dumps(finite(self.summary), indent=1) + "\n")
+        folders.write_results(path, self)
         return path
 
     def __repr__(self) -> str:
@@ -195,3 +190,58 @@ class History:
         last = found.get("final") if isinstance(found, dict) else None
         shown = "" if last is None else f", {self.score} {last:.4g}"
         return f"History({self.name!r}, {self.settings.algorithm.name}, {len(self)} rounds{shown})"
+
+
+def load_history(folder: str | Path, task: Task | None = None) -> History:
+    """Read the history of a run from its folder, finished or not.
+
+    Args:
+        folder: that ``fedgs run`` or ``History.save`` wrote.
+        task: the run's task, where ``History.model`` cannot import it: a network of a notebook, say.
+
+    Examples:
+        >>> import fedgs
+        >>> history = fedgs.load_history("runs/mine")        # doctest: +SKIP
+    """
+    path = Path(folder)
+    settings, facts = folders.read_settings(path), folders.read_task(path)
+    return History(
+        settings,
+        tuple(folders.read_metrics(path)),
+        tuple(folders.read_clock(path) or ()),
+        tuple(folders.read_timings(path)),
+        folders.read_summary(path) or {},
+        facts["score"],
+        facts["mode"],
+        path.resolve().name,
+        path,
+        task=task,
+    )
+
+
+def _model_of_folder(history: History) -> "nn.Module":
+    """Return the trained network of a run that lies in a folder."""
+    assert history.folder is not None
+    facts = folders.read_task(history.folder)
+    if "inputs" not in facts:
+        raise InputFileError(f"{history.folder}: was made by an older version; its weights are in History.weights")
+    try:
+        task = history.task or task_from(history.settings.task)
+        module = build_module(task, stand_in(facts["inputs"], facts["classes"]), history.settings.seed)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{history.folder}: its network cannot be made again ({error}); give it: load_history(…, task=task)"
+        ) from None
+    weights = history.weights
+    if any(name.startswith("network.") for name in weights):
+        statistics: list[Any] = []
+        for number in range(sum(name.startswith("mean_") for name in weights)):
+            statistics.append((weights[f"mean_{number}"], weights[f"deviation_{number}"]))
+        module = NormalisedInputs(module, statistics)
+    known = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    with torch.no_grad():
+        for name, value in weights.items():
+            if name not in known or known[name].shape != value.shape:
+                raise ConfigError(f"{history.folder}: weight {name!r} does not fit the network of the task")
+            known[name].copy_(value)
+    return module.eval()

@@ -34,7 +34,7 @@ def pretraining_of(settings: Settings, components: Components | None = None) -> 
 
 def pretraining_rounds(settings: Settings, components: Components | None = None) -> int:
     """Return how many rounds of FedAvg come before the first one."""
-    if not settings.algorithm.flat:
+    if not settings.algorithm.is_baseline:
         return 0
     algorithm = algorithm_of(settings) if components is None else components.algorithm
     if getattr(algorithm, "pretrain_model", None) is not None:
@@ -46,13 +46,8 @@ def facts(
     settings: Settings, before: dict[str, Any] | None, components: Components | None = None
 ) -> dict[str, Any] | None:
     """Return what a summary says of the model a run began with; ``before`` is the summary of the run that made it."""
-    if not settings.algorithm.flat:
-        return None
-    algorithm = algorithm_of(settings) if components is None else components.algorithm
-    model = getattr(algorithm, "pretrain_model", None)
-    if model is not None:
-        return {"model": model}
     rounds = pretraining_rounds(settings, components)
     if not rounds:
-        return None
+        model = getattr(None if components is None else components.algorithm, "pretrain_model", None)
+        return None if model is None else {"model": model}
     return {"rounds": rounds} | ({"accuracy": before["accuracy"]["final"]} if before else {})

@@ -2,21 +2,19 @@
 
     history = fedgs.run(task, federation, algorithm="fedgs", rounds=40, pick=10, learning_rate=0.1)
 
-The command line is a thin client of :func:`execute`: it parses, calls, and prints.
+The command line parses, calls :mod:`fedgs.simulation.launch`, and prints.
 """
 
 import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fedgs.algorithms import Baseline
 from fedgs.algorithms.run_state import RunState
-from fedgs.config import checked_settings, load_settings, merged
+from fedgs.config import assign, checked_settings, load_settings, merged
 from fedgs.data import Federation
 from fedgs.errors import ConfigError, TrainingError
 from fedgs.settings import Settings
@@ -25,13 +23,13 @@ from fedgs.simulation import pretraining
 from fedgs.simulation.callbacks import Callbacks, Run
 from fedgs.simulation.checkpoint import load_newest
 from fedgs.simulation.components import Components, resolve
+from fedgs.simulation.description import check_same_components
+from fedgs.simulation.federations import load_federation
 from fedgs.simulation.folder import RunFolder
 from fedgs.simulation.history import Finished, History
-from fedgs.simulation.made_of import check_same
-from fedgs.simulation.memory import resident_megabytes, translate_oom
+from fedgs.simulation.memory import translate_oom
 from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.simulator import Simulator, pick_device
-from fedgs.simulation.source import load_federation
 from fedgs.simulation.summary import summarise
 from fedgs.tasks.bind import BoundTask
 from fedgs.tasks.task import Task
@@ -168,7 +166,7 @@ def resume(
                 f"{path}: its data cannot be loaded ({error}); give them: resume(…, federation=…)"
             ) from None
     components = resolve(settings, task=task, algorithm=algorithm, solver=solver, classes=len(federation.classes))[1]
-    check_same(path, folders.read_task(path).get("made_of"), components)
+    check_same_components(path, folders.read_task(path).get("made_of"), components)
     return execute(settings, federation, pick_device(device), components=components, folder=path, callbacks=callbacks)
 
 
@@ -195,40 +193,14 @@ def settings_for(
         if not picks and overrides.get("selection.pick") is None:
             values = merged(values, {"selection": {"pick": default_pick(int(federation.factory_sizes.min()))}})
     for key, value in overrides.items():
-        if value is None:
-            continue
-        *sections, last = key.split(".")
-        place = values
-        for section in sections:
-            place = place.setdefault(section, {})
-        place[last] = value
+        if value is not None:
+            assign(values, key, value, f"run: {key}")
     return checked_settings(values, "run")
 
 
 def default_pick(devices: int) -> int:
     """Return how many of a factory's devices are selected where nobody says: a fifth, at least two."""
     return min(devices, max(2, round(devices / 5)))
-
-
-@dataclass
-class _Timings:
-    """What every round took, in memory."""
-
-    lines: list[dict[str, Any]]
-
-    def add(self, state: RunState, simulator: Simulator) -> dict[str, Any]:
-        """Note a round."""
-        timing = simulator.timing
-        line = {
-            "round": state.round,
-            "seconds": round(timing.total, 4),
-            "training": round(timing.training, 4),
-            "evaluation": round(timing.evaluation, 4),
-            "waiting": round(timing.waiting, 4),
-            "megabytes": resident_megabytes(),
-        }
-        self.lines.append(line)
-        return line
 
 
 def execute(
@@ -241,84 +213,122 @@ def execute(
     folder: Path | None = None,
     callbacks: Iterable[Any] = (),
 ) -> History:
-    """Carry out a run, in a folder from its newest checkpoint, and return its history."""
-    group = group or ProcessGroup()
-    if group.size > 1:
-        group.wait()  # for the first rank to have made the folder
-    if components is None:
-        settings, components = resolve(settings, classes=len(federation.classes))
-    everyone = [RunFolder(folder), *callbacks] if folder is not None else list(callbacks)
-    with translate_oom():
-        return _execute(settings, federation, torch.device(device), group, components, folder, Callbacks(everyone))
+    """Execute a run, in a folder from its newest checkpoint, and return its history."""
+    with PreparedRun(
+        settings, federation, device, group, components=components, folder=folder, callbacks=callbacks
+    ) as prepared:
+        return prepared.execute()
 
 
-def _execute(
-    settings: Settings,
-    federation: Federation,
-    device: torch.device,
-    group: ProcessGroup,
-    components: Components,
-    folder: Path | None,
-    callbacks: Callbacks,
-    purpose: str = "",
-) -> History:
-    with Simulator(
-        settings, federation, device, group, components=components, tick=callbacks.tick, note=callbacks.note,
-        purpose=purpose,
-    ) as simulator:  # fmt: skip
-        identity = folders.run_identity(settings, simulator.federation, purpose, network_digest(simulator.task))
-        state = None
-        if folder is not None:
-            state = load_newest(folder / folders.CHECKPOINTS, simulator.layout, identity, callbacks.note)
-        resumed = state is not None
-        before = None
-        if state is None:
-            before = _pretrained(settings, federation, device, group, components, folder, callbacks)
-            state = simulator.begin(None if before is None else _last_state(before))
-        group.wait()  # nobody writes a checkpoint before all have read
-        earlier = (
-            [] if folder is None else [line for line in folders.read_timings(folder) if line["round"] <= state.round]
-        )
-        timings = _Timings(earlier)
-        if not resumed:
-            timings.add(state, simulator)
+class PreparedRun:
+    """A run that is ready to begin: settings, data, network and engine have been found to fit each other."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        federation: Federation,
+        device: str | torch.device = "cpu",
+        group: ProcessGroup | None = None,
+        *,
+        components: Components | None = None,
+        folder: Path | None = None,
+        callbacks: Iterable[Any] = (),
+        purpose: str = "",
+    ) -> None:
+        """``purpose``: as for :class:`Simulator`."""
+        if components is None:
+            settings, components = resolve(settings, classes=len(federation.classes))
+        self.settings, self.federation, self.components = settings, federation, components
+        self.folder, self.group = folder, group or ProcessGroup()
+        self.callbacks = Callbacks([*([RunFolder(folder)] if folder is not None else []), *callbacks])
+        with translate_oom():
+            self.simulator = Simulator(
+                settings, federation, device, self.group, components=components, tick=self.callbacks.tick,
+                note=self.callbacks.note, purpose=purpose,
+            )  # fmt: skip
+        network = network_digest(self.simulator.task)
+        self._identity = folders.run_identity(settings, self.simulator.federation, purpose, network)
+
+    def __enter__(self) -> "PreparedRun":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.simulator.__exit__(*error)
+
+    def execute(self) -> History:
+        """Run from the newest checkpoint, or from the start, to the end."""
+        self.group.wait()  # for the first rank to have made the folder
+        with translate_oom():
+            if self.folder is not None:
+                checkpoints = self.folder / folders.CHECKPOINTS
+                state = load_newest(checkpoints, self.simulator.layout, self._identity, self.callbacks.note)
+                if state is not None:
+                    summary = folders.read_summary(self.folder / pretraining.FOLDER)
+                    timings = [row for row in folders.read_timings(self.folder) if row["round"] <= state.round]
+                    return self._finish(state, timings, summary, resumed=True)
+            before = self._pretrain()
+            last = None if before is None or before.finished is None else before.finished.state
+            state = self.simulator.begin(last)
+            timings = [self.simulator.timing.row(state.round)]
+            return self._finish(state, timings, None if before is None else before.summary, resumed=False)
+
+    def _finish(
+        self, state: RunState, timings: list[dict[str, Any]], before: dict[str, Any] | None, resumed: bool
+    ) -> History:
+        """Run the rounds that are left and call the callbacks; ``before`` is the summary of the pre-training."""
+        settings, simulator, folder, callbacks = self.settings, self.simulator, self.folder, self.callbacks
+        self.group.wait()  # nobody writes a checkpoint before all have read
         failure: BaseException | None = None
         try:
-            callbacks.tell("on_begin", Run(settings, simulator, state, folder, identity, resumed))
+            callbacks.call("on_begin", Run(settings, simulator, state, folder, self._identity, resumed, timings))
             for following in simulator.rounds(state):
                 state = following
-                line = timings.add(state, simulator)
-                told = {
-                    **state.metrics[-1],
-                    "seconds": line["seconds"],
-                    "simulated_seconds": state.clock[-1]["elapsed"],
-                }
-                if any(answer is True for answer in callbacks.tell("on_round", state, told)):
+                timings.append(simulator.timing.row(state.round))
+                seconds = {"seconds": timings[-1]["seconds"], "simulated_seconds": state.clock[-1]["elapsed"]}
+                if any(answer is True for answer in callbacks.call("on_round", state, state.metrics[-1] | seconds)):
                     break
             if simulator.last_evaluation is None:  # resumed with nothing left to do
                 simulator.last_evaluation = simulator.evaluate(state)
-            old = before.summary if before is not None else None
-            if folder is not None and old is None:
-                old = folders.read_summary(folder / pretraining.FOLDER)
-            summary = summarise(settings, simulator.task, state, timings.lines, old, components)
-            whole = simulator.gathered(state)
-            history = History(
-                settings, state.metrics, state.clock, tuple(timings.lines), summary, simulator.task.score,
-                simulator.task.mode, "run" if folder is None else folder.resolve().name, folder,
-                Finished(simulator.task, components, simulator.layout, whole, simulator.last_evaluation, identity),
+            task = simulator.task
+            finished = Finished(
+                task, self.components, simulator.layout, simulator.gathered(state), simulator.last_evaluation,
+                self._identity,
             )  # fmt: skip
-            callbacks.tell("on_end", history)
+            summary = summarise(settings, task, state, timings, before, self.components)
+            name = "run" if folder is None else folder.resolve().name
+            history = History(
+                settings, state.metrics, state.clock, tuple(timings), summary, task.score, task.mode, name, folder,
+                finished,
+            )  # fmt: skip
+            callbacks.call("on_end", history)
             return history
         except BaseException as error:
             failure = error
             raise
         finally:
-            callbacks.tell("on_stop", failure)
+            callbacks.call("on_stop", failure)
 
-
-def _last_state(history: History) -> RunState:
-    assert history.finished is not None
-    return history.finished.state
+    def _pretrain(self) -> History | None:
+        """Execute the run before this one, where there is to be one, or go on with it."""
+        wanted = pretraining.pretraining_of(self.settings, self.components)
+        if wanted is None:
+            return None
+        settings, components = wanted
+        folder = None if self.folder is None else self.folder / pretraining.FOLDER
+        if folder is not None and self.group.first and not folder.exists():
+            folders.create_run(folder, settings)
+        self.group.wait()
+        callbacks = [one for one in self.callbacks.call("on_pretraining", settings, folder) if one is not None]
+        place = f", see {folder}" if folder else ""
+        try:
+            with PreparedRun(
+                settings, self.federation, self.simulator.device, self.group, components=components, folder=folder,
+                callbacks=callbacks, purpose=pretraining.PURPOSE,
+            ) as before:  # fmt: skip
+                before.callbacks.note(f"{settings.training.rounds} rounds of FedAvg come before the first round{place}")
+                return before.execute()
+        except TrainingError as error:
+            raise TrainingError(f"pre-training, {error}") from None
 
 
 def network_digest(task: BoundTask) -> str:
@@ -328,34 +338,3 @@ def network_digest(task: BoundTask) -> str:
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
     digest.update(f"{task.score} {task.mode} {len(task.classes)}".encode())
     return digest.hexdigest()
-
-
-def _pretrained(
-    settings: Settings,
-    federation: Federation,
-    device: torch.device,
-    group: ProcessGroup,
-    components: Components,
-    folder: Path | None,
-    callbacks: Callbacks,
-) -> History | None:
-    """Carry out the run before this one, where there is to be one, or go on with it."""
-    wanted = pretraining.pretraining_of(settings, components)
-    if wanted is None:
-        return None
-    before, plain = wanted
-    inner = None if folder is None else folder / pretraining.FOLDER
-    if inner is not None and group.first and not inner.exists():
-        folders.create_run(inner, before)
-    group.wait()
-    onlookers = callbacks.before(before, inner)
-    onlookers.note(
-        f"{before.training.rounds} rounds of FedAvg come before the first round" + (f", see {inner}" if inner else "")
-    )
-    try:
-        return _execute(before, federation, device, group, plain, inner, onlookers, pretraining.PURPOSE)
-    except TrainingError as error:
-        raise TrainingError(f"pre-training, {error}") from None
-
-
-__all__ = ["Baseline", "execute", "resume", "run", "settings_for"]

@@ -4,22 +4,29 @@
     {"round": 1, "elapsed": 5.1, "seconds": 5.1, "computation": …, "selection": …, "internal": …, "top": …,
      "bytes": {"device_station_up": …, "device_station_down": …, "station_top_up": …, "station_top_down": …}}
 
-The time model is :mod:`fedgs.network.clock`; how many bytes travel and what a step is, the algorithm says.
-Nothing goes back into the training. Bytes follow from the seed; seconds do so where the settings give the times of a
-step and of a selection, and differ from run to run where these are measured. A measured step is measured once, before
+The time model is :mod:`fedgs.network.clock`. The clock looks at the plans of the rounds; algorithms and training know
+nothing of it. A device receives and sends the shared weights, or what the baseline's ``traffic`` says, and its step is
+that of the algorithm's local objective. Bytes follow from the seed; seconds do so where the settings give the times of
+a step and of a selection, and differ from run to run where these are measured. A measured step is measured once, before
 the first round, and stays in the first line: a resumed run, on another machine too, goes on with the same clock. The
 first line also holds what a pre-training took and sent, a run of its own before this one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fedgs.algorithms.algorithm import Rounds
-from fedgs.data import Federation
-from fedgs.network.clock import RoundCost, VirtualClock
+import torch
+
+from fedgs.algorithms import Baseline
+from fedgs.algorithms.algorithm import Algorithm
+from fedgs.network.clock import VirtualClock
 from fedgs.settings import Settings
 from fedgs.simulation.step_time import fastest
+from fedgs.tasks.bind import BoundTask
+from fedgs.training.layout import WEIGHT_BYTES, Layout
+from fedgs.training.local_step import local_step
+from fedgs.training.objective import Objective
 
 Lines = Sequence[dict[str, Any]]
 PARTS = ("computation", "selection", "internal", "top")
@@ -27,41 +34,37 @@ PARTS = ("computation", "selection", "internal", "top")
 
 
 class RunClock:
-    """Writes the lines of the clock; the only thing it keeps is the speed of the devices."""
+    """Makes the lines of the clock from the plans of the rounds; it keeps nothing but the speed of the devices."""
 
-    def __init__(self, settings: Settings, federation: Federation, kind: str, rounds: Rounds) -> None:
-        self._settings, self._devices, self._kind, self._rounds = settings.clock, len(federation), kind, rounds
-        self._seed = settings.seed
+    def __init__(self, settings: Settings, task: BoundTask, algorithm: Algorithm, layout: Layout) -> None:
+        self._settings, self._task, self._algorithm, self._layout = settings, task, algorithm, layout
         self._clock: VirtualClock | None = None
-        self._settings.links()  # a profile that cannot be read is found before anything is trained
+        settings.clock.links()  # a profile that cannot be read is found before anything is trained
 
     def first_line(self, before: Lines = ()) -> dict[str, Any]:
         """Return the line before the first round; here a step is measured, if it is to be.
 
         ``before`` are the lines of the pre-training: what it took and sent is told here, and counts.
         """
-        given = self._settings.step_seconds
-        line: dict[str, Any] = {
-            "round": 0,
-            "elapsed": 0.0,
-            "step_seconds": fastest(self._rounds.step()) if given == "measured" else float(given),
-        }
+        given = self._settings.clock.step_seconds
+        seconds = fastest(self._step()) if given == "measured" else float(given)
+        line: dict[str, Any] = {"round": 0, "elapsed": 0.0, "step_seconds": seconds}
         if before:
             line["elapsed"] = before[-1]["elapsed"]
             line |= {part: _sum(before, part) for part in PARTS}
             line["bytes"] = traffic(before, before[-1]["round"])
         return line
 
-    def go_on(self, lines: Lines) -> None:
-        """Take up the clock of these lines."""
-        self._clock = self._settings.clock(self._devices, self._seed, lines[0]["step_seconds"])
-
     def line(self, lines: Lines, plan: Any) -> dict[str, Any]:
         """Return the line of a round; ``lines`` are those before it."""
         if self._clock is None:
-            self.go_on(lines)
-        assert self._clock is not None
-        cost = self._cost(self._clock, plan)
+            devices, seed = len(self._task.federation), self._settings.seed
+            self._clock = self._settings.clock.clock(devices, seed, lines[0]["step_seconds"])
+        down, up = self._traffic()
+        if self._algorithm.kind == "baseline":
+            cost = self._clock.flat_round(plan.devices, plan.steps, bytes_down=down, bytes_up=up)
+        else:
+            cost = self._clock.fedgs_round(plan.devices, down, plan.seconds, returned=plan.sizes > 0)
         return {
             "round": plan.round,
             "elapsed": lines[-1]["elapsed"] + cost.seconds,
@@ -70,18 +73,26 @@ class RunClock:
             "bytes": {link: int(amount) for link, amount in asdict(cost.traffic).items()},
         }
 
-    def _cost(self, clock: VirtualClock, plan: Any) -> RoundCost:
-        """Return a round's time: T iterations side by side in the factories, or every participant's own steps."""
-        down, up = self._rounds.traffic()
-        if self._kind == "baseline":
-            return clock.flat_round(plan.devices, plan.steps, bytes_down=down, bytes_up=up)
-        return clock.fedgs_round(plan.devices, down, plan.seconds, returned=plan.sizes > 0)
+    def _traffic(self) -> tuple[int, int]:
+        """Return the bytes a device receives and sends when it takes part once."""
+        if isinstance(self._algorithm, Baseline):
+            views = self._layout.views(torch.zeros(self._layout.size))
+            shared = {name: view for name, view in views.items() if name not in self._layout.local}
+            return self._algorithm.traffic(shared)
+        model = WEIGHT_BYTES * self._layout.shared_size
+        return model, model
+
+    def _step(self) -> Callable[[], object]:
+        """Return one local step of a device on one core."""
+        found = getattr(self._algorithm, "objective", self._algorithm)
+        objective = found if isinstance(found, Objective) else Objective()
+        return local_step(self._task, objective, self._settings.training.batch_size)
 
 
 def clock_summary(settings: Settings, lines: Lines, target_round: int | None) -> dict[str, Any]:
     """Return what a run would take in all, and until the target was reached."""
     measured = [name for name in ("step_seconds", "selection_seconds") if getattr(settings.clock, name) == "measured"]
-    if settings.algorithm.flat and "selection_seconds" in measured:
+    if settings.algorithm.is_baseline and "selection_seconds" in measured:
         measured.remove("selection_seconds")  # nobody selects
     return {
         "profile": settings.clock.profile,

@@ -25,6 +25,7 @@ from fedgs.errors import DeviceError, TrainingError
 from fedgs.settings import Settings
 from fedgs.simulation.components import Components, resolve
 from fedgs.simulation.evaluate import Evaluation, Evaluator
+from fedgs.simulation.memory import resident_megabytes
 from fedgs.simulation.participants import ParticipantPlan
 from fedgs.simulation.prefetch import RunAhead
 from fedgs.simulation.pretraining import PURPOSE, pretraining_of
@@ -46,6 +47,17 @@ class Timing:
     evaluation: float = 0.0
     waiting: float = 0.0
     """For the selection."""
+
+    def row(self, round_number: int) -> dict[str, Any]:
+        """Return a line of ``timings.jsonl``."""
+        return {
+            "round": round_number,
+            "seconds": round(self.total, 4),
+            "training": round(self.training, 4),
+            "evaluation": round(self.evaluation, 4),
+            "waiting": round(self.waiting, 4),
+            "megabytes": resident_megabytes(),
+        }
 
 
 class Simulator:
@@ -74,7 +86,7 @@ class Simulator:
         self.group = group or ProcessGroup()
         self.timing = Timing()
         self.last_evaluation: Evaluation | None = None
-        self._ahead, self._tick, self._purpose = ahead, tick, purpose
+        self._ahead, self._tick = ahead, tick
         if components is None:
             settings, components = resolve(settings, classes=len(federation.classes))
         self.settings, self.components = settings, components
@@ -84,7 +96,15 @@ class Simulator:
         self.kind = components.algorithm.kind
         self.rounds_of: Rounds = components.algorithm.bind(Context(settings, self.task, store, self.group, note))
         self.layout = self.rounds_of.layout
-        self._clock = RunClock(settings, self.federation, self.kind, self.rounds_of)
+        smallest = self.rounds_of.smallest_batch
+        self.plan: Any
+        """Teams of stations, or participants of rounds."""
+        if self.kind == "baseline":
+            self.plan = ParticipantPlan(self.federation, settings, purpose, smallest)
+        else:
+            self.plan = SelectionPlan(self.federation, settings, solver=components.solver, smallest_batch=smallest)
+        self._first_plan = self.plan.state_dict()
+        self._clock = RunClock(settings, self.task, components.algorithm, self.layout)
         self._evaluator = Evaluator(
             self.task,
             store,
@@ -99,18 +119,6 @@ class Simulator:
 
     def __exit__(self, *_: object) -> None:
         self.rounds_of.close()
-
-    def plan(self) -> SelectionPlan | ParticipantPlan:
-        """Return the plan of a new run: teams of stations, or participants of rounds."""
-        smallest = self.rounds_of.smallest_batch
-        if self.kind == "baseline":
-            return ParticipantPlan(self.federation, self.settings, self._purpose, smallest)
-        return SelectionPlan(self.federation, self.settings, solver=self.components.solver, smallest_batch=smallest)
-
-    def check(self, begun: bool) -> None:
-        """Find what would stop a run that is still to come; ``begun``: it goes on from a checkpoint."""
-        self.plan()
-        self.rounds_of.check(begun)
 
     def begin(self, before: RunState | None = None) -> RunState:
         """Return the state before the first round, its model already tested.
@@ -131,7 +139,7 @@ class Simulator:
         state = RunState(
             round=0,
             weights=weights,
-            plan=self.plan().state_dict(),
+            plan=self._first_plan,
             server=self.rounds_of.begin(weights),
             local=weights[places].repeat(len(self.federation), 1) if len(places) else None,
             average=weights.clone() if self.settings.eval.ema else None,
@@ -144,11 +152,9 @@ class Simulator:
 
     def rounds(self, state: RunState) -> Iterator[RunState]:
         """Yield the state after each round, up to the last one of the settings."""
-        plan: Any = self.plan()
-        plan.load_state(state.plan)
+        self.plan.load_state(state.plan)
         state = self._onto_device(state)
-        self._clock.go_on(state.clock)
-        with RunAhead(plan, self.settings.training.rounds, self._ahead) as plans:
+        with RunAhead(self.plan, self.settings.training.rounds, self._ahead) as plans:
             waited = 0.0
             began = time.perf_counter()
             for round_plan in plans:
@@ -166,7 +172,8 @@ class Simulator:
         label = self.rounds_of.server_label
         if not bool(torch.isfinite(outcome.weights).all()):
             raise TrainingError(
-                f"round {plan.round}: the global model is not finite after {label}; lower its server_lr"
+                f"round {plan.round}: training diverged, the global model is not finite after {label}; lower its "
+                "server_lr"
             )
         self.timing.training = time.perf_counter() - began
         new = RunState(
@@ -186,8 +193,8 @@ class Simulator:
             if not np.isfinite(line["loss"]):
                 reason = explain_loss(self.federation, self.federation.test.flat)
                 raise TrainingError(
-                    f"round {plan.round}: the test loss is not a finite number ({label}, learning rate "
-                    f"{outcome.rate:g}); {reason or 'the weights have grown beyond measure, lower the rates'}"
+                    f"round {plan.round}: training diverged, the test loss is not a finite number ({label}, learning "
+                    f"rate {outcome.rate:g}); {reason or 'lower the learning rate'}"
                 )
         return replace(new, metrics=(*state.metrics, line), clock=(*state.clock, self._clock.line(state.clock, plan)))
 

@@ -114,7 +114,7 @@ def first_at(tested: Sequence[dict[str, Any]], score: str, mode: str, target: fl
 
 def _algorithm(settings: Settings, federation: Federation, state: RunState) -> dict[str, Any]:
     algorithm = settings.algorithm
-    if not algorithm.flat:
+    if not algorithm.is_baseline:
         return {
             "baseline": algorithm.name,
             "solver": settings.selection.solver,

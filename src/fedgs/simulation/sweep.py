@@ -1,5 +1,6 @@
 """``fedgs.sweep``: a run for every combination of some values, with several seeds each."""
 
+import copy
 import itertools
 import multiprocessing
 import os
@@ -9,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fedgs.config import assign
 from fedgs.data import Federation
-from fedgs.errors import ConfigError, MissingDependencyError, TrainingError
+from fedgs.errors import ConfigError, TrainingError
 from fedgs.simulation.compare import row_of
+from fedgs.simulation.history import data_frame
 from fedgs.simulation.run import run
 from fedgs.tasks.task import Task
 
@@ -48,13 +51,8 @@ def sweep(
         >>> import fedgs
         >>> fedgs.sweep(task, federation, {"learning_rate": [0.03, 0.1]}, seeds=3)       # doctest: +SKIP
     """
-    try:
-        import pandas
-    except ImportError:
-        raise MissingDependencyError(
-            "fedgs.sweep() needs pandas; install it with: pip install 'fedgs[pandas]' (sweep_rows needs nothing)"
-        ) from None
-    return pandas.DataFrame(list(sweep_rows(task, federation, grid, seeds=seeds, workers=workers, **options)))
+    rows = sweep_rows(task, federation, grid, seeds=seeds, workers=workers, **options)
+    return data_frame(rows, "fedgs.sweep()", "sweep_rows")
 
 
 def sweep_rows(
@@ -107,7 +105,10 @@ def _one(point: dict[str, Any]) -> dict[str, Any]:
     if nested:
         if settings is not None and not isinstance(settings, Mapping):
             raise ConfigError("sweep: keys of the settings in the grid go with settings= as a dict")
-        settings = _with(settings or {}, nested)
+        values = copy.deepcopy(dict(settings or {}))
+        for key, value in nested.items():
+            assign(values, key, value, f"sweep: {key}")
+        settings = values
     row = {**{key: _plain(value) for key, value in point.items()}, "error": None}
     try:
         history = run(task, federation, **{**options, **keywords, "settings": settings})
@@ -116,19 +117,6 @@ def _one(point: dict[str, Any]) -> dict[str, Any]:
     found = row_of("", history)
     drop = ("run", "solver", "of_rounds", "pretraining_rounds")
     return row | {key: value for key, value in found.items() if key not in drop and key not in row}
-
-
-def _with(settings: Mapping[str, Any], nested: Mapping[str, Any]) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()
-    }
-    for key, value in nested.items():
-        *sections, last = key.split(".")
-        place = values
-        for section in sections:
-            place = place.setdefault(section, {})
-        place[last] = value
-    return values
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,141 @@
+"""``fedgs run`` and ``fedgs resume``: a run in a folder and, where the settings ask for it, its baseline after it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedgs.config import apply_overrides, parse_override
+from fedgs.data import Federation
+from fedgs.errors import ConfigError, FedgsError, OutputError, WorkerError
+from fedgs.settings import Settings
+from fedgs.simulation import folder as folders
+from fedgs.simulation.checkpoint import list_checkpoints
+from fedgs.simulation.federations import load_federation
+from fedgs.simulation.history import History
+from fedgs.simulation.process_group import ProcessGroup, join_process_group
+from fedgs.simulation.run import PreparedRun
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run and its folder."""
+
+    folder: Path
+    settings: Settings
+
+
+class FirstRankReports(Exception):  # noqa: N818
+    """Something is wrong, and the first rank says what: all ranks find the same."""
+
+
+def planned_runs(folder: Path, settings: Settings) -> list[PlannedRun]:
+    """Return the run and, where the settings ask for it, its baseline."""
+    runs = [PlannedRun(folder, settings)]
+    if settings.baseline:
+        runs.append(PlannedRun(_baseline_folder(folder, settings), _baseline_settings(settings)))
+    return runs
+
+
+def launch(
+    runs: Sequence[PlannedRun],
+    device: torch.device,
+    new: bool,
+    callbacks: Callable[[PlannedRun], Sequence[Any]],
+    done: Callable[[PlannedRun, History | None], None],
+) -> None:
+    """Execute runs one after the other, or go on with them.
+
+    ``callbacks`` gives those of a run; ``done`` is called for each one that has ended, with None where there was
+    nothing left to do. All runs are prepared before the first begins, so that none is refused hours later.
+    """
+    with join_process_group(device) as group, _first_rank_reports(group), ExitStack() as stack:
+        # Every rank asks before the first of them has had time to finish anything.
+        pending = [new or not folders.is_finished(run.folder) for run in runs]
+        failure: FedgsError | None = None
+        if group.first:
+            try:
+                for run in runs:
+                    if new or not run.folder.exists():
+                        folders.create_run(run.folder, run.settings)
+                        stack.callback(folders.discard_if_unused, run.folder)
+                    elif folders.read_settings(run.folder) != run.settings:
+                        raise OutputError(
+                            f"{run.folder}: holds a run with other settings than the baseline's; move it away"
+                        )
+            except FedgsError as error:
+                failure = error
+        if group.any(failure is not None):  # nobody waits for a rank that has given up
+            raise failure or FirstRankReports
+        prepared: list[PreparedRun | None] = []
+        federation: Federation | None = None
+        for number, (run, wanted) in enumerate(zip(runs, pending, strict=True)):
+            if not wanted:
+                prepared.append(None)
+                continue
+            with _of_baseline(number > 0):
+                if federation is None or _data(runs[0].settings) != _data(run.settings):
+                    federation = load_federation(run.settings)
+                own = callbacks(run) if group.first else ()
+                ready = PreparedRun(run.settings, federation, device, group, folder=run.folder, callbacks=own)
+                prepared.append(stack.enter_context(ready))
+                if number > 0:  # the first is checked when it begins
+                    begun = bool(list_checkpoints(run.folder / folders.CHECKPOINTS))
+                    ready.simulator.rounds_of.check(begun)
+        for run, one in zip(runs, prepared, strict=True):
+            history = None if one is None else one.execute()
+            if group.first:
+                done(run, history)
+
+
+def _data(settings: Settings) -> tuple[Any, ...]:
+    return settings.data, settings.federation, settings.seed
+
+
+def _baseline_settings(settings: Settings) -> Settings:
+    """Return the settings of the baseline run."""
+    base = settings.model_copy(update={"baseline": []})
+    values = [parse_override(text, "baseline") for text in settings.baseline]
+    names = [value for key, value in values if key == "algorithm.name"]
+    if names and names[-1] != "fedgs":
+        base = base.for_baseline()
+    second = apply_overrides(base, settings.baseline, "baseline")
+    if second.baseline:
+        raise ConfigError("baseline: it sets baseline itself; remove that")
+    return second
+
+
+def _baseline_folder(folder: Path, settings: Settings) -> Path:
+    """Return the folder of the baseline run: it says which algorithm it is, or else all that differs."""
+    changes = [parse_override(text, "baseline") for text in settings.baseline]
+    values = [value for key, value in changes if key == "algorithm.name"] or [value for _, value in changes]
+    if folder.name in ("", ".."):  # "." has no name to put anything behind
+        folder = folder.resolve()
+    return folder.with_name("-".join([folder.name, *(str(value).replace("/", "_") for value in values)]))
+
+
+@contextmanager
+def _of_baseline(baseline: bool) -> Iterator[None]:
+    """Let errors say that they are the baseline's."""
+    try:
+        yield
+    except FedgsError as error:
+        if not baseline or str(error).startswith("baseline"):
+            raise
+        raise type(error)(f"baseline: {error}") from None
+
+
+@contextmanager
+def _first_rank_reports(group: ProcessGroup) -> Iterator[None]:
+    """Let only the first rank report what is wrong with the settings or the data."""
+    try:
+        yield
+    except WorkerError:
+        raise  # the first rank may be the one that was lost
+    except FedgsError:
+        if group.first:
+            raise
+        raise FirstRankReports from None
