@@ -38,10 +38,7 @@ types: setup
 # In a fresh clone nothing is compiled yet. Two processes of tests that both meet a kernel first would both compile it, and
 # this takes longer than to do it once beforehand, beside mypy.
 kernels: setup
-	@test -n "$$(find src -name '*.nbi')" || { folder=$$(mktemp -d); echo "compiling kernels, once"; \
-	  $(BIN)/python -m reproduction bench-selection --instances 1 --out $$folder/bench >$$folder/said 2>&1 && \
-	  $(BIN)/fedgs run --set training.rounds=1 --set training.iterations=1 --out $$folder/run >>$$folder/said 2>&1 \
-	  || cat $$folder/said; rm -rf "$$folder"; }
+	@test -n "$$(find src -name '*.nbi')" || { echo "compiling kernels, once"; $(BIN)/python tools/compile_kernels.py; }
 
 unit: setup
 	$(BIN)/pytest

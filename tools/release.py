@@ -38,9 +38,7 @@ def problems(root: Path) -> list[str]:
     if not re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", version):
         lines.append(f"src/fedgs/__init__.py: {version} is no version like 1.2.3 or 1.2.3rc1")
     if changed := [line[3:] for line in git(root, "status", "--porcelain").splitlines()]:
-        lines.append(
-            f"the working tree is not clean; commit first: {', '.join(changed[:5])}{' …' * (len(changed) > 5)}"
-        )
+        lines.append(f"the working tree is not clean; commit or remove first: {', '.join(changed[:5])}")
     if git(root, "tag", "--list", f"v{version}"):
         lines.append(f"the tag v{version} exists; raise __version__ in src/fedgs/__init__.py")
     if not found(root / "CHANGELOG.md", rf"^## \[{name}\] - (\d{{4}}-\d\d-\d\d)$"):
