@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from fedgs.deploy import pki
 from fedgs.deploy.agent import Agent
-from fedgs.deploy.carrier import call_station, call_status
-from fedgs.deploy.contract import RoundOrder, RoundResult, decode_result, encode_order
 from fedgs.deploy.identity import Identity
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
+from fedgs.deploy.round_messages import RoundOrder, RoundResult, decode_result, encode_order
 from fedgs.deploy.sources import Batch
 from fedgs.deploy.tensors import Flat, Shapes
 from fedgs.deploy.tls import Bundle
+from fedgs.deploy.transport import call_station, call_status
 from fedgs.deploy.wire import Task
 
 CLASSES, BATCH, SHAPE = 62, 32, (28, 28)
@@ -109,7 +109,7 @@ class Bench:
         wait_for(lambda: sum(device.state != "offline" for device in self.status().devices) >= wanted)
 
     def status(self) -> pb.StationStatus:
-        return pb.StationStatus.FromString(call_status(self.socket, 10))
+        return call_status(self.socket, 10)
 
     def round(self, iterations: int, pick: int = 10, solver: str = "gbp-cs") -> tuple[RoundResult, float]:
         """Carry out a round and return the seconds it took."""

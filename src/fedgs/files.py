@@ -24,7 +24,7 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def write_bytes(path: Path, content: bytes, durable: bool = False) -> Path:
-    """Write a file in one step; ``durable``: its content is on the disk before its name is, whatever the power does."""
+    """Write a file in one step; ``durable``: its content and then its name are on the disk, whatever the power does."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
@@ -33,6 +33,12 @@ def write_bytes(path: Path, content: bytes, durable: bool = False) -> Path:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(temporary, path)
+        if durable:
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise OutputError(f"{path}: cannot be written ({error.strerror})") from None

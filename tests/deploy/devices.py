@@ -1,20 +1,22 @@
 """Devices inside the test's own process: good ones, and ones that misbehave on purpose, over real mTLS streams."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import grpc
 import numpy as np
+from numpy.typing import NDArray
 
 from fedgs.deploy import pki
 from fedgs.deploy.agent import Agent
-from fedgs.deploy.contract import RoundResult, decode_result, encode_order
 from fedgs.deploy.identity import Identity
+from fedgs.deploy.round_messages import RoundResult, decode_result, encode_order
 from fedgs.deploy.settings import DeviceSettings
-from fedgs.deploy.sources import Batch
-from fedgs.deploy.tls import Bundle, client_credentials, client_options
+from fedgs.deploy.sources import Batch, Source
+from fedgs.deploy.tls import Bundle, Dialer
+from fedgs.deploy.transport import call_station
 from fedgs.deploy.wire import (
     ATTACH,
     LARGEST_MESSAGE,
@@ -43,6 +45,16 @@ class Noise:
             yield Batch(images, self._draws.integers(0, classes, size))
 
 
+def drawn(seeds: Iterable[int], number: int) -> list[list[Batch]]:
+    """Return the batches of the first iterations, one of each stream of noise."""
+    sources = [Noise(seed).batches(BATCH, CLASSES) for seed in seeds]
+    return [[batch for batch in map(next, sources) if batch is not None] for _ in range(number)]
+
+
+def counts_of(batches: Iterable[Batch]) -> list[NDArray[np.int64]]:
+    return [np.bincount(batch.targets, minlength=CLASSES) for batch in batches]
+
+
 def bundle(park: Park, role: str, name: str) -> Bundle:
     folder = park.pki / role / name
     return Bundle(folder if folder.exists() else pki.issue(park.pki, role, name))
@@ -53,46 +65,58 @@ async def good_devices(
     park: Park, station: StationHandle, *names: str, image_shape: tuple[int, ...] = SHAPE
 ) -> AsyncIterator[list[Agent]]:
     """Run good devices while the block lasts."""
-    agents = [
-        Agent(
-            Identity("park", "device", name),
-            station.devices,
-            Noise(number, image_shape),
-            bundle(park, "device", name),
-            DeviceSettings(longest_wait=0.5),
-        )
-        for number, name in enumerate(names)
-    ]
-    tasks = [asyncio.ensure_future(agent.run()) for agent in agents]
-    try:
+    agents = [agent(park, station, name, Noise(number, image_shape)) for number, name in enumerate(names)]
+    async with running(*(one.run() for one in agents)):
         await asyncio.to_thread(station.wait_ready, len(names))
         yield agents
+
+
+def agent(park: Park, station: StationHandle, name: str, source: Source, **more: Any) -> Agent:
+    """Return a device in this process."""
+    identity, settings = Identity("park", "device", name), DeviceSettings(longest_wait=0.5)
+    return Agent(identity, station.devices, source, bundle(park, "device", name), settings, **more)
+
+
+@asynccontextmanager
+async def running(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
+    """Let something run while the block lasts."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        yield
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@asynccontextmanager
+async def bad_device(
+    park: Park, station: StationHandle, misdeed: Misdeed, others: int, turns: int = 1
+) -> AsyncIterator[None]:
+    """Run the device "bad" beside ``others`` good ones while the block lasts."""
+    async with running(misbehave(park, station, "bad", misdeed, turns)):
+        await asyncio.to_thread(station.wait_ready, others + 1)
+        yield
+
+
 async def run_round(station: StationHandle, number: int = 1, iterations: int = 3, **changes: Any) -> RoundResult:
     """Carry out a round without blocking the devices of this process."""
-    from fedgs.deploy.carrier import call_station
-
     data = encode_order(order(number, iterations, **changes))
     return decode_result(await asyncio.to_thread(call_station, station.socket, data, RUN_ROUND_TIMEOUT))
 
 
-async def misbehave(park: Park, station: StationHandle, name: str, misdeed: Misdeed, turns: int = 1) -> list[str]:
-    """Attach as ``name``, announce batches, answer ``turns`` steps with a misdeed; return how each stream ended."""
-    endings: list[str] = []
-    credentials = client_credentials(bundle(park, "device", name))
+async def misbehave(park: Park, station: StationHandle, name: str, misdeed: Misdeed, turns: int = 1) -> None:
+    """Attach as ``name``, announce batches, and answer ``turns`` steps with a misdeed."""
+    dialer = Dialer(
+        station.devices, Identity("park", "device", name), bundle(park, "device", name), 2.0, LARGEST_MESSAGE
+    )
     done = 0
     while done < turns:
-        options = [*client_options(2.0, LARGEST_MESSAGE)]
-        async with grpc.aio.secure_channel(station.devices, credentials, options) as channel:
+        async with dialer.channel() as channel:
             call = channel.stream_stream(ATTACH)()
             await call.write(encode_hello("test"))
             batch_id = 0
-            try:
+            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the station has ended the stream
                 while (data := await call.read()) is not grpc.aio.EOF and done < turns:
                     message = decode_down(data)
                     if isinstance(message, Step):
@@ -101,17 +125,8 @@ async def misbehave(park: Park, station: StationHandle, name: str, misdeed: Misd
                         done += 1
                     batch_id += 1
                     await call.write(encode_ready(announcement(batch_id)))
-                if done < turns or data is grpc.aio.EOF:
-                    endings.append(str(await call.details()))
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-                endings.append(str(getattr(error, "details", lambda: "lost")()))
-            finally:
-                # What was written is delivered before the stream goes.
-                await asyncio.sleep(0.05)
-                call.cancel()
-        if done < turns:
-            await asyncio.sleep(0.05)
-    return endings
+            await asyncio.sleep(0.05)  # what was written is delivered before the stream goes
+            call.cancel()
 
 
 def announcement(batch_id: int) -> Ready:

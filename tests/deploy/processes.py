@@ -6,22 +6,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.torch import load_file
+from torch import Tensor
 
 from fedgs.data import DataSet, Federation
-from fedgs.data.arrays import take
 from fedgs.data.npz import save_npz
 from fedgs.deploy import pki
-from fedgs.deploy.carrier import call_station, call_status
-from fedgs.deploy.contract import RoundOrder, RoundResult, decode_result, encode_order
-from fedgs.deploy.park import classes_of
+from fedgs.deploy.park import dataset_of
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
+from fedgs.deploy.round_messages import RoundOrder, RoundResult, decode_result, encode_order
+from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Shapes
+from fedgs.deploy.transport import call_station, call_status
 from fedgs.deploy.wire import Task
 from fedgs.errors import PeerError
 from fedgs.selection.team import TeamRule
@@ -63,12 +64,14 @@ class Park:
         self.processes: list[subprocess.Popen[bytes]] = []
         pki.create_authority(self.pki)
 
-    def start(self, name: str, *arguments: str, module: str | None = "fedgs") -> "subprocess.Popen[bytes]":
-        """Start a process that logs to NAME.log."""
+    def start(
+        self, name: str, *arguments: str, module: str = "fedgs", folder: Path | None = None
+    ) -> "subprocess.Popen[bytes]":
+        """Start a process that logs to NAME.log, in a folder of its own or in the park's."""
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, *(["-m", module] if module else []), *arguments],
-                cwd=self.folder,
+                [sys.executable, "-m", module, *arguments],
+                cwd=folder or self.folder,
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -82,9 +85,9 @@ class Park:
         if not (self.pki / "station" / name).exists():
             pki.issue(self.pki, "station", name, pki.LOOPBACK)
         addresses = self.folder / name / "addresses.txt"
-        ports = ("0", "0")
+        ports = ["0", "0"]
         if addresses.exists():  # a restart takes the ports it had
-            ports = tuple(line.rpartition(":")[2] for line in addresses.read_text().split("\n")[:2])  # type: ignore[assignment]
+            ports = [line.rpartition(":")[2] for line in addresses.read_text().splitlines()]
             addresses.unlink()
         process = self.start(
             name, "station", "--listen", f"127.0.0.1:{ports[0]}", "--control", f"127.0.0.1:{ports[1]}",
@@ -103,6 +106,35 @@ class Park:
             name, "device", "--station", station.devices, "--id", name, "--source", source, "--longest-wait", "0.5",
             "--log-json", *options,
         )  # fmt: skip
+
+    def train(self, federation: Federation, held_out: DataSet, options: Sequence[str]) -> dict[str, Tensor]:
+        """Carry out a run over two stations, with a process a device, and return its model."""
+        (self.folder / "target.json").write_text(json.dumps(federation.p_real().tolist()))
+        save_npz(held_out, self.folder / "held-out.npz")
+        waiting = ["--min-devices", str(len(federation) // 2), "--gather", "200"]
+        stations = [self.station(f"s{factory}", *waiting) for factory in range(2)]
+        for device, name in enumerate(federation.device_names):
+            path = write_device(federation, device, self.folder / f"{name}.npz")
+            self.device(name, stations[federation.factory_of[device]], source=f"npz:{path}")
+        top = self.top(stations, *options, more=["--target", "target.json", "--held-out", "held-out.npz"])
+        assert top.wait(timeout=240) == 0, self.text("top")
+        found: dict[str, Tensor] = load_file(self.folder / "state" / "model.safetensors")
+        return found
+
+    def top(
+        self, stations: "Sequence[StationHandle]", *overrides: str, more: Sequence[str] = ()
+    ) -> "subprocess.Popen[bytes]":
+        """Start a top server with the state folder ``state``."""
+        if not (self.pki / "top").exists():
+            pki.issue(self.pki, "top", "top")
+        addresses = ",".join(station.top for station in stations)
+        settings = [part for override in overrides for part in ("--set", override)]
+        return self.start("top", "top", "--stations", addresses, "--state", "state", *more, *settings)
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Return the metrics of the top server's rounds so far."""
+        path = self.folder / "state" / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def text(self, name: str) -> str:
         """Return the log of a process."""
@@ -132,7 +164,7 @@ class StationHandle:
 
     def status(self) -> pb.StationStatus:
         """Ask how things stand."""
-        return pb.StationStatus.FromString(call_status(self.socket, 5))
+        return call_status(self.socket, 5)
 
     def states(self) -> dict[str, str]:
         """Return the state of every device."""
@@ -170,25 +202,8 @@ def order(number: int = 1, iterations: int = 3, rate: float = 0.1, pick: int = 3
     return RoundOrder(**(values | changes))
 
 
-@contextmanager
-def park_in(folder: Path) -> Iterator[Park]:
-    park = Park(folder)
-    try:
-        yield park
-    finally:
-        park.end()
-
-
 def write_device(federation: Federation, device: int, path: Path) -> Path:
     """Write the train samples of one device, in their order."""
-    samples = federation.train[device]
-    alone = DataSet(
-        federation.device_names[device],
-        take(federation.inputs, samples),
-        take(federation.targets, samples),
-        np.zeros(len(samples), np.int32),
-        (federation.device_names[device],),
-        classes_of(federation),
-    )
-    save_npz(alone, path)
+    name = federation.device_names[device]
+    save_npz(dataset_of(federation, name, [name], [federation.train[device]]), path)
     return path

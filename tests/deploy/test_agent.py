@@ -116,7 +116,7 @@ def test_a_source_that_failed_once_is_opened_again() -> None:
 
     async def run() -> None:
         made = agent("a", source)
-        for failure, reason in ((OSError, "unplugged"), (DataError, "come to its end")):
+        for failure, reason in ((OSError, "unplugged"), (DataError, "has ended")):
             await made._begin(TASK)
             with pytest.raises(failure, match=reason):
                 await made._next(None)

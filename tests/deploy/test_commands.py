@@ -17,7 +17,7 @@ from tests.conftest import Here
         ("station --listen 127.0.0.1:0 --state s", "s: ca.crt cannot be read"),
         ("station --listen 127.0.0.1:0 --state s --deadline 0 --insecure", "--deadline 0.0: input should be greater"),
         ("station --listen 127.0.0.1:0 --state s --duplicates both --insecure", "--duplicates both: input should be"),
-        ("station --listen 127.0.0.1:0 --state s --insecure --log-level loud", "--log-level loud: choose debug"),
+        ("station --listen 127.0.0.1:0 --state s --insecure --log-level loud", "--log-level loud: input should be"),
         ("station --listen 127.0.0.1:0 --state s --insecure --metrics 127.0.0.1:x", "is not an address"),
         ("device --station 10.0.0.1:1 --id d --source glyphs:1 --insecure", "on the loopback only"),
         ("device --station 127.0.0.1:1 --id d --source glyphs:1", "d: ca.crt cannot be read"),
@@ -28,7 +28,7 @@ from tests.conftest import Here
         ("device --station 127.0.0.1:1 --id a --source glyphs:1 --certificates b --insecure", "exclude each other"),
         ("top --stations 127.0.0.1:1,127.0.0.1:1 --state t --insecure", "an address is there twice"),
         ("top --stations , --state t --insecure", "name at least one HOST:PORT"),
-        ("top --stations 127.0.0.1:1 --state t --insecure --wire int8", "--wire int8: choose float32"),
+        ("top --stations 127.0.0.1:1 --state t --insecure --wire int8", "--wire int8: input should be"),
         ("top --stations 127.0.0.1:1 --state t --insecure --image 28", "--image 28: expected HEIGHTxWIDTH"),
         ("top --stations 127.0.0.1:1 --state t --insecure --target no.json", "not a JSON list of shares"),
         ("top --stations 127.0.0.1:1 --state t --insecure --held-out no.npz", "no.npz: no such file"),
@@ -48,7 +48,7 @@ def test_mistakes_are_one_line(here: Here, tmp_path: Path, arguments: str, reaso
 
 
 def test_a_state_folder_has_one_client(here: Here, tmp_path: Path) -> None:
-    from fedgs.deploy.folder import claim
+    from fedgs.deploy.process import claim
 
     with claim(tmp_path / "s", "station"):
         code, _, err = here("station", "--listen", "127.0.0.1:0", "--state", "s", "--insecure")

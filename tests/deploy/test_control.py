@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgs.deploy.contract import RoundOrder, RoundResult, decode_result
 from fedgs.deploy.control import REMEMBERED, Control
 from fedgs.deploy.metrics import StationMetrics
+from fedgs.deploy.round_messages import RoundOrder, RoundResult, decode_result
 from fedgs.deploy.rounds import RoundTrainer
 from fedgs.deploy.settings import StationSettings
 from fedgs.deploy.station import Station

@@ -2,20 +2,18 @@
 
 import asyncio
 import signal
-import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from fedgs.deploy.agent import Agent
-from fedgs.deploy.contract import RoundResult
-from fedgs.deploy.identity import Identity
+import pytest
+
 from fedgs.deploy.sources import Batch
 from fedgs.deploy.tensors import Flat
 from fedgs.deploy.trainers import LinearTrainer
-from tests.deploy.devices import Noise, bundle, good_devices, run_round
-from tests.deploy.processes import CLASSES, SHAPE, Park, StationHandle, park_in, wait_for
+from fedgs.errors import PeerError
+from tests.deploy.devices import Noise, agent, bundle, good_devices, run_round, running
+from tests.deploy.processes import CLASSES, SHAPE, Park, StationHandle, wait_for
 
 STUCK = """
 import asyncio, sys, time
@@ -42,23 +40,6 @@ asyncio.run(Agent(identity, sys.argv[1], Source(), bundle, make=lambda _: Stuck(
 """A device whose step never ends."""
 
 
-class Background:
-    """A round that is carried out while the test does something else."""
-
-    def __init__(self, station: StationHandle, **order: Any) -> None:
-        self.result: RoundResult | None = None
-        self._thread = threading.Thread(target=self._run, args=(station, order))
-        self._thread.start()
-
-    def _run(self, station: StationHandle, order: Any) -> None:
-        self.result = station.round(**order)
-
-    def wait(self, seconds: float) -> RoundResult:
-        self._thread.join(seconds)
-        assert self.result is not None, f"the round took more than {seconds} s"
-        return self.result
-
-
 def stuck_device(park: Park, station: StationHandle) -> Any:
     (park.folder / "stuck.py").write_text(STUCK)
     bundle(park, "device", "stuck")
@@ -73,37 +54,26 @@ def wait_stuck(station: StationHandle) -> None:
     )
 
 
-def test_a_killed_or_hung_device_is_left_out_long_before_the_deadline(tmp_path: Path) -> None:
+async def test_a_killed_or_hung_device_is_left_out_long_before_the_deadline(park: Park) -> None:
     """The deadline is a minute; a connection that ends is seen at once, one that falls silent by its keepalive."""
-
-    async def run() -> None:
-        async with good_devices(park, station, "a", "b"):
-            for number, deed in enumerate((signal.SIGKILL, signal.SIGSTOP), start=1):
-                stuck = stuck_device(park, station)
-                await asyncio.to_thread(station.wait_ready, 3)
-                training = Background(station, number=number, iterations=1)
-                await asyncio.to_thread(wait_stuck, station)
-                began = time.monotonic()
-                stuck.send_signal(deed)
-                result = await asyncio.to_thread(training.wait, 20)
-                seen[deed] = time.monotonic() - began
-                assert result.iterations == 1
-                assert result.samples == 10
-                assert result.events == {"gone": 1}
-                stuck.send_signal(signal.SIGCONT)
-                stuck.kill()
-                await asyncio.to_thread(
-                    wait_for, lambda: station.states().get("stuck") == "offline", 20, "the dead device to be offline"
-                )
-
-    seen: dict[int, float] = {}
-    with park_in(tmp_path) as park:
-        station = park.station("s1", "--deadline", "60", "--min-devices", "3", "--gather", "20")
-        asyncio.run(run())
-    print(seen)
+    station = park.station("s1", "--deadline", "60", "--min-devices", "3", "--gather", "20")
+    async with good_devices(park, station, "a", "b"):
+        for number, deed in enumerate((signal.SIGKILL, signal.SIGSTOP), start=1):
+            stuck = stuck_device(park, station)
+            await asyncio.to_thread(station.wait_ready, 3)
+            training = asyncio.ensure_future(run_round(station, number, iterations=1))
+            await asyncio.to_thread(wait_stuck, station)
+            stuck.send_signal(deed)
+            result = await asyncio.wait_for(training, 20)
+            assert (result.iterations, result.samples, result.events) == (1, 10, {"gone": 1})
+            stuck.send_signal(signal.SIGCONT)
+            stuck.kill()
+            await asyncio.to_thread(
+                wait_for, lambda: station.states().get("stuck") == "offline", 20, "the dead device to be offline"
+            )
 
 
-def test_a_late_device_is_left_out_and_taken_back(tmp_path: Path) -> None:
+async def test_a_late_device_is_left_out_and_taken_back(park: Park) -> None:
     class Slow(LinearTrainer):
         """Its first step takes longer than the deadline."""
 
@@ -114,30 +84,18 @@ def test_a_late_device_is_left_out_and_taken_back(tmp_path: Path) -> None:
             time.sleep(1.5 if self.steps == 1 else 0)
             return super().step(weights, batch, learning_rate)
 
-    async def run() -> None:
-        async with good_devices(park, station, "a", "b"):
-            agent = Agent(
-                Identity("park", "device", "slow"), station.devices, Noise(), bundle(park, "device", "slow"),
-                make=lambda _: Slow(CLASSES, SHAPE),
-            )  # fmt: skip
-            slow = asyncio.ensure_future(agent.run())
-            await asyncio.to_thread(station.wait_ready, 3)
-            first = await run_round(station, 1, iterations=1)
-            assert first.events == {"late": 1}
-            assert first.samples == 10
-            await asyncio.to_thread(wait_for, lambda: station.states()["slow"] == "ready", 20, "the late answer")
-            second = await run_round(station, 2, iterations=2)
-            assert second.events == {}
-            assert second.samples == 30
-            slow.cancel()
-            await asyncio.gather(slow, return_exceptions=True)
-
-    with park_in(tmp_path) as park:
-        station = park.station("s1", "--deadline", "0.7", "--min-devices", "3", "--gather", "20")
-        asyncio.run(run())
+    station = park.station("s1", "--deadline", "0.7", "--min-devices", "3", "--gather", "20")
+    slow = agent(park, station, "slow", Noise(), make=lambda _: Slow(CLASSES, SHAPE))
+    async with good_devices(park, station, "a", "b"), running(slow.run()):
+        await asyncio.to_thread(station.wait_ready, 3)
+        first = await run_round(station, 1, iterations=1)
+        assert (first.events, first.samples) == ({"late": 1}, 10)
+        await asyncio.to_thread(wait_for, lambda: station.states()["slow"] == "ready", 20, "the late answer")
+        second = await run_round(station, 2, iterations=2)
+        assert (second.events, second.samples) == ({}, 30)
 
 
-def test_a_slow_source_delays_no_answer(tmp_path: Path) -> None:
+async def test_a_slow_source_delays_no_answer(park: Park) -> None:
     """Its second batch takes its time; the answer to the step on the first does not wait for it."""
 
     class Trickle(Noise):
@@ -146,52 +104,35 @@ def test_a_slow_source_delays_no_answer(tmp_path: Path) -> None:
                 time.sleep(1.5 if number == 1 else 0)
                 yield batch
 
-    async def run() -> None:
-        agent = Agent(Identity("park", "device", "a"), station.devices, Trickle(), bundle(park, "device", "a"))
-        task = asyncio.ensure_future(agent.run())
+    station = park.station("s1", "--deadline", "0.7", "--gather", "20")
+    async with running(agent(park, station, "a", Trickle()).run()):
         await asyncio.to_thread(station.wait_ready, 1)
         first = await run_round(station, 1, iterations=1, pick=1)
         assert (first.iterations, first.events) == (1, {})  # within a deadline shorter than the source's pause
         second = await run_round(station, 2, iterations=2, pick=1)  # waits for the announcement
         assert (second.iterations, second.events) == (2, {})
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    with park_in(tmp_path) as park:
-        station = park.station("s1", "--deadline", "0.7", "--gather", "20")
-        asyncio.run(run())
 
 
-def test_devices_join_in_mid_round_and_outlive_their_station(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with good_devices(park, station, "a", "b"):
-            training = Background(station, iterations=100_000, pick=3)  # it is stopped long before that
-            await asyncio.to_thread(wait_for, lambda: station.status().iteration > 5, 20, "the round to be under way")
-            async with good_devices(park, station, "c") as (late,):
-                await asyncio.to_thread(wait_for, lambda: late.steps > 5, 20, "the new device to be selected")
-                status = await asyncio.to_thread(station.status)
-                assert 5 < status.iteration < 100_000
-                station.process.kill()
-                training._thread.join(20)
-                again = await asyncio.to_thread(park.station, "s1")
-                await asyncio.to_thread(again.wait_ready, 3)  # they all came back by themselves
-                result = await asyncio.to_thread(again.round, 2, 3)
-                assert result.iterations == 3
-                assert {device.name: device.turns for device in again.status().devices} == {"a": 3, "b": 3, "c": 3}
-
-    threading.excepthook, before = (lambda _: None), threading.excepthook  # the killed round's caller is told so
-    try:
-        with park_in(tmp_path) as park:
-            station = park.station("s1", "--gather", "1")
-            asyncio.run(run())
-    finally:
-        threading.excepthook = before
+async def test_devices_join_in_mid_round_and_outlive_their_station(park: Park) -> None:
+    station = park.station("s1", "--gather", "1")
+    async with good_devices(park, station, "a", "b"):
+        training = asyncio.ensure_future(run_round(station, iterations=100_000))  # it is stopped long before that
+        await asyncio.to_thread(wait_for, lambda: station.status().iteration > 5, 20, "the round to be under way")
+        async with good_devices(park, station, "c") as (late,):
+            await asyncio.to_thread(wait_for, lambda: late.steps > 5, 20, "the new device to be selected")
+            status = await asyncio.to_thread(station.status)
+            assert 5 < status.iteration < 100_000
+            station.process.kill()
+            with pytest.raises(PeerError):
+                await asyncio.wait_for(training, 20)
+            again = await asyncio.to_thread(park.station, "s1")
+            await asyncio.to_thread(again.wait_ready, 3)  # they all came back by themselves
+            result = await asyncio.to_thread(again.round, 2, 3)
+            assert result.iterations == 3
+            assert {device.name: device.turns for device in again.status().devices} == {"a": 3, "b": 3, "c": 3}
 
 
-def test_nobody_is_there(tmp_path: Path) -> None:
-    with park_in(tmp_path) as park:
-        station = park.station("s1", "--gather", "0.1")
-        result = station.round(iterations=7)
-        assert result.iterations == 0
-        assert result.events == {"idle": 7}
-        assert not result.weights.any()
+def test_no_device_is_online(park: Park) -> None:
+    result = park.station("s1", "--gather", "0.1").round(iterations=7)
+    assert (result.iterations, result.events) == (0, {"idle": 7})
+    assert not result.weights.any()

@@ -1,32 +1,25 @@
 """Many devices and many iterations; how fast that is, benchmarks/deployment.py measures."""
 
-import asyncio
 from pathlib import Path
 
 import numpy as np
 
 from fedgs.deploy.tensors import Shapes
 from tests.deploy.devices import good_devices, run_round
-from tests.deploy.processes import StationHandle, named_task, park_in
+from tests.deploy.processes import Park, StationHandle, named_task
 
 
-def test_two_hundred_devices_on_one_station(tmp_path: Path) -> None:
-    async def run() -> None:
-        names = [f"d{number:03d}" for number in range(200)]
-        async with good_devices(park, station, *names) as agents:
-            result = await run_round(station, iterations=40, pick=10)
-            assert result.iterations == 40
-            assert result.samples == 40 * 10 * 5
-            assert result.devices == 200
-            assert result.events == {}
-            assert sum(agent.steps for agent in agents) == 400
-            turns = {device.name: device.turns for device in station.status().devices}
-            assert list(turns) == names
-            assert sum(turns.values()) == 400
-
-    with park_in(tmp_path) as park:
-        station = park.station("s1", "--min-devices", "200", "--gather", "60")
-        asyncio.run(run())
+async def test_two_hundred_devices_on_one_station(park: Park) -> None:
+    station = park.station("s1", "--min-devices", "200", "--gather", "60")
+    names = [f"d{number:03d}" for number in range(200)]
+    async with good_devices(park, station, *names) as agents:
+        result = await run_round(station, iterations=40, pick=10)
+        assert (result.iterations, result.samples, result.devices) == (40, 40 * 10 * 5, 200)
+        assert result.events == {}
+        assert sum(agent.steps for agent in agents) == 400
+        turns = {device.name: device.turns for device in station.status().devices}
+        assert list(turns) == names
+        assert sum(turns.values()) == 400
 
 
 def resident(station: StationHandle) -> float:
@@ -35,25 +28,20 @@ def resident(station: StationHandle) -> float:
     return int(text.split("VmRSS:")[1].split()[0]) / 1024
 
 
-def test_the_memory_of_a_station_stays_flat(tmp_path: Path) -> None:
+async def test_the_memory_of_a_station_stays_flat(park: Park) -> None:
     """An update of this model is 100 KB; a station that kept one an iteration would grow by 60 MB."""
-
     classes, shape = 4, (80, 80)
     shapes = Shapes((("dense.weight", (classes, 6400)), ("dense.bias", (classes,))))
-    task = named_task("large", "linear", classes, shape, 5)
-    weights = np.zeros(shapes.size, np.float32)
-
-    async def run() -> None:
-        async with good_devices(park, station, "a", "b", image_shape=shape):
-            for number, iterations in ((1, 200), (2, 600)):
-                result = await run_round(
-                    station, number, iterations, pick=2, task=task, shapes=shapes, weights=weights, rate=1e-4
-                )
-                assert result.iterations == iterations
-                used.append(resident(station))
-
-    used: list[float] = []
-    with park_in(tmp_path) as park:
-        station = park.station("s1", "--log-level", "warning")
-        asyncio.run(run())
+    large = {
+        "task": named_task("large", "linear", classes, shape, 5),
+        "shapes": shapes,
+        "weights": np.zeros(shapes.size, np.float32),
+    }
+    station = park.station("s1", "--log-level", "warning")
+    used = []
+    async with good_devices(park, station, "a", "b", image_shape=shape):
+        for number, iterations in ((1, 200), (2, 600)):
+            result = await run_round(station, number, iterations, pick=2, rate=1e-4, **large)
+            assert result.iterations == iterations
+            used.append(resident(station))
     assert used[1] - used[0] < 20

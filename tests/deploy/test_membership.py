@@ -22,9 +22,9 @@ def ready(number: int, *counts: int) -> Ready:
     return Ready(number, np.array(counts))
 
 
-def test_only_ready_members_that_are_not_aside_can_be_selected_by_name() -> None:
+def test_only_ready_members_that_are_not_quarantined_can_be_selected_by_name() -> None:
     clock = Clock()
-    roster = Roster(failures=2, aside=60, clock=clock)
+    roster = Roster(failures=2, quarantine=60, clock=clock)
     members = {name: roster.join(name, NoLink()) for name in ("c", "a", "b")}
     assert roster.candidates() == []
     for member in members.values():
@@ -34,7 +34,7 @@ def test_only_ready_members_that_are_not_aside_can_be_selected_by_name() -> None
     assert roster.failed(members["a"], "late")
     assert [member.name for member in roster.candidates()] == ["b", "c"]
     clock.now += 59.9
-    assert roster.is_aside(members["a"])
+    assert roster.is_quarantined(members["a"])
     clock.now += 0.2
     assert [member.name for member in roster.candidates()] == ["a", "b", "c"]
 

@@ -104,7 +104,9 @@ def test_the_table_shows_stations_devices_round_and_accuracy(tmp_path: Path) -> 
                 return None
             devices = [
                 pb.DeviceStatus(name="camera-1", state="ready", turns=17),
-                pb.DeviceStatus(name="camera-2", state="aside", turns=3, failures=4, last_failure="a loss of nan"),
+                pb.DeviceStatus(
+                    name="camera-2", state="quarantined", turns=3, failures=4, last_failure="a loss of nan"
+                ),
                 pb.DeviceStatus(name="camera-3", state="offline"),
             ]
             return pb.StationStatus(name=station, round=3, iteration=7, iterations=25, loss=1.25, divergence=0.125,
@@ -126,7 +128,7 @@ def test_the_table_shows_stations_devices_round_and_accuracy(tmp_path: Path) -> 
         ["station-1", "2", "online", "iteration", "7/25", "0.125", "1.250", "80.0"]
     ]
     assert any(line.split() == ["camera-1", "ready", "17"] for line in shown)
-    assert any(line.split() == ["camera-2", "aside,", "4", "failed", "3"] for line in shown)
+    assert any(line.split() == ["camera-2", "quarantined,", "4", "failed", "3"] for line in shown)
     assert any(line.split() == ["station-2", "starting"] for line in shown)
     assert max(map(len, shown)) <= 80
 
@@ -135,7 +137,7 @@ def test_what_is_wrong_with_a_park_is_one_line(here: Here, tmp_path: Path) -> No
     (tmp_path / "there").mkdir()
     for arguments, reason in (
         ([*options(tmp_path, 2), "--out", "there"], "there: exists already"),
-        (["park", "up", "--wire", "int4"], "--wire int4: choose"),
+        (["park", "up", "--wire", "int4"], "--wire int4: input should be"),
         (["park", "up", "--set", "data.normalise=per-channel"], "is for simulations"),
         (["park", "up", "--set", "selection.pick=9"], "selection.pick=9 is more than the 4 devices"),
         (["park", "up", "nowhere.toml"], "no such file"),

@@ -1,7 +1,6 @@
-"""A device that sends rubbish costs its own turn and nothing else."""
+"""A device that sends invalid messages loses its own update and nothing else."""
 
 import asyncio
-from pathlib import Path
 
 import grpc
 import numpy as np
@@ -11,8 +10,8 @@ from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.tensors import Shapes
 from fedgs.deploy.tls import client_credentials
 from fedgs.deploy.wire import ATTACH, PART, Step, serialise
-from tests.deploy.devices import Misdeed, bundle, good_answer, good_devices, misbehave, run_round
-from tests.deploy.processes import SHAPES, park_in, wait_for
+from tests.deploy.devices import Misdeed, bad_device, bundle, good_answer, good_devices, run_round
+from tests.deploy.processes import SHAPES, Park, wait_for
 
 NAN = np.full(SHAPES.size, np.nan, np.float32)
 HUGE = np.full(SHAPES.size, 1e30, np.float32)
@@ -47,71 +46,53 @@ MISDEEDS: dict[str, tuple[Misdeed, str]] = {
 }
 
 
-def test_rubbish_costs_its_senders_turn_and_nothing_else(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with good_devices(park, station, "good-1", "good-2"):
-            for number, (name, (misdeed, reason)) in enumerate(MISDEEDS.items(), start=1):
-                bad = asyncio.ensure_future(misbehave(park, station, "bad", misdeed))
-                await asyncio.to_thread(station.wait_ready, 3)
-                result = await run_round(station, number, iterations=1)
-                assert result.iterations == 1, name
-                assert result.samples == 10, name  # the two good ones
-                assert sum(result.events.get(kind, 0) for kind in ("rejected", "gone")) == 1, (name, result.events)
-                assert np.isfinite(result.weights).all()
-                lost = park.log("s1", "turn lost")[-1]
-                assert lost["device"] == "bad"
-                assert reason in lost["reason"], name
-                bad.cancel()
-                await asyncio.gather(bad, return_exceptions=True)
-                await asyncio.to_thread(_wait_offline)
+async def test_rubbish_costs_its_senders_update_and_nothing_else(park: Park) -> None:
+    station = park.station("s1", "--failures", "1000", "--min-devices", "3")
 
-    def _wait_offline() -> None:
+    def wait_offline() -> None:
         wait_for(lambda: station.states().get("bad") == "offline", why="the bad device to be gone")
 
-    with park_in(tmp_path) as park:
-        station = park.station("s1", "--failures", "1000", "--min-devices", "3")
-        asyncio.run(run())
+    async with good_devices(park, station, "good-1", "good-2"):
+        for number, (name, (misdeed, reason)) in enumerate(MISDEEDS.items(), start=1):
+            async with bad_device(park, station, misdeed, others=2):
+                result = await run_round(station, number, iterations=1)
+            assert (result.iterations, result.samples) == (1, 10), name  # the two good ones
+            assert sum(result.events.get(kind, 0) for kind in ("rejected", "gone")) == 1, (name, result.events)
+            assert np.isfinite(result.weights).all()
+            failure = park.log("s1", "no update")[-1]
+            assert failure["device"] == "bad"
+            assert reason in failure["reason"], name
+            await asyncio.to_thread(wait_offline)
 
 
-def test_repeated_failures_put_a_device_aside_for_a_while(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with good_devices(park, station, "good-1", "good-2", "good-3"):
-            bad = asyncio.ensure_future(misbehave(park, station, "bad", MISDEEDS["NaN"][0], turns=99))
-            await asyncio.to_thread(station.wait_ready, 4)
-            result = await run_round(station, 1, iterations=6, pick=4)
-            assert result.events["rejected"] == 2
-            assert result.events["aside"] == 1
-            assert result.events["short"] == 4  # the good ones go on without it
-            assert station.states()["bad"] == "aside"
-            await asyncio.sleep(3.2)
-            again = await run_round(station, 2, iterations=6, pick=4)
-            assert again.events["rejected"] == 2  # it got another chance
-            bad.cancel()
-            await asyncio.gather(bad, return_exceptions=True)
-
-    with park_in(tmp_path) as park:
-        station = park.station("s1", "--failures", "2", "--aside", "3", "--gather", "0.5")
-        asyncio.run(run())
+async def test_repeated_failures_quarantine_a_device_for_a_while(park: Park) -> None:
+    station = park.station("s1", "--failures", "2", "--quarantine", "3", "--gather", "0.5")
+    async with (
+        good_devices(park, station, "good-1", "good-2", "good-3"),
+        bad_device(park, station, MISDEEDS["NaN"][0], others=3, turns=99),
+    ):
+        result = await run_round(station, 1, iterations=6, pick=4)
+        assert result.events == {"rejected": 2, "quarantined": 1, "short": 4}  # the good ones go on without it
+        assert station.states()["bad"] == "quarantined"
+        await asyncio.sleep(3.2)
+        again = await run_round(station, 2, iterations=6, pick=4)
+        assert again.events["rejected"] == 2  # it got another chance
 
 
-def test_a_stream_that_does_not_begin_properly_is_refused(tmp_path: Path) -> None:
-    async def begin_with(early: bytes) -> str:
-        credentials = client_credentials(bundle(park, "device", "d1"))
+async def test_a_stream_that_does_not_begin_properly_is_refused(park: Park) -> None:
+    station = park.station("s1")
+    credentials = client_credentials(bundle(park, "device", "d1"))
+    for early, reason in (
+        (b"rubbish", "not a message of the protocol"),
+        (b"", "says nothing"),
+        (serialise(pb.Up(hello=pb.Hello(version=99))), "protocol version 99"),
+        (serialise(pb.Up(part=pb.Part(data=b"x"))), "the first message is not a Hello"),
+    ):
         async with grpc.aio.secure_channel(station.devices, credentials) as channel:
             call = channel.stream_stream(ATTACH)()
             await call.write(early)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await call.read()
-            assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-            return str(refused.value.details())
-
-    with park_in(tmp_path) as park:
-        station = park.station("s1")
-        for early, reason in (
-            (b"rubbish", "not a message of the protocol"),
-            (b"", "says nothing"),
-            (serialise(pb.Up(hello=pb.Hello(version=99))), "protocol version 99"),
-            (serialise(pb.Up(part=pb.Part(data=b"x"))), "the first message is not a Hello"),
-        ):
-            assert reason in asyncio.run(begin_with(early))
-            assert sum(reason in line["reason"] for line in park.log("s1", "connection refused")) == 1
+        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert reason in str(refused.value.details())
+        assert sum(reason in line["reason"] for line in park.log("s1", "connection refused")) == 1

@@ -1,6 +1,5 @@
 """The heart: a park of real processes and the simulator are the same algorithm."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,17 +7,15 @@ import torch
 from safetensors.torch import load_file
 
 from fedgs.data import build_federation
-from fedgs.data.npz import save_npz
-from fedgs.deploy import pki
 from fedgs.simulation.folder import create_run
 from fedgs.simulation.run import execute
 from fedgs.simulation.selection_plan import SelectionPlan
-from tests.deploy.processes import park_in, write_device
+from tests.deploy.processes import Park
 from tests.simulation.small import SMALL, small_set, small_settings
 
 
 @pytest.mark.parametrize("more", [[], ["training.calibration=1", "server.class_wise=true", "training.clip=0.1"]])
-def test_a_park_ends_with_the_simulators_selections_and_weights(tmp_path: Path, more: list[str]) -> None:
+def test_a_park_ends_with_the_simulators_selections_and_weights(park: Park, tmp_path: Path, more: list[str]) -> None:
     """2 stations × 5 devices, T=5, R=3, over mTLS; the oracle is the simulator's per-device path."""
     options = [
         "task.model=compact", "federation.devices=10", "federation.factories=2", "training.iterations=5",
@@ -34,30 +31,13 @@ def test_a_park_ends_with_the_simulators_selections_and_weights(tmp_path: Path, 
         devices = plan.next_round().devices
         for factory in range(2):
             expected[factory] += [[federation.device_names[device] for device in row] for row in devices[:, factory]]
-
-    (tmp_path / "target.json").write_text(json.dumps(federation.p_real().tolist()))
-    save_npz(small_set(10), tmp_path / "held-out.npz")
-    with park_in(tmp_path) as park:
-        stations = [park.station(f"s{factory}", "--min-devices", "5", "--gather", "200") for factory in range(2)]
-        for device, name in enumerate(federation.device_names):
-            path = write_device(federation, device, tmp_path / f"{name}.npz")
-            park.device(name, stations[federation.factory_of[device]], source=f"npz:{path}")
-        pki.issue(park.pki, "top", "top")
-        overrides = [part for option in (*SMALL, *options) for part in ("--set", option)]
-        top = park.start(
-            "top", "top", "--stations", ",".join(station.top for station in stations), "--state", "top-state",
-            "--target", "target.json", "--held-out", "held-out.npz", *overrides,
-        )  # fmt: skip
-        assert top.wait(timeout=240) == 0, park.text("top")
-        for factory in range(2):
-            lines = park.log(f"s{factory}", "iteration")
-            assert [line["selected"] for line in lines] == expected[factory]
-            assert all(line["used"] == 3 for line in lines)
+    real = park.train(federation, small_set(10), [*SMALL, *options])
+    for factory in range(2):
+        lines = park.log(f"s{factory}", "iteration")
+        assert [line["selected"] for line in lines] == expected[factory]
+        assert all(line["used"] == 3 for line in lines)
     simulated = load_file(tmp_path / "simulated" / "model.safetensors")
-    real = load_file(tmp_path / "top-state" / "model.safetensors")
     assert set(real) == set(simulated)
     for name, weight in simulated.items():
         torch.testing.assert_close(real[name], weight, rtol=0, atol=1e-5)
-    lines = [json.loads(line) for line in (tmp_path / "top-state" / "metrics.jsonl").read_text().splitlines()]
-    assert [line["round"] for line in lines] == [0, 1, 2, 3]
-    assert [line["stations"] for line in lines[1:]] == [2, 2, 2]
+    assert [(line["round"], line.get("stations")) for line in park.rounds()] == [(0, None), (1, 2), (2, 2), (3, 2)]

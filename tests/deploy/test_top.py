@@ -12,13 +12,13 @@ import torch
 
 from fedgs.algorithms.class_wise import FLOOR
 from fedgs.config import load_settings
-from fedgs.deploy.carrier import Carrier, checked_result
-from fedgs.deploy.contract import RoundOrder, RoundResult
 from fedgs.deploy.metrics import TopMetrics
+from fedgs.deploy.round_messages import RoundOrder, RoundResult
 from fedgs.deploy.run_spec import RunSpec, check_deployable
 from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.top import Top, make_rule, pooled
 from fedgs.deploy.top_state import TopState, load_state, save_model, save_state, settings_digest
+from fedgs.deploy.transport import Transport, checked_result
 from fedgs.errors import CheckpointError, ConfigError, IdentityError, PeerError, TrainingError
 from fedgs.settings import Settings
 from fedgs.training.optimizers import Optimizer
@@ -61,7 +61,7 @@ async def hangs() -> None:
     await asyncio.sleep(3600)
 
 
-def top(*stations: Carrier, settings: Settings = SETTINGS, target: bool = True, **policy: object) -> Top:
+def top(*stations: Transport, settings: Settings = SETTINGS, target: bool = True, **policy: object) -> Top:
     run_spec = RunSpec(settings, "run", 2, json.dumps([[8, 8], "uint8"]), "0123456789abcdef", "last")
     wanted = np.array([0.5, 0.5]) if target else None
     return Top(run_spec, stations, TopSettings.model_validate(policy), TopMetrics(), None, wanted)

@@ -12,16 +12,15 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgs.deploy.carrier import checked_result
-from fedgs.deploy.contract import RoundResult, decode_order, decode_result, encode_order, encode_result
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
+from fedgs.deploy.round_messages import RoundResult, decode_order, decode_result, encode_order, encode_result
+from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Shapes
+from fedgs.deploy.transport import checked_result
 from fedgs.deploy.wire import (
     PART,
     VERSION,
     Assembly,
-    Bye,
-    Hello,
     Part,
     Ready,
     Step,
@@ -66,7 +65,7 @@ DOWNS = [encode_task(TASK), a_step(), encode_bye("enough")]
 
 def test_what_a_device_says_comes_through() -> None:
     hello, ready, update, part = (decode_up(data) for data in UPS)
-    assert hello == Hello(VERSION, "fedgs")
+    assert hello == pb.Hello(version=VERSION, software="fedgs")
     assert isinstance(ready, Ready)
     assert (ready.batch_id, ready.batch_size, ready.counts.tolist()) == (7, 5, [2, 0, 3, 0])
     assert isinstance(update, Update)
@@ -85,7 +84,7 @@ def test_what_a_station_says_comes_through() -> None:
     assert isinstance(step, Step)
     assert (step.step, step.batch_id, step.learning_rate) == (11, 7, 0.5)
     np.testing.assert_array_equal(Assembly(step.weights, SHAPES, "float32").flat(), CHANGE)
-    assert bye == Bye("enough")
+    assert bye == pb.Bye(reason="enough")
 
 
 @pytest.mark.parametrize("wire", ["float32", "bfloat16", "float16"])
@@ -260,8 +259,8 @@ def test_lengths_that_cannot_be_are_refused(clip: float) -> None:
         ("optimizer", an_optimizer(epsilon=math.inf), "optimizer is"),
         ("head", "x" * 201, "head is"),
         ("run", "x" * 101, "run is"),
-        ("calibration", math.nan, "calibration=nan"),
-        ("calibration", math.inf, "calibration=inf"),
+        ("calibration", math.nan, "calibration is nan"),
+        ("calibration", math.inf, "calibration is inf"),
         ("calibration", -0.5, "calibration=-0.5; it is from 0 to 10"),
     ],
 )
@@ -375,7 +374,7 @@ def mutated(draw: st.DrawFn, originals: list[bytes]) -> bytes:
 def test_any_bytes_from_a_device_are_a_message_or_a_wire_error(data: bytes) -> None:
     with suppress(WireError):
         message = decode_up(data)
-        assert isinstance(message, Hello | Ready | Update | Part)
+        assert isinstance(message, pb.Hello | Ready | Update | Part)
         if isinstance(message, Update):
             Assembly(message.change, SHAPES, "float32")
 
@@ -384,7 +383,7 @@ def test_any_bytes_from_a_device_are_a_message_or_a_wire_error(data: bytes) -> N
 def test_any_bytes_from_a_station_are_a_message_or_a_wire_error(data: bytes) -> None:
     with suppress(WireError):
         message = decode_down(data)
-        assert isinstance(message, Task | Step | Part | Bye)
+        assert isinstance(message, Task | Step | Part | pb.Bye)
         if isinstance(message, Step):
             Assembly(message.weights, SHAPES, "float32")
 

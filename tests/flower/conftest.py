@@ -4,6 +4,10 @@ from importlib.util import find_spec
 
 import pytest
 
+from tests.deploy.conftest import park
+
+__all__ = ["park"]
+
 
 @pytest.fixture(autouse=True)
 def _inside_a_task() -> None:

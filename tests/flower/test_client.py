@@ -16,12 +16,12 @@ pytest.importorskip("flwr")
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedgs.deploy.contract import encode_result
+from fedgs.deploy.round_messages import encode_result
 from fedgs.errors import PeerError, WireError
-from fedgs.flower import carrier, client
-from fedgs.flower.carrier import FlowerCarrier, SuperNodes
+from fedgs.flower import client, transport
 from fedgs.flower.messages import order_content, result_content
-from tests.deploy.processes import order, park_in, write_device
+from fedgs.flower.transport import FlowerTransport, SuperNodes
+from tests.deploy.processes import Park, order, write_device
 from tests.flower.test_messages import result
 from tests.simulation.small import small_federation
 
@@ -40,17 +40,15 @@ def test_it_imports_no_torch() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_a_round_goes_through_to_the_station_and_back(tmp_path: Path) -> None:
+def test_a_round_goes_through_to_the_station_and_back(park: Park, tmp_path: Path) -> None:
     federation = small_federation(3, 1)
-    with park_in(tmp_path) as park:
-        station = park.station("s1", "--min-devices", "3", "--gather", "30")
-        for device, name in enumerate(federation.device_names):
-            park.device(name, station, source=f"npz:{write_device(federation, device, tmp_path / f'{name}.npz')}")
-        station.wait_ready(3)
-        told = order(iterations=3)
-        reply = client.app(asked(order_content(told)), context(factory=0, station=str(tmp_path / "s1")))
-        assert not reply.has_error(), reply.error
-        again = station.round(iterations=3)  # the station gives the same order the same answer
+    station = park.station("s1", "--min-devices", "3", "--gather", "30")
+    for device, name in enumerate(federation.device_names):
+        park.device(name, station, source=f"npz:{write_device(federation, device, tmp_path / f'{name}.npz')}")
+    station.wait_ready(3)
+    reply = client.app(asked(order_content(order(iterations=3))), context(factory=0, station=str(tmp_path / "s1")))
+    assert not reply.has_error(), reply.error
+    again = station.round(iterations=3)  # the station gives the same order the same answer
     assert reply.content["metrics"]["iterations"] == 3
     assert reply.content["metrics"]["num-examples"] == 3 * 3 * 5
     np.testing.assert_array_equal(reply.content["arrays"]["dense.bias"].numpy(), again.weights[-4:])
@@ -124,7 +122,7 @@ class Network(Grid):
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carrier, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(transport, "LOOK_EVERY", 0.01)
 
 
 def told(factory: int = 0, **changes: Any) -> Any:
@@ -137,7 +135,7 @@ def test_orders_find_the_supernode_of_their_factory() -> None:
     nodes = SuperNodes(network, 2)
 
     async def both() -> list[Any]:
-        carriers = [FlowerCarrier(factory, nodes) for factory in range(2)]
+        carriers = [FlowerTransport(factory, nodes) for factory in range(2)]
         return await asyncio.gather(
             *(one.run_round(told(factory)) for factory, one in enumerate(carriers)), return_exceptions=True
         )
@@ -151,7 +149,7 @@ def test_orders_find_the_supernode_of_their_factory() -> None:
 
 def test_a_supernode_that_comes_back_under_another_number_is_found() -> None:
     network = Network(n5=0)
-    one = FlowerCarrier(0, SuperNodes(network, 1))
+    one = FlowerTransport(0, SuperNodes(network, 1))
 
     async def restarted() -> None:
         await one.run_round(told())
@@ -169,13 +167,13 @@ def test_a_supernode_that_comes_back_under_another_number_is_found() -> None:
 
 
 def test_a_result_of_another_round_is_refused() -> None:
-    one = FlowerCarrier(0, SuperNodes(Network(n5=0), 1))
+    one = FlowerTransport(0, SuperNodes(Network(n5=0), 1))
     with pytest.raises(WireError, match="answers round 3"):
         asyncio.run(one.run_round(told(round=4)))
 
 
 def test_a_supernode_that_does_not_introduce_itself_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carrier, "INTRODUCES_WITHIN", 0.1)
+    monkeypatch.setattr(transport, "INTRODUCES_WITHIN", 0.1)
     network = Network(n5=0)
     monkeypatch.setattr(network, "pull_messages", lambda message_ids: [])
     with pytest.raises(PeerError, match="no SuperNode of factory 0"):

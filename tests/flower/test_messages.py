@@ -12,7 +12,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from fedgs.deploy.contract import RoundResult, decode_order, encode_order, encode_result
+from fedgs.deploy.round_messages import RoundResult, decode_order, encode_order, encode_result
 from fedgs.errors import WireError
 from fedgs.flower.messages import ARRAYS, METRICS, order_bytes, order_content, result_content, result_of
 from tests.deploy.processes import SHAPES, order

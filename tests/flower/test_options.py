@@ -12,7 +12,7 @@ from flwr.cli.config_utils import load_and_validate
 from flwr.common.config import flatten_dict
 
 from fedgs.errors import ConfigError
-from fedgs.flower.options import process_of
+from fedgs.flower.options import options_of
 from fedgs.settings import Settings
 from tests.simulation.small import small_settings
 
@@ -20,7 +20,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-park" / "pyproject.to
 
 
 def test_settings_and_options_are_told_apart() -> None:
-    process = process_of(
+    settings, options = options_of(
         {
             "top.stations": 3,
             "top.state": "runs/a",
@@ -34,13 +34,10 @@ def test_settings_and_options_are_told_apart() -> None:
             "server.options.tau": "",
         }
     )
-    assert process.stations == ("factory-0", "factory-1", "factory-2")
-    assert process.state == Path("runs/a")
-    assert process.held_out is None
-    assert (process.policy.min_stations, process.policy.linger) == (2, 5.0)
-    assert process.image_shape == (8, 9)
-    assert process.settings.training.rounds == 7
-    assert process.settings.server.options == {"eta": 0.5}
+    assert (options.stations, options.state, options.held_out) == (3, "runs/a", None)
+    assert (options.min_stations, options.linger, options.image) == (2, 5.0, "8x9")
+    assert settings.training.rounds == 7
+    assert settings.server.options == {"eta": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -50,16 +47,15 @@ def test_settings_and_options_are_told_apart() -> None:
         ({"top.stations": 2}, "top.state: field required"),
         ({"top.stations": 0, "top.state": "a"}, "top.stations: input should be greater"),
         ({"top.stations": 2, "top.state": "a", "top.sates": 1}, "top.sates: extra inputs"),
-        ({"top.stations": 2, "top.state": "a", "top.wire": "int4"}, "top.wire='int4': choose"),
+        ({"top.stations": 2, "top.state": "a", "top.wire": "int4"}, "top.wire: input should be"),
         ({"top.stations": 2, "top.state": "a", "top.linger": -1.0}, "linger"),
-        ({"top.stations": 2, "top.state": "a", "top.image": "8"}, "expected HEIGHTxWIDTH"),
         ({"top.stations": 2, "top.state": "a", "training.roundz": 1}, "roundz"),
         ({"top.stations": 2, "top.state": "a", "training.rounds": "7"}, "training.rounds"),
     ],
 )
 def test_what_is_wrong_is_one_line(config: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        process_of(config)
+        options_of(config)
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -67,9 +63,9 @@ def test_what_is_wrong_is_one_line(config: dict[str, Any], reason: str) -> None:
 def test_the_example_is_a_flower_app_with_settings_that_hold() -> None:
     config, warnings = load_and_validate(EXAMPLE)
     assert not warnings
-    process = process_of(flatten_dict(config["tool"]["flwr"]["app"]["config"]))
-    assert len(process.stations) == 2
-    assert process.settings.server.rule == "mean"
+    settings, options = options_of(flatten_dict(config["tool"]["flwr"]["app"]["config"]))
+    assert options.stations == 2
+    assert settings.server.rule == "mean"
 
 
 def test_the_app_of_a_park_carries_all_settings_that_are_not_at_their_default(tmp_path: Path) -> None:
@@ -79,7 +75,7 @@ def test_the_app_of_a_park_carries_all_settings_that_are_not_at_their_default(tm
 
     settings = small_settings("server.rule=FedAdam", "server.options.eta=0.25", "data.name='it\"s.npz'", "seed=4")
     app = FlowerPark(tmp_path, settings, build_federation(small_set(12), 3))._app()
-    process = process_of(flatten_dict(tomllib.loads(app)["tool"]["flwr"]["app"]["config"]))
-    assert process.settings == settings
-    assert len(process.stations) == 3
+    found, options = options_of(flatten_dict(tomllib.loads(app)["tool"]["flwr"]["app"]["config"]))
+    assert found == settings
+    assert options.stations == 3
     assert not list(changed(Settings()))

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedgs.deploy import pki
-from fedgs.deploy.parent import VARIABLE
+from fedgs.deploy.process import PARENT
 from fedgs.deploy.tls import Bundle
 from fedgs.errors import IdentityError, OutputError
 from tests.conftest import Here
@@ -81,8 +81,8 @@ def test_a_superlink_serves_and_nothing_else(here: Here, tmp_path: Path) -> None
 def test_a_command_that_knows_nothing_of_it_ends_with_its_parent() -> None:
     code = f"""if True:
         import os, subprocess, sys
-        os.environ[{VARIABLE!r}] = str(os.getpid())
-        child = subprocess.Popen([sys.executable, "-m", "fedgs.deploy.parent", "sleep", "60"])
+        os.environ[{PARENT!r}] = str(os.getpid())
+        child = subprocess.Popen([sys.executable, "-m", "fedgs.deploy.process", "sleep", "60"])
         print(child.pid, flush=True)
         os.kill(os.getpid(), 9)
     """
@@ -93,8 +93,8 @@ def test_a_command_that_knows_nothing_of_it_ends_with_its_parent() -> None:
 
 def test_a_command_with_its_parent_alive_runs() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "fedgs.deploy.parent", sys.executable, "-c", "print('ran')"],
-        env=os.environ | {VARIABLE: str(os.getpid())}, capture_output=True, text=True, check=True,
+        [sys.executable, "-m", "fedgs.deploy.process", sys.executable, "-c", "print('ran')"],
+        env=os.environ | {PARENT: str(os.getpid())}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout == "ran\n"
 

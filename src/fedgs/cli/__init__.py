@@ -53,8 +53,9 @@ MOVED = {
     "approaches": "it is now called baselines: fedgs baselines",
     "bench-selection": f"{_REPRODUCTION} bench-selection",
     "reproduce": f"{_REPRODUCTION} …",
+    "--aside": "it is now called --quarantine",
 }
-"""Commands of older versions, and where they are now."""
+"""Commands and options of older versions, and what they are called now."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -100,9 +101,10 @@ def run_app(app: typer.Typer, name: str) -> None:
 def _moved(error: click.ClickException) -> str | None:
     """Return where a command or an option of an older version is now."""
     command = " ".join(sys.argv[1:2])
-    if command == "plan" and isinstance(error, click.NoSuchOption) and error.option_name in plan.REPLACED:
-        return f"it is now a setting: --set {plan.REPLACED[error.option_name]}"
-    return MOVED.get(command)
+    option = error.option_name if isinstance(error, click.NoSuchOption) else ""
+    if command == "plan" and option in plan.REPLACED:
+        return f"it is now a setting: --set {plan.REPLACED[option]}"
+    return MOVED.get(option) or MOVED.get(command)
 
 
 def _fail(name: str, message: str, code: int = 2) -> None:

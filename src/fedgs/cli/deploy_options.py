@@ -1,4 +1,4 @@
-"""Options that the commands of a real park share."""
+"""Options that the commands of a deployment share."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,13 +15,18 @@ Insecure = Annotated[bool, typer.Option("--insecure", help="Plain text without c
 Metrics = Annotated[str | None, typer.Option(help="HOST:PORT for Prometheus, for example 127.0.0.1:9100.")]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")]
-Keepalive = Annotated[float | None, typer.Option(help="Seconds between two signs of life; raise it on slow links.")]
+Keepalive = Annotated[float | None, typer.Option(help="Seconds between two pings of a connection (2).")]
+Config = Annotated[Path | None, typer.Argument(help="A TOML file of settings, as for fedgs run.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", help="key.path=value, for example training.rounds=5; repeatable.")
+]
+Wire = Annotated[str, typer.Option(help="Number format between stations and devices: float32, bfloat16 or float16.")]
 
 
 def needs_deploy(*, hear_grpc: bool = False) -> None:
-    """Say what to install where the libraries of a real park are missing.
+    """Say what to install where the libraries of a deployment are missing; set gRPC's own log.
 
-    ``hear_grpc``: a station reads what gRPC says about handshakes; elsewhere it says nothing that is not logged.
+    ``hear_grpc``: a station reads what gRPC logs about handshakes; other processes switch it off.
     """
     import os
     from importlib.util import find_spec
@@ -36,39 +41,19 @@ def needs_deploy(*, hear_grpc: bool = False) -> None:
             there = False
         if not there:
             raise MissingDependencyError(
-                f"a real park needs {library}, which is not installed; run: pip install 'fedgs[deploy]'"
+                f"a deployment needs {library}, which is not installed; run: pip install 'fedgs[deploy]'"
             )
 
 
-def needs_flower() -> None:
-    """Say what to install where Flower is missing."""
-    from importlib.util import find_spec
-
-    from fedgs.errors import MissingDependencyError
-
-    if find_spec("flwr") is None:
-        raise MissingDependencyError("--flower needs Flower, which is not installed; run: pip install 'fedgs[flower]'")
-
-
 def one_thread() -> None:
-    """Let numpy's linear algebra work in this thread alone; it asks when it is first imported.
+    """Let numpy's linear algebra use one thread; it reads these variables when it is first imported.
 
-    Batches and problems are small: its threads would only wait for each other, and for those of other processes.
+    Batches and problems are small: more threads would only wait for each other, and for those of other processes.
     """
     import os
 
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-
-
-def check_level(level: str) -> str:
-    """Refuse a level that does not exist."""
-    from fedgs.deploy.logs import LEVELS
-    from fedgs.errors import ConfigError
-
-    if level not in LEVELS:
-        raise ConfigError(f"--log-level {level}: choose {', '.join(LEVELS)}")
-    return level
 
 
 def bundle_of(role: str, name: str, certificates: Path | None, insecure: bool) -> "Bundle | None":

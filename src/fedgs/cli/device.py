@@ -4,11 +4,20 @@ from typing import Annotated
 
 import typer
 
-from fedgs.cli.deploy_options import Certificates, Insecure, Keepalive, LogJson, LogLevel
+from fedgs.cli.deploy_options import (
+    Certificates,
+    Insecure,
+    Keepalive,
+    LogJson,
+    LogLevel,
+    bundle_of,
+    needs_deploy,
+    one_thread,
+)
 
 
 def device(
-    station: Annotated[str, typer.Option(help="HOST:PORT of the station to dial.")],
+    station: Annotated[str, typer.Option(help="HOST:PORT of the station.")],
     name: Annotated[str, typer.Option("--id", help="Name of this device.")],
     source: Annotated[str, typer.Option(help="npz:FILE, folder:DIR, glyphs:CAMERA or your own package.module:name.")],
     certificates: Certificates = None,
@@ -26,23 +35,12 @@ def device(
     log_level: LogLevel = "info",
     log_json: LogJson = False,
 ) -> None:
-    """Serve a station from this device: announce batches, train when selected, come back for ever."""
-    from fedgs.cli.deploy_options import bundle_of, check_level, needs_deploy, one_thread
-
+    """Serve a station from this device: announce batches, train when selected, reconnect for ever."""
+    given = locals()
     one_thread()
     needs_deploy()
-    from fedgs.deploy.device_process import DeviceProcess, run_device
+    from fedgs.deploy.agent import run_device
     from fedgs.deploy.settings import DeviceSettings, checked
 
-    settings = checked(
-        DeviceSettings,
-        {
-            "min_batch": min_batch,
-            "count_noise": count_noise,
-            "noise_seed": noise_seed,
-            "longest_wait": longest_wait,
-            "keepalive": keepalive,
-        },
-    )
-    bundle = bundle_of("device", name, certificates, insecure)
-    run_device(DeviceProcess(name, station, source, settings, bundle, seed, check_level(log_level), log_json))
+    settings = checked(DeviceSettings, given)
+    run_device(name, station, source, settings, bundle_of("device", name, certificates, insecure), seed)

@@ -1,11 +1,14 @@
 """``fedgs park up``: the whole park on this machine, to try it out."""
 
+import importlib.util
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from fedgs.cli.deploy_options import Config, Overrides, Wire, needs_deploy
 
 if TYPE_CHECKING:
     from fedgs.deploy.park import LocalPark
@@ -32,41 +35,37 @@ def _park() -> None:
 
 @app.command("up")
 def up(
-    config: Annotated[Path | None, typer.Argument(help="A TOML file of settings, as for fedgs run.")] = None,
+    config: Config = None,
     stations: Annotated[int | None, typer.Option(min=1, help="Base stations (2).")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Devices of each station (4).")] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="key.path=value, for example training.rounds=5; repeatable.")
-    ] = None,
+    overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the park (default: runs/park-DATE-TIME).")] = None,
-    wire: Annotated[str, typer.Option(help="Numbers between stations and devices: float32, bfloat16 or float16.")] = (
-        "float32"
-    ),
+    wire: Wire = "float32",
     flower: Annotated[bool, typer.Option("--flower", help="Flower between stations and top server.")] = False,
     no_run: Annotated[
         bool, typer.Option("--no-run", help="With --flower: start all but the run, and wait for your flwr run.")
     ] = False,
 ) -> None:
     """Start stations, devices and a top server with certificates of their own, and watch them; Ctrl-C ends it all."""
-    from fedgs.cli.deploy_options import needs_deploy, needs_flower
-
     needs_deploy()
     from fedgs.cli.park_display import watch
     from fedgs.deploy.park import LocalPark, running
     from fedgs.deploy.run_spec import check_deployable
-    from fedgs.deploy.tensors import WIRE_TYPES
-    from fedgs.errors import ConfigError
+    from fedgs.deploy.settings import TopSettings, checked
+    from fedgs.errors import ConfigError, MissingDependencyError
     from fedgs.simulation.federations import load_federation
 
     if no_run and not flower:
         raise ConfigError("--no-run is for --flower: otherwise nobody could start the run; leave it out")
-    if wire not in WIRE_TYPES:
-        raise ConfigError(f"--wire {wire}: choose {', '.join(WIRE_TYPES)}")
+    checked(TopSettings, {"wire": wire})
     settings = _settings(config, stations, devices, overrides or [])
     check_deployable(settings)
     folder = out or Path("runs") / time.strftime("park-%Y%m%d-%H%M%S")
     if flower:
-        needs_flower()
+        if importlib.util.find_spec("flwr") is None:
+            raise MissingDependencyError(
+                "--flower needs Flower, which is not installed; run: pip install 'fedgs[flower]'"
+            )
         from fedgs.flower.park import FlowerPark
 
         park: LocalPark = FlowerPark(folder, settings, load_federation(settings), wire, run=not no_run)
@@ -105,7 +104,6 @@ def _say(park: "LocalPark", began: float, how: str) -> None:
     score = shown_score(last)
     typer.echo(
         f"{park.folder}: {how} after {last['round']} rounds{f', {score}' if score else ''}, "
-        f"{time.monotonic() - began:.0f} s; "
-        "all processes have ended",
+        f"{time.monotonic() - began:.0f} s; all processes have ended",
         file=sys.stderr if how == "stopped" else sys.stdout,
     )

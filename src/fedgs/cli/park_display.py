@@ -1,4 +1,4 @@
-"""The live table of a park: a row a station, a row a device, and where the run has got to above them.
+"""The live table of a park: a row a station, a row a device, and the progress of the run above them.
 
 Without a terminal a line a round is printed instead.
 """
@@ -21,7 +21,7 @@ EVERY = 0.4
 """Seconds between two looks."""
 MOST_ROWS = 30
 """Devices in the table; of larger parks each station's row counts them."""
-_STYLES = {"ready": "green", "training": "bold cyan", "waiting": "yellow", "aside": "red", "offline": "dim"}
+_STYLES = {"ready": "green", "training": "bold cyan", "waiting": "yellow", "quarantined": "red", "offline": "dim"}
 
 
 def watch(park: "LocalPark", console: Console | None = None) -> None:
@@ -44,7 +44,7 @@ def picture(park: "LocalPark", seconds: float) -> Group:
     """Return what is shown now."""
     lines = park.lines()
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name, justify in (("", "left"), ("state", "left"), ("turns", "right"), ("divergence", "right"),
+    for name, justify in (("", "left"), ("state", "left"), ("updates", "right"), ("divergence", "right"),
                           ("loss", "right"), ("per second", "right")):  # fmt: skip
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     few = len(park.federation) <= MOST_ROWS
@@ -57,7 +57,7 @@ def picture(park: "LocalPark", seconds: float) -> Group:
         if few:
             for device in status.devices:
                 _device_row(table, device)
-    logs = Text(f"what every process says: {park.folder / 'logs'}", "dim", no_wrap=True, overflow="ellipsis")
+    logs = Text(f"logs of all processes: {park.folder / 'logs'}", "dim", no_wrap=True, overflow="ellipsis")
     return Group(_headline(park, lines, seconds), Text(), table, Text(), logs)
 
 
@@ -74,7 +74,7 @@ def _headline(park: "LocalPark", lines: list[dict[str, Any]], seconds: float) ->
 
 def _station_row(table: Table, status: Any) -> None:
     online = sum(device.state != "offline" for device in status.devices)
-    state = f"iteration {status.iteration}/{status.iterations}" if status.iterations else "no order yet"
+    state = f"iteration {status.iteration}/{status.iterations}" if status.iterations else "waiting for the top server"
     table.add_row(
         Text(f"{status.name}  {online} online", "bold"),
         state,

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from fedgs.cli.deploy_options import needs_deploy
+
 app = typer.Typer(help="A private certificate authority, and the certificates of a park.", no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Option("--pki", help="Folder of the authority.")]
@@ -13,22 +15,21 @@ Out = Annotated[Path | None, typer.Option(help="Folder of the bundle (default: P
 Host = Annotated[
     list[str] | None,
     typer.Option(
-        help="Name or address under which it is dialled; repeatable (default: this machine's loopback; with --renew "
+        help="Name or address under which it is reached; repeatable (default: this machine's loopback; with --renew "
         "those of the certificate that is there)."
     ),
 ]
 Renew = Annotated[bool, typer.Option("--renew", help="Replace a certificate that is there.")]
+PKI = Path("pki")
 
 
 @app.command("init")
 def init(
-    folder: Folder = Path("pki"),
+    folder: Folder = PKI,
     park: Annotated[str, typer.Option(help="Name of the park; it stands in every certificate.")] = "park",
     days: Annotated[float, typer.Option(min=1, help="How long the authority is valid.")] = 3650,
 ) -> None:
     """Make the authority of a park. Keep ca.key to yourself."""
-    from fedgs.cli.deploy_options import needs_deploy
-
     needs_deploy()
     from fedgs.deploy.pki import create_authority
 
@@ -40,78 +41,65 @@ def init(
 def station(
     name: Annotated[str, typer.Argument(help="Name of the station.")],
     host: Host = None,
-    folder: Folder = Path("pki"),
+    folder: Folder = PKI,
     days: Days = 30,
     out: Out = None,
     renew: Renew = False,
 ) -> None:
     """Sign the certificate of a station."""
-    from fedgs.cli.deploy_options import needs_deploy
-
-    needs_deploy()
-    _issue(folder, "station", name, _hosts(folder, "station", name, host, out, renew), days, out, renew)
-
-
-@app.command("device")
-def device(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the devices.")],
-    folder: Folder = Path("pki"),
-    days: Days = 30,
-    out: Out = None,
-    renew: Renew = False,
-) -> None:
-    """Sign the certificates of devices."""
-    from fedgs.cli.deploy_options import needs_deploy
-    from fedgs.errors import ConfigError
-
-    needs_deploy()
-    if out is not None and len(names) > 1:
-        raise ConfigError("--out holds one bundle; name one device, or leave --out out")
-    for name in names:
-        _issue(folder, "device", name, [], days, out, renew)
-
-
-@app.command("top")
-def top(
-    name: Annotated[str, typer.Argument(help="Name of the top server.")] = "top",
-    folder: Folder = Path("pki"),
-    days: Days = 30,
-    out: Out = None,
-    renew: Renew = False,
-) -> None:
-    """Sign the certificate of the top server."""
-    from fedgs.cli.deploy_options import needs_deploy
-
-    needs_deploy()
-    _issue(folder, "top", name, [], days, out, renew)
+    _serving("station", name, host, folder, days, out, renew)
 
 
 @app.command("superlink")
 def superlink(
     name: Annotated[str, typer.Argument(help="Name of the SuperLink.")] = "superlink",
     host: Host = None,
-    folder: Folder = Path("pki"),
+    folder: Folder = PKI,
     days: Days = 30,
     out: Out = None,
     renew: Renew = False,
 ) -> None:
     """Sign the certificate of a Flower SuperLink."""
-    from fedgs.cli.deploy_options import needs_deploy
+    _serving("superlink", name, host, folder, days, out, renew)
 
-    needs_deploy()
-    _issue(folder, "superlink", name, _hosts(folder, "superlink", name, host, out, renew), days, out, renew)
+
+@app.command("device")
+def device(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the devices.")],
+    folder: Folder = PKI,
+    days: Days = 30,
+    out: Out = None,
+    renew: Renew = False,
+) -> None:
+    """Sign the certificates of devices."""
+    from fedgs.errors import ConfigError
+
+    if out is not None and len(names) > 1:
+        raise ConfigError("--out holds one bundle; name one device, or leave --out out")
+    for name in names:
+        _issue("device", name, [], folder, days, out, renew)
+
+
+@app.command("top")
+def top(
+    name: Annotated[str, typer.Argument(help="Name of the top server.")] = "top",
+    folder: Folder = PKI,
+    days: Days = 30,
+    out: Out = None,
+    renew: Renew = False,
+) -> None:
+    """Sign the certificate of the top server."""
+    _issue("top", name, [], folder, days, out, renew)
 
 
 @app.command("supernode")
 def supernode(
     name: Annotated[str, typer.Argument(help="Name of the SuperNode, such as its station's.")],
-    folder: Folder = Path("pki"),
+    folder: Folder = PKI,
     out: Out = None,
     renew: Renew = False,
 ) -> None:
     """Make the key pair by which a Flower SuperLink knows a SuperNode."""
-    from fedgs.cli.deploy_options import needs_deploy
-
     needs_deploy()
     from fedgs.deploy.pki import issue_node_key
 
@@ -119,19 +107,23 @@ def supernode(
     typer.echo(f"{bundle}: key of SuperNode {name!r}; copy this folder there, register key.pub with the SuperLink")
 
 
-def _hosts(folder: Path, role: str, name: str, given: list[str] | None, out: Path | None, renew: bool) -> list[str]:
-    """Return the hosts of a certificate: as given, or else those it had, or else the loopback."""
+def _serving(
+    role: str, name: str, given: list[str] | None, folder: Path, days: float, out: Path | None, renew: bool
+) -> None:
+    """Sign a certificate for the hosts that are given, or else those it had, or else the loopback."""
+    needs_deploy()
     from fedgs.deploy.pki import CERTIFICATE, LOOPBACK, hosts_in, read_certificate
 
     there = (folder / role / name if out is None else out) / CERTIFICATE
-    if given or not (renew and there.exists()):
-        return given or list(LOOPBACK)
-    kept = hosts_in(read_certificate(there, "name the hosts with --host"))
-    typer.echo(f"{there}: renewed for the same hosts: {', '.join(kept)}")
-    return kept
+    hosts = given or list(LOOPBACK)
+    if not given and renew and there.exists():
+        hosts = hosts_in(read_certificate(there, "name the hosts with --host"))
+        typer.echo(f"{there}: renewed for the same hosts: {', '.join(hosts)}")
+    _issue(role, name, hosts, folder, days, out, renew)
 
 
-def _issue(folder: Path, role: str, name: str, hosts: list[str], days: float, out: Path | None, renew: bool) -> None:
+def _issue(role: str, name: str, hosts: list[str], folder: Path, days: float, out: Path | None, renew: bool) -> None:
+    needs_deploy()
     from fedgs.deploy.pki import issue
 
     bundle = issue(folder, role, name, hosts, days, out=out, renew=renew)

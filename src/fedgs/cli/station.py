@@ -5,14 +5,24 @@ from typing import Annotated
 
 import typer
 
-from fedgs.cli.deploy_options import Certificates, Insecure, Keepalive, LogJson, LogLevel, Metrics
+from fedgs.cli.deploy_options import (
+    Certificates,
+    Insecure,
+    Keepalive,
+    LogJson,
+    LogLevel,
+    Metrics,
+    bundle_of,
+    needs_deploy,
+    one_thread,
+)
 
 
 def station(
-    listen: Annotated[str, typer.Option(help="HOST:PORT where devices dial in; port 0 takes a free one.")],
+    listen: Annotated[str, typer.Option(help="HOST:PORT where devices connect; port 0 takes a free one.")],
     state: Annotated[Path, typer.Option(help="Folder of this station: its socket, its last round.")],
     control: Annotated[
-        str | None, typer.Option(help="HOST:PORT where fedgs top dials in (default: only the Unix socket in --state).")
+        str | None, typer.Option(help="HOST:PORT where fedgs top connects (default: only the Unix socket in --state).")
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="Name of this station (default: that of the --state folder).")
@@ -27,7 +37,7 @@ def station(
     failures: Annotated[
         int | None, typer.Option(help="Failures in a row after which a device is quarantined (3).")
     ] = None,
-    aside: Annotated[float | None, typer.Option(help="Seconds it is quarantined (60).")] = None,
+    quarantine: Annotated[float | None, typer.Option(help="Seconds it is quarantined (60).")] = None,
     largest_move: Annotated[
         float | None, typer.Option(help="Share of the weights' norm that one step may move them by (1).")
     ] = None,
@@ -39,30 +49,14 @@ def station(
     log_level: LogLevel = "info",
     log_json: LogJson = False,
 ) -> None:
-    """Serve a factory: keep its devices, select, let train, average, answer the top server."""
-    from fedgs.cli.deploy_options import bundle_of, check_level, needs_deploy, one_thread
-
+    """Serve a factory: keep its devices connected, select, let them train, average, answer the top server."""
+    given = locals()
     one_thread()
     needs_deploy(hear_grpc=True)
     from fedgs.deploy.identity import check_name
     from fedgs.deploy.settings import StationSettings, checked
-    from fedgs.deploy.station_process import StationProcess, run_station
+    from fedgs.deploy.station_process import run_station
 
-    settings = checked(
-        StationSettings,
-        {
-            "deadline": deadline,
-            "min_devices": min_devices,
-            "gather": gather,
-            "failures": failures,
-            "aside": aside,
-            "largest_move": largest_move,
-            "duplicates": duplicates,
-            "keepalive": keepalive,
-        },
-    )
+    settings = checked(StationSettings, given)
     name = check_name("station", state.resolve().name if name is None else name)
-    bundle = bundle_of("station", name, certificates, insecure)
-    run_station(
-        StationProcess(name, listen, state, settings, bundle, control, metrics, check_level(log_level), log_json)
-    )
+    run_station(name, listen, state, settings, bundle_of("station", name, certificates, insecure), control)

@@ -1,9 +1,9 @@
-"""The agent on a device: dials out to its station, announces its next batch, makes a step when it is selected.
+"""The agent on a device: connects to its station, announces its next batch, makes a step when it is selected.
 
     Hello ▸        ◂ Task        Ready ▸        ◂ Step (weights)        Update (change, loss, next Ready) ▸   …
 
-It comes back for ever: after a lost connection, a restart of the station, a certificate that was renewed; the waits
-grow up to ``longest_wait`` and are jittered, so that a whole factory does not come back in the same moment.
+It reconnects for ever: after a lost connection, a restart of the station, a certificate that was renewed. The waits
+grow up to ``longest_wait`` and are jittered, so that the devices of a factory do not reconnect at the same moment.
 
 Raw samples stay in the :class:`~fedgs.deploy.sources.Batch`; only class counts, the change of the weights, the batch
 size and the loss go to :mod:`fedgs.deploy.wire`.
@@ -11,7 +11,7 @@ size and the loss go to :mod:`fedgs.deploy.wire`.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,18 +21,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs import __version__, rng
+from fedgs.deploy.count_noise import noisy_counts
 from fedgs.deploy.identity import Identity
-from fedgs.deploy.logs import log
-from fedgs.deploy.noise import noisy_counts
+from fedgs.deploy.logs import log, set_up
+from fedgs.deploy.process import end_with_parent, stop_signal
+from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.settings import DeviceSettings
-from fedgs.deploy.sources import Batch, Source
-from fedgs.deploy.tls import PLAIN_ID, Bundle, client_credentials, client_options
+from fedgs.deploy.sources import Batch, Source, open_source
+from fedgs.deploy.tls import Bundle, Dialer, watch_expiry
 from fedgs.deploy.trainers import Trainer, check_batch, make_trainer
 from fedgs.deploy.wire import (
     ATTACH,
     LARGEST_MESSAGE,
     Assembly,
-    Bye,
     Ready,
     Step,
     Task,
@@ -41,7 +42,7 @@ from fedgs.deploy.wire import (
     encode_ready,
     encode_update,
 )  # fmt: skip
-from fedgs.errors import DataError, FedgsError, WireError
+from fedgs.errors import DataError, FedgsError, IdentityError, WireError
 
 LOOK_AGAIN = 0.25
 """Seconds between two looks at a source that had nothing yet."""
@@ -51,14 +52,14 @@ PATIENCE = 0.02
 
 @dataclass
 class Work:
-    """What a device is at: the task, how it trains, and the batch it holds."""
+    """The task of a device, how it trains, and the batch it holds."""
 
     task: Task
     trainer: Trainer
     batches: Iterator[Batch | None]
     batch: Batch | None = None
-    told: NDArray[np.int64] | None = None
-    """Its announced counts: told again they are the same, or many connections would average the noise away."""
+    announced: NDArray[np.int64] | None = None
+    """Its announced counts: announced again they are the same, or many connections would average the noise away."""
     looking: "asyncio.Future[Batch | None] | None" = None
     """A look at the source that is under way; it outlives a connection."""
 
@@ -70,11 +71,11 @@ class Work:
 
 
 def _following(batches: Iterator[Batch | None]) -> Batch | None:
-    """Return what a source gives next; one that ends is at fault, for "nothing yet" is None."""
+    """Return the next batch of a source; one that ends is at fault, for "nothing yet" is None."""
     try:
         return next(batches)
     except StopIteration:
-        raise DataError("the source has come to its end; it is opened again") from None
+        raise DataError("the source has ended; it is opened again") from None
 
 
 class Agent:
@@ -90,8 +91,8 @@ class Agent:
         make: Callable[[Task], Trainer] = make_trainer,
     ) -> None:
         """``bundle`` None: plain text on the loopback. ``make`` gives the trainer of a task."""
-        self.identity, self.station, self.source, self.bundle = identity, station, source, bundle
-        self.settings, self._make = settings or DeviceSettings(), make
+        self.source, self.settings, self._make = source, settings or DeviceSettings(), make
+        self.dialer = Dialer(station, identity, bundle, self.settings.keepalive, LARGEST_MESSAGE)
         seed = self.settings.noise_seed
         self._noise_seed = secrets.randbits(63) if seed is None else seed
         self._work: Work | None = None
@@ -110,29 +111,27 @@ class Agent:
             attempt = 0 if self.steps > steps or stayed > 2 * self.settings.longest_wait else attempt + 1
             wait = self._wait(attempt)
             if reason != said or attempt == 0:
-                log.warning(
-                    "not connected", extra={"station": self.station, "reason": reason, "again_in": round(wait, 2)}
-                )
+                details = {"station": self.dialer.address, "reason": reason, "again_in": round(wait, 2)}
+                log.warning("not connected", extra=details)
                 said = reason
             await asyncio.sleep(wait)
 
     def _wait(self, attempt: int) -> float:
         most = min(self.settings.longest_wait, self.settings.first_wait * 2.0 ** min(attempt, 30))
-        draw = rng.stream(0, "reconnect", self.identity.uri, attempt).random()
+        draw = rng.stream(0, "reconnect", self.dialer.identity.uri, attempt).random()
         return most * (0.5 + 0.5 * float(draw))
 
     async def _attempt(self) -> str:
         """Stay connected as long as it goes; return why it ended."""
         try:
-            async with self._channel() as channel:
-                call = channel.stream_stream(ATTACH)(metadata=self._metadata())
+            async with self.dialer.channel() as channel:
+                call = channel.stream_stream(ATTACH)(metadata=self.dialer.metadata)
                 try:
                     return await self._talk(call)
                 finally:
                     call.cancel()
         except grpc.aio.AioRpcError as error:
-            unreached = error.code() == grpc.StatusCode.UNAVAILABLE
-            return (self.bundle.fault("device") if self.bundle and unreached else "") or _reason(error)
+            return self.dialer.reason(error)
         except asyncio.CancelledError:
             raise
         except WireError as error:
@@ -141,18 +140,9 @@ class Agent:
             return str(error)
         except (asyncio.InvalidStateError, grpc.aio.UsageError):  # written to a stream that had just ended
             return "the connection was lost"
-        except Exception as error:  # a fault of a source or of this program: say so, and come back
+        except Exception as error:  # a fault of a source or of this program: log it, and reconnect
             log.exception("attempt failed")
             return f"{type(error).__name__}: {error}"
-
-    def _channel(self) -> Any:
-        options = client_options(self.settings.keepalive, LARGEST_MESSAGE)
-        if self.bundle is None:
-            return grpc.aio.insecure_channel(self.station, options)
-        return grpc.aio.secure_channel(self.station, client_credentials(self.bundle), options)
-
-    def _metadata(self) -> Sequence[tuple[str, str]]:
-        return [(PLAIN_ID, self.identity.uri)] if self.bundle is None else []
 
     async def _talk(self, call: Any) -> str:
         await call.write(encode_hello(f"fedgs {__version__}"))
@@ -162,7 +152,7 @@ class Agent:
         try:
             while (data := await _read(call, announcing)) is not grpc.aio.EOF:
                 message = decode_down(data)
-                if isinstance(message, Bye):
+                if isinstance(message, pb.Bye):
                     return message.reason
                 if isinstance(message, Task):
                     await _stop(announcing)
@@ -173,7 +163,7 @@ class Agent:
                     await _stop(announcing)
                     step, assembly = message, self._open(message)
                 elif assembly is None:
-                    raise WireError("a part of nothing")
+                    raise WireError("a part without a message before it")
                 else:
                     assembly.add(message.data)
                 if assembly is not None and assembly.complete and step is not None:
@@ -240,22 +230,22 @@ class Agent:
         batch, task = work.batch, work.task
         check_batch(batch, task)
         self._batch_id += 1
-        if work.told is None:
+        if work.announced is None:
             bins = work.trainer.bins(batch)
             counts = np.bincount(bins, minlength=task.classes)
             if len(counts) > task.classes:
                 raise DataError(f"the source gives label {bins.max()}, the task has {task.classes} classes")
             if self.settings.count_noise:
                 counts = noisy_counts(counts, self.settings.count_noise, self._noise_seed, self._batch_id)
-            work.told = counts.astype(np.int64)
-        return Ready(self._batch_id, work.told)
+            work.announced = counts.astype(np.int64)
+        return Ready(self._batch_id, work.announced)
 
     async def _step(self, call: Any, step: Step, assembly: Assembly) -> bool:
         """Make the step and send it; True where the next batch is still to be announced."""
         work = self._work
         assert work is not None
         assert work.batch is not None
-        batch, work.batch, work.told = work.batch, None, None
+        batch, work.batch, work.announced = work.batch, None, None
         work.look()
         change, loss = await asyncio.to_thread(work.trainer.step, assembly.flat(), batch, step.learning_rate)
         following = await self._next(PATIENCE)
@@ -289,13 +279,26 @@ async def _stop(task: "asyncio.Task[None] | None") -> None:
             await task
 
 
-def _reason(error: Any) -> str:
-    text = str(error.details() or error.code())
-    for start, meaning in (
-        ("failed to connect to all addresses", "nobody answers, or the station refused the certificate"),
-        ("Endpoint closing", "the connection was lost"),
-    ):
-        if text.startswith(start):
-            last = text.rpartition("OPENSSL_internal:")[2] if "OPENSSL" in text else ""
-            return f"{meaning} ({last.lower()})" if last else meaning
-    return text
+def run_device(
+    name: str, station: str, source: str, settings: DeviceSettings, bundle: Bundle | None, seed: int = 0
+) -> None:
+    """The process of ``fedgs device``: one agent, until it is told to stop."""
+    end_with_parent()
+    set_up(settings.log_level, settings.log_json)
+    identity = Identity("park", "device", name) if bundle is None else bundle.check("device")
+    if bundle is not None and identity.name != name:
+        raise IdentityError(f"{bundle.folder}: is the certificate of device {identity.name!r}, not of {name!r}")
+    asyncio.run(_until_stopped(Agent(identity, station, open_source(source, name, seed), bundle, settings)))
+
+
+async def _until_stopped(agent: Agent) -> None:
+    running = asyncio.ensure_future(agent.run())
+    watching = asyncio.ensure_future(watch_expiry(agent.dialer.bundle))
+    stopping = asyncio.ensure_future(stop_signal())
+    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        running.result()  # it never ends by itself: what ended it is a fault
+    running.cancel()
+    watching.cancel()
+    await asyncio.wait({running}, timeout=2)
+    log.info("device stops", extra={"device": agent.dialer.identity.name, "steps": agent.steps})

@@ -1,15 +1,14 @@
-"""The station's other side: ``RunRound`` and ``Status``, for the top server over mTLS and for a bridge on this machine.
+"""The control service of a station: ``RunRound`` and ``Status``, for the top server over mTLS and for a local bridge.
 
-A bridge (a Flower client, a script) talks through the Unix socket ``control.sock`` in the station's state folder, whose
-permissions are all the authentication there is: the folder belongs to the station's user alone (0700).
+A bridge (a Flower client, a script) calls through the Unix socket ``control.sock`` in the station's state folder. The
+permissions of that folder are the only authentication: it belongs to the station's user alone (0700).
 
-Both calls are served as streams of one message, which look the same on the wire: who calls is checked before anything
-of the message is taken in, so that a device's certificate cannot fill the memory with orders.
+Both calls are served as streams of one message, which look the same on the wire: the caller is checked before its
+message is read, so that a device's certificate cannot fill the memory with orders.
 
-An order that was carried out is remembered on disk until the next one, and in memory, for a disk that is full. Asked
-for the same again, the station gives the same answer without training; a file that was torn, or an answer that the top
-server could not take, is never given. Asked while it trains, it lets the second caller wait for the one result. A round
-goes on when its caller hangs up, so a top server that was restarted finds it done.
+The last order and its answer are kept on disk and in memory. The same order again gets the same answer without
+training; a damaged file, or an answer that the top server could not decode, is never given. The same order during its
+training waits for the one result. A round goes on when its caller disconnects: a restarted top server finds it done.
 """
 
 import asyncio
@@ -19,15 +18,15 @@ from typing import Any
 
 import grpc
 
-from fedgs.deploy.contract import RoundOrder, decode_order, decode_result, encode_result
 from fedgs.deploy.logs import log
 from fedgs.deploy.membership import Member, Roster
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
+from fedgs.deploy.round_messages import RoundOrder, decode_order, decode_result, encode_result
 from fedgs.deploy.rounds import RoundTrainer
 from fedgs.deploy.station import Station
-from fedgs.deploy.station_optimizer import StationOptimizer
+from fedgs.deploy.station_state import StationOptimizer
 from fedgs.deploy.tls import peer_identity
-from fedgs.deploy.wire import serialise
+from fedgs.deploy.wire import message_of, serialise
 from fedgs.errors import FedgsError, IdentityError, OutputError, WireError
 from fedgs.files import write_bytes
 
@@ -71,7 +70,7 @@ class Control:
                 raise WireError("no message")
             order = decode_order(request)
         except WireError as error:
-            self.station.refuse(f"an order that cannot be: {error}")
+            self.station.refuse(f"an invalid order: {error}")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise AssertionError from None  # abort never returns
         try:
@@ -89,10 +88,10 @@ class Control:
             return await _finished(self._running[1])
         remembered = self._remembered(digest)
         if remembered is not None:
-            log.info("round was done before", extra={"round": order.round})
+            log.info("round is repeated from memory", extra={"round": order.round})
             return remembered
         if self._running is not None and not self._running[1].done():
-            self._running[1].cancel()  # a top server that asks for something else does not want it any more
+            self._running[1].cancel()  # the top server has given another order
             await asyncio.wait({self._running[1]})
         task = asyncio.ensure_future(self._carry_out(digest, order))
         self._running = digest, task
@@ -105,12 +104,14 @@ class Control:
         # One that the top server cannot take is not kept: asking again may come to a better one.
         await asyncio.to_thread(decode_result, answer)
         if result.iterations:  # where nobody trained, asking again may come to more
-            await asyncio.to_thread(self.trainer.optimizer.keep)
+            await asyncio.to_thread(self.trainer.optimizer.save)
             self._last = digest, answer
             try:
                 await asyncio.to_thread(write_bytes, self._file, digest + _digest(answer) + answer, durable=True)
             except OutputError as error:
-                log.error("round not on disk; a restart would train it again", extra={"reason": str(error)})
+                log.error(
+                    "the result is not on disk; a restart would train the round again", extra={"reason": str(error)}
+                )
         log.info(
             "round ends",
             extra={
@@ -134,31 +135,27 @@ class Control:
         return answer if order == digest and check == _digest(answer) else None
 
     async def status(self, _: Any, context: Any) -> bytes:
-        """Say how things stand."""
+        """Answer with the progress of the round and the state of every device."""
         await self._check_caller(context)
-        progress, roster = self.trainer.progress, self.station.roster
+        progress, station = self.trainer.progress, self.station
         devices = [
-            pb.DeviceStatus(
-                name=member.name,
-                state=_state(member, roster),
-                turns=member.turns,
+            message_of(
+                pb.DeviceStatus,
+                member,
+                state=_state(member, station.roster),
                 failures=member.all_failures,
                 last_failure=member.last_failure[:200],
             )
-            for member in sorted(roster.members.values(), key=lambda member: member.name)
+            for member in sorted(station.roster.members.values(), key=lambda member: member.name)
         ]
-        status = pb.StationStatus(
+        status = message_of(
+            pb.StationStatus,
+            progress,
             name=self.name,
-            run=progress.run,
-            round=progress.round,
-            iteration=progress.iteration,
-            iterations=progress.iterations,
-            divergence=progress.divergence,
-            loss=progress.loss,
             iterations_per_second=progress.pace,
             devices=devices,
-            sent_bytes=self.station.sent,
-            received_bytes=self.station.received,
+            sent_bytes=station.sent,
+            received_bytes=station.received,
         )
         return serialise(status)
 
@@ -175,8 +172,8 @@ class Control:
 def _state(member: Member, roster: Roster) -> str:
     if member.link is None:
         return "offline"
-    if roster.is_aside(member):
-        return "aside"
+    if roster.is_quarantined(member):
+        return "quarantined"
     if member.asked is not None:
         return "training"
     return "waiting" if member.ready is None else "ready"

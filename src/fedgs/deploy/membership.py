@@ -1,4 +1,4 @@
-"""Who belongs to a station: online or not, ready with which batch, how often it failed, quarantined until when.
+"""The devices of a station: online or not, ready with which batch, how often they failed, quarantined until when.
 
 Nothing here touches the network; a member's ``link`` is whatever can send messages to it and hang up.
 """
@@ -46,14 +46,14 @@ class Member:
     """In a row."""
     all_failures: int = 0
     last_failure: str = ""
-    aside_until: float = 0.0
+    quarantined_until: float = 0.0
     turns: int = 0
     """Updates that went into an average."""
     queue: float = 0.0
-    """Turns it is behind its share, with coverage; below 0: ahead."""
+    """Selections it is behind its fair share, with coverage; below 0: ahead."""
     seen: float = 0.0
     asked: Any = None
-    """The step it is at, if any (:mod:`fedgs.deploy.station`)."""
+    """The step it was asked for, until it has answered (:mod:`fedgs.deploy.station`)."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Roster:
 
     failures: int = 3
     """In a row, after which a member is quarantined."""
-    aside: float = 60.0
+    quarantine: float = 60.0
     """Seconds."""
     clock: Callable[[], float] = time.monotonic
     members: dict[str, Member] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Roster:
         self.changed.set()
 
     def withdraw(self, classes: int) -> None:
-        """Forget announcements that were made for another number of classes."""
+        """Drop announcements that were made for another number of classes."""
         for member in self.members.values():
             if member.announced is not None and len(member.announced) != classes:
                 member.announced = None
@@ -106,7 +106,7 @@ class Roster:
         found = [
             member
             for member in self.members.values()
-            if member.link is not None and member.ready is not None and member.aside_until <= now
+            if member.link is not None and member.ready is not None and member.quarantined_until <= now
         ]
         return sorted(found, key=lambda member: member.name)
 
@@ -121,19 +121,19 @@ class Roster:
         member.turns += 1
 
     def failed(self, member: Member, reason: str) -> bool:
-        """A turn came to nothing; True where the member is now quarantined."""
+        """A selected member gave no update; True where it is now quarantined."""
         member.failures += 1
         member.all_failures += 1
         member.last_failure = reason
         if member.failures < self.failures:
             return False
         member.failures = 0
-        member.aside_until = self.clock() + self.aside
+        member.quarantined_until = self.clock() + self.quarantine
         return True
 
-    def is_aside(self, member: Member) -> bool:
+    def is_quarantined(self, member: Member) -> bool:
         """Whether a member is quarantined now."""
-        return member.aside_until > self.clock()
+        return member.quarantined_until > self.clock()
 
     def distribution(self) -> tuple[NDArray[np.float64], int]:
         """Return the mean class distribution of what online members announced, and how many they are.

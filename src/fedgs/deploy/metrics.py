@@ -11,13 +11,13 @@ _ROUND_SECONDS = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600)
 
 
 class StationMetrics:
-    """What a station shows."""
+    """Metrics of a station."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self._devices = Gauge("fedgs_station_devices", "devices by state", ["state"], registry=registry)
-        self.updates = Counter("fedgs_station_updates", "turns of selected devices", ["outcome"], registry=registry)
-        self.refused = Counter("fedgs_station_refused", "connections not let in", registry=registry)
+        self.updates = Counter("fedgs_station_updates", "steps of selected devices", ["outcome"], registry=registry)
+        self.refused = Counter("fedgs_station_refused", "refused connections", registry=registry)
         self.iterations = Counter("fedgs_station_iterations", "internal synchronisations", registry=registry)
         self.rounds = Counter("fedgs_station_rounds", "rounds carried out", registry=registry)
         self.selecting = Histogram(
@@ -36,20 +36,19 @@ class StationMetrics:
     def devices(self, roster: Roster) -> None:
         """Count the devices anew."""
         online = roster.online
-        aside = sum(roster.is_aside(member) for member in online)
         self._devices.labels("online").set(len(online))
-        self._devices.labels("aside").set(aside)
+        self._devices.labels("quarantined").set(sum(map(roster.is_quarantined, online)))
 
 
 class TopMetrics:
-    """What the top server shows."""
+    """Metrics of the top server."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self.round = Gauge("fedgs_top_round", "rounds done", registry=registry)
         self.stations = Gauge("fedgs_top_stations", "stations in the last mean", registry=registry)
         self.missing = Counter("fedgs_top_missing_stations", "stations missing in a round", registry=registry)
-        self.score = Gauge("fedgs_top_score", "the metric that counts, on the held-out set", registry=registry)
+        self.score = Gauge("fedgs_top_score", "the score on the held-out set", registry=registry)
         self.loss = Gauge("fedgs_top_loss", "on the held-out set", registry=registry)
         self.divergence = Gauge("fedgs_top_divergence", "mean over the last round's teams", registry=registry)
         self.duration = Histogram(
@@ -57,8 +56,10 @@ class TopMetrics:
         )
 
 
-def serve_metrics(registry: CollectorRegistry, address: str) -> None:
-    """Show a registry at http://ADDRESS/metrics, from a thread of its own."""
+def serve_metrics(registry: CollectorRegistry, address: str | None) -> None:
+    """Serve a registry at http://ADDRESS/metrics, from a thread of its own; None: do not."""
+    if address is None:
+        return
     host, port = split_address(address)
     try:
         start_http_server(port, host, registry)

@@ -3,8 +3,8 @@
     out/pki/            the authority and all certificates
     out/data/           one .npz a device (its train samples), held-out.npz (all test samples), target.json (P_real)
     out/station-1/      state of a station; out/top/ of the top server: metrics.jsonl, checkpoint, model
-    out/logs/           what every process had to say
-    out/commands.txt    the commands that were started, to be started by hand
+    out/logs/           a log file a process
+    out/commands.txt    the commands that were started, to start them by hand
 
 With the settings of a simulation the park gives the simulation's result: devices, streams and selections are the same.
 """
@@ -29,11 +29,10 @@ from fedgs.data.arrays import take
 from fedgs.data.federation import ONE_BIN
 from fedgs.data.npz import save_npz
 from fedgs.deploy import pki
-from fedgs.deploy.carrier import call_status
-from fedgs.deploy.folder import SOCKET
-from fedgs.deploy.parent import VARIABLE
+from fedgs.deploy.process import PARENT, SOCKET
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.station_process import ADDRESSES
+from fedgs.deploy.transport import call_status
 from fedgs.errors import OutputError, PeerError, WorkerError
 from fedgs.files import make_folder, write_text
 from fedgs.settings import Settings
@@ -56,7 +55,7 @@ class Process:
 
 @dataclass
 class LocalPark:
-    """The processes of a park and where they keep their things."""
+    """The processes of a park and their folders."""
 
     folder: Path
     settings: Settings
@@ -65,7 +64,7 @@ class LocalPark:
     processes: list[Process] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
     _ending: ClassVar[tuple[tuple[str, ...], ...]] = (("top", "device"), ("station",))
-    """Who ends first, by role."""
+    """In this order they are ended, by role."""
     _control: ClassVar[tuple[str, ...]] = ("--control", "127.0.0.1:0")
     """How a station is told to listen to a top server."""
 
@@ -143,7 +142,7 @@ class LocalPark:
 
     def _environment(self) -> dict[str, str]:
         own = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}  # each role has its own
-        return own | {VARIABLE: str(os.getpid()), "PYTHONPATH": os.pathsep.join(sys.path)}
+        return own | {PARENT: str(os.getpid()), "PYTHONPATH": os.pathsep.join(sys.path)}
 
     def _addresses(self, station: str) -> dict[str, str]:
         path = self.folder / station / ADDRESSES
@@ -156,19 +155,18 @@ class LocalPark:
         return dict(line.split(" ", 1) for line in path.read_text(encoding="utf-8").splitlines())
 
     def check(self) -> None:
-        """Refuse to go on when a process other than the top server has ended."""
+        """Raise an error when a process other than the top server has ended."""
         for process in self.processes:
             code = process.popen.poll()
             if code is not None and (process.role != "top" or code):
                 raise WorkerError(f"{process.name} has ended with code {code}: {_last_line(process.log)}")
 
     def status(self, station: str) -> pb.StationStatus | None:
-        """Ask a station how things stand; None where it does not answer."""
+        """Ask a station for its status; None where it does not answer."""
         try:
-            found: pb.StationStatus = pb.StationStatus.FromString(call_status(self.folder / station / SOCKET))
+            return call_status(self.folder / station / SOCKET)
         except PeerError:
             return None
-        return found
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the metrics of the rounds so far."""
@@ -209,16 +207,17 @@ def write_data(federation: Federation, folder: Path) -> None:
     """Write what each device holds, what the top server tests on, and P_real."""
     make_folder(folder)
     for device, name in enumerate(federation.device_names):
-        save_npz(_part(federation, name, [name], [federation.train[device]]), folder / f"{name}.npz")
+        save_npz(dataset_of(federation, name, [name], [federation.train[device]]), folder / f"{name}.npz")
     tests = [federation.test[device] for device in range(len(federation))]
     # A data set lists its clients by name; the federation has them by factory.
     order = sorted(range(len(federation)), key=lambda device: federation.device_names[device])
     names = [federation.device_names[device] for device in order]
-    save_npz(_part(federation, "held-out", names, [tests[device] for device in order]), folder / "held-out.npz")
+    save_npz(dataset_of(federation, "held-out", names, [tests[device] for device in order]), folder / "held-out.npz")
     write_text(folder / "target.json", json.dumps(federation.p_real().tolist()) + "\n")
 
 
-def _part(federation: Federation, name: str, clients: Sequence[str], samples: Sequence[Any]) -> DataSet:
+def dataset_of(federation: Federation, name: str, clients: Sequence[str], samples: Sequence[Any]) -> DataSet:
+    """Return the data set of these clients, each with its samples."""
     rows = np.concatenate(samples)
     return DataSet(
         name,
@@ -238,4 +237,4 @@ def classes_of(federation: Federation) -> tuple[str, ...]:
 
 def _last_line(path: Path) -> str:
     lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "its log is empty"

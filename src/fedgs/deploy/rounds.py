@@ -10,19 +10,18 @@ other than plain SGD, the station takes what its team moved by for the mean grad
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
-from fedgs.deploy.contract import RoundOrder, RoundResult
 from fedgs.deploy.logs import log
 from fedgs.deploy.membership import Member
+from fedgs.deploy.round_messages import RoundOrder, RoundResult
 from fedgs.deploy.station import Answer, Station
-from fedgs.deploy.station_mix import StationMix
-from fedgs.deploy.station_optimizer import StationOptimizer
+from fedgs.deploy.station_state import StationCalibration, StationOptimizer
+from fedgs.deploy.team import Wanted, select_team, turns_owed
 from fedgs.deploy.tensors import Flat, Shapes, norm
 from fedgs.deploy.wire import StepMessages
 from fedgs.selection.coverage import fair_shares, queues_after
@@ -33,7 +32,7 @@ _BLOCK = 1 << 16
 
 @dataclass
 class Progress:
-    """Where a station has got to; for its status."""
+    """The progress of a station; for its status."""
 
     run: str = ""
     round: int = 0
@@ -53,7 +52,7 @@ class RoundTrainer:
 
     station: Station
     progress: Progress = field(default_factory=Progress)
-    mix: StationMix = field(default_factory=StationMix)
+    calibration: StationCalibration = field(default_factory=StationCalibration)
     optimizer: StationOptimizer = field(default_factory=StationOptimizer)
     _expected: int | None = None
     """How many devices it is worth waiting for: as many as there have been lately."""
@@ -65,9 +64,9 @@ class RoundTrainer:
         progress.run, progress.round = order.run, order.round
         progress.iteration, progress.iterations = 0, len(order.rates)
         await station.tell(order.task)
-        self.mix.begin(order)
+        self.calibration.begin(order)
         self.optimizer.begin(order)
-        weights, trained = order.weights, 0
+        weights = order.weights
         seen = np.zeros(order.task.classes, np.int64)
         losses, divergences = [], []
         if not len(order.rates):
@@ -77,7 +76,7 @@ class RoundTrainer:
             members = await self._gather(order.wanted.pick)
             if not members:
                 station.events["idle"] += len(order.rates) - row
-                log.warning("nobody is there, the round ends early", extra={"round": order.round, "iteration": row})
+                log.warning("no device is online; the round ends early", extra={"round": order.round, "iteration": row})
                 break
             began = time.perf_counter()
             if not len(wanted.target):
@@ -89,12 +88,11 @@ class RoundTrainer:
             if not answers:
                 station.events["lost"] += 1
                 continue
-            # A large model takes a while: in a thread, so that devices are heard meanwhile.
+            # A large model takes a while: in a thread, so that messages of devices are read meanwhile.
             step = partial(self._synchronised, order, weights, answers, rate)
             weights = await asyncio.to_thread(step) if len(weights) > _BLOCK else step()
             sizes = sum(answer.num_samples for answer in answers)
             loss = sum(answer.num_samples / sizes * answer.loss for answer in answers)
-            trained += 1
             seen += np.sum([answer.counts for answer in answers], axis=0)
             losses.append(loss)
             divergences.append(divergence)
@@ -102,11 +100,11 @@ class RoundTrainer:
         station.metrics.rounds.inc()
         announced, devices = station.roster.distribution()
         return RoundResult(
-            order.run, order.round, order.shapes, weights, trained, int(seen.sum()),
+            order.run, order.round, order.shapes, weights, len(losses), int(seen.sum()),
             float(np.mean(losses)) if losses else 0.0,
             float(np.mean(divergences)) if divergences else 0.0,
             devices, announced, {name: count for name, count in sorted(station.events.items()) if count},
-            seen if order.class_wise else np.empty(0, np.int64),  # nothing leaves that nobody asked for
+            seen if order.class_wise else np.empty(0, np.int64),  # only what was asked for leaves the station
         )  # fmt: skip
 
     def _synchronised(self, order: RoundOrder, weights: Flat, answers: Sequence[Answer], rate: float) -> Flat:
@@ -129,7 +127,7 @@ class RoundTrainer:
             expected = wished if self._expected is None else min(wished, max(self._expected, len(there)))
             left = until - time.monotonic()
             if len(there) >= max(1, expected) or left <= 0:
-                # Who did not come in this time is not waited for again until it has been back.
+                # A device that did not come in time is not waited for again until it has been back.
                 self._expected = min(wished, len(there))
                 return there
             try:
@@ -149,7 +147,7 @@ class RoundTrainer:
         announced = [(member, member.ready) for member in members if member.ready is not None]
         counts = np.stack([ready.counts for _, ready in announced])
         began = time.perf_counter()
-        # In a thread of its own: devices come, go and are heard meanwhile.
+        # In a thread of its own, so that messages of devices are read meanwhile.
         queue = np.array([member.queue for member, _ in announced])
         everyone = [np.arange(len(counts))]
         iteration = order.first_iteration + row
@@ -161,7 +159,7 @@ class RoundTrainer:
                 member.queue = behind
         self.station.metrics.selecting.observe(time.perf_counter() - began)
         bias = order.shapes.places.get(f"{order.head}.bias") if order.calibration else None
-        start = weights if bias is None else self.mix.moved(weights, counts[rows], wanted.target, bias)
+        start = weights if bias is None else self.calibration.shifted(weights, counts[rows], wanted.target, bias)
         messages = StepMessages(rate, order.shapes, start, order.task.wire)
         largest = self.station.settings.largest_move * max(1.0, norm(weights[: order.shapes.trained_size]))
         team = [announced[index] for index in rows.tolist()]
@@ -216,11 +214,3 @@ def averaged(weights: Flat, answers: Sequence[Answer], shapes: Shapes, longest: 
         if length > longest:
             result[trained] = weights[trained] + change * np.float32(longest / length)
     return result
-
-
-def events_of(results: Sequence[RoundResult]) -> dict[str, int]:
-    """Return the events of several stations together."""
-    total: Counter[str] = Counter()
-    for result in results:
-        total.update(result.events)
-    return dict(sorted(total.items()))

@@ -1,54 +1,72 @@
 """How stations, devices and the top server behave: frozen, checked, one place for every default."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from fedgs.deploy.tls import KEEPALIVE
+from fedgs.deploy.tensors import WireType
 from fedgs.errors import ConfigError
 from fedgs.section import Section
 
 
-class StationSettings(Section):
+class ProcessSettings(Section):
+    """What every process can be told."""
+
+    keepalive: float = Field(2.0, ge=0.2, description="seconds between two keepalive pings of a connection")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_json: bool = Field(False, description="one JSON object a line")
+
+
+class StationSettings(ProcessSettings):
     """How a station treats its devices."""
 
     deadline: float = Field(30.0, gt=0, description="seconds a selected device has for its step, both ways included")
     min_devices: int | None = Field(None, ge=1, description="devices to wait for before an iteration (default: pick)")
-    gather: float = Field(5.0, ge=0, description="seconds to wait for them; then whoever is there trains")
+    gather: float = Field(5.0, ge=0, description="seconds to wait for them; then the devices that are ready train")
     failures: int = Field(3, ge=1, description="failures in a row after which a device is quarantined")
-    aside: float = Field(60.0, ge=0, description="seconds a device is quarantined")
+    quarantine: float = Field(60.0, ge=0, description="seconds a device is quarantined")
     largest_move: float = Field(
         1.0, gt=0, description="a step may move the weights by this share of their norm (of 1, where they are small)"
     )
     duplicates: Literal["replace", "refuse"] = Field(
         "replace", description="a second connection of a device that is connected: replace the first, or refuse it"
     )
-    keepalive: float = Field(KEEPALIVE, ge=0.2, description="seconds between two signs of life of a connection")
+    metrics: str | None = Field(None, description="HOST:PORT for Prometheus")
 
 
-class TopSettings(Section):
-    """How the top server treats its stations."""
+class TopSettings(ProcessSettings):
+    """What the top server trains and tests, and how it treats its stations."""
 
+    held_out: str | None = Field(None, description="data set to test the global model on: a name or a file")
+    target: str = Field("estimate", description="P_real: estimate, uniform, or a JSON file with a list of shares")
+    classes: int | None = Field(None, ge=1, description="classes, without held_out (62)")
+    image: str | None = Field(None, description="HEIGHTxWIDTH[xCHANNELS], without held_out (28x28)")
+    wire: WireType = Field("float32", description="number format between stations and devices")
     min_stations: int | None = Field(None, ge=1, description="answers a round needs (default: all)")
-    linger: float = Field(60.0, ge=0, description="seconds to wait for the others once so many have answered")
-    keepalive: float = Field(KEEPALIVE, ge=0.2, description="seconds between two signs of life of a connection")
+    linger: float = Field(60.0, ge=0, description="seconds to wait for the other stations once so many have answered")
+    metrics: str | None = Field(None, description="HOST:PORT for Prometheus")
 
 
-class DeviceSettings(Section):
+class DeviceSettings(ProcessSettings):
     """How a device behaves."""
 
-    first_wait: float = Field(0.2, gt=0, description="seconds before the first attempt to come back")
+    first_wait: float = Field(0.2, gt=0, description="seconds before the first attempt to reconnect")
     longest_wait: float = Field(30.0, gt=0, description="the most seconds between two attempts")
-    min_batch: int = Field(1, ge=1, description="a task with smaller batches is refused: its changes give samples away")
+    min_batch: int = Field(1, ge=1, description="a task with smaller batches is refused: its updates reveal samples")
     count_noise: float = Field(0.0, ge=0, description="standard deviation σ of the noise on announced class counts")
     noise_seed: int | None = Field(None, ge=0, description="of that noise; None draws a secret one at the start")
-    keepalive: float = Field(KEEPALIVE, ge=0.2, description="seconds between two signs of life of a connection")
 
 
-def checked(kind: type[Section], values: dict[str, Any]) -> Any:
-    """Return settings of these values, leaving out those that are None; a bad one is a :class:`ConfigError`."""
+Kind = TypeVar("Kind", bound=Section)
+
+
+def checked(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
+    """Return settings from the options of a command: those of ``kind`` that are given; a bad one is one line."""
     try:
-        return kind.model_validate({key: value for key, value in values.items() if value is not None})
+        return kind.model_validate(
+            {key: value for key, value in values.items() if key in kind.model_fields and value is not None}
+        )
     except ValidationError as error:
         first = error.errors()[0]
         key = "-".join(str(part) for part in first["loc"]).replace("_", "-")

@@ -1,8 +1,8 @@
 """The base station: keeps the streams of its devices and asks the selected ones for their steps.
 
-A device that is late, gone or sends rubbish loses its turn: it is left out of that average, the failure is counted,
-and after several in a row it is quarantined for a while. Nobody else is affected. Everything received is checked
-before use: by itself in :mod:`fedgs.deploy.wire`, and here against the step that was asked for.
+A device that is late, disconnects or sends an invalid message is left out of that average. The failure is counted, and
+after several in a row the device is quarantined for a while. No other device is affected. Everything received is
+checked before use: by itself in :mod:`fedgs.deploy.wire`, and here against the step that was asked for.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from fedgs.deploy.identity import Identity
 from fedgs.deploy.logs import OnceEach, log
 from fedgs.deploy.membership import Member, Roster
 from fedgs.deploy.metrics import StationMetrics
+from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.settings import StationSettings
 from fedgs.deploy.tensors import Flat, Shapes, norm
 from fedgs.deploy.tls import peer_identity
 from fedgs.deploy.wire import (
     VERSION,
     Assembly,
-    Hello,
     Part,
     Ready,
     StepMessages,
@@ -47,7 +47,7 @@ LARGEST_LOSS = 1e6
 
 
 class UpdateRejected(Exception):  # noqa: N818  (it is an outcome, not an error of the program)
-    """A selected device's step came to nothing; ``outcome`` is late, gone or rejected."""
+    """A selected device gave no update that can be used; ``outcome`` is late, gone or rejected."""
 
     def __init__(self, outcome: str, reason: str) -> None:
         super().__init__(reason)
@@ -110,16 +110,16 @@ class Station:
 
     def __init__(self, settings: StationSettings, metrics: StationMetrics, *, insecure: bool = False) -> None:
         self.settings, self.metrics, self.insecure = settings, metrics, insecure
-        self.roster = Roster(settings.failures, settings.aside)
+        self.roster = Roster(settings.failures, settings.quarantine)
         self.task: Task | None = None
         self.events: Counter[str] = Counter()
-        """What went wrong since it was last taken."""
+        """Failures of this round, by kind."""
         self.sent = self.received = 0
         """Bytes of weights and changes exchanged with devices since the start."""
-        self._steps = secrets.randbits(48)  # after a restart no old answer can be taken for a new one
+        self._steps = secrets.randbits(48)  # after a restart no old update can be taken for a new one
         self._once = OnceEach()
 
-    # --- devices come and go
+    # --- connections
 
     async def attach(self, _: Any, context: Any) -> None:
         """Serve one stream, from its first message to its end."""
@@ -151,26 +151,26 @@ class Station:
         if link.reason:
             await context.abort(grpc.StatusCode.ABORTED, link.reason)
 
-    async def _greet(self, context: Any) -> Hello:
+    async def _greet(self, context: Any) -> pb.Hello:
         async with asyncio.timeout(HELLO_WITHIN):
             first = await context.read()
         if first is grpc.aio.EOF:
             raise WireError("no message")
         hello = decode_up(first)
-        if not isinstance(hello, Hello):
+        if not isinstance(hello, pb.Hello):
             raise WireError("the first message is not a Hello")
         if hello.version != VERSION:
             raise WireError(f"protocol version {hello.version}, this station speaks {VERSION}; install the same fedgs")
         return hello
 
-    def _admit(self, identity: Identity, link: StreamLink, hello: Hello) -> bool:
+    def _admit(self, identity: Identity, link: StreamLink, hello: pb.Hello) -> bool:
         there = self.roster.members.get(identity.name)
         if there is not None and there.link is not None:
             if self.settings.duplicates == "refuse":
                 self.refuse(f"{identity}: a second connection")
                 return False
             there.link.hang_up("replaced by a newer connection of the same device")
-            self._end_turn(there, "gone", "connected anew")
+            self._end_step(there, "gone", "reconnected")
         self.roster.join(identity.name, link)
         self.metrics.devices(self.roster)
         details = {"device": identity.name, "online": len(self.roster.online), "software": hello.software}
@@ -180,18 +180,18 @@ class Station:
     def _gone(self, identity: Identity, link: StreamLink) -> None:
         member = self.roster.members.get(identity.name)
         if member is not None and member.link is link:
-            self._end_turn(member, "gone", link.reason or "the connection was lost")
+            self._end_step(member, "gone", link.reason or "the connection was lost")
         if self.roster.leave(identity.name, link):
             self.metrics.devices(self.roster)
             details = {"device": identity.name, "online": len(self.roster.online)}
             log.info("device left", extra=details | ({"reason": link.reason} if link.reason else {}))
 
     def refuse(self, reason: str) -> None:
-        """Note that somebody was not let in: logged once a reason."""
+        """Count and log a refused connection, each reason once."""
         self.metrics.refused.inc()
         self._once.warning("connection refused", reason=reason)
 
-    # --- what devices say
+    # --- messages of devices
 
     async def _serve(self, identity: Identity, link: StreamLink, context: Any) -> None:
         member = self.roster.members[identity.name]
@@ -200,7 +200,7 @@ class Station:
                 await link.send([encode_task(self.task)])
             await self._listen(member, context)
         except WireError as error:
-            self._rubbish(member, link, str(error))
+            self._invalid(member, link, str(error))
         except (ConnectionError, grpc.aio.BaseError):
             link.hang_up("")
         except asyncio.CancelledError:
@@ -218,7 +218,7 @@ class Station:
             message = decode_up(data)
             if isinstance(message, Part):
                 if assembly is None:
-                    raise WireError("a part of nothing")
+                    raise WireError("a part without a message before it")
                 assembly.add(message.data)
             elif assembly is not None:
                 raise WireError("another message among the parts of an update")
@@ -264,35 +264,27 @@ class Station:
         member.asked = None
         if not asked.answer.done():  # else it is late, and that has been counted
             change = assembly.flat()
-            moved = norm(change[: asked.shapes.trained_size])
-            if not np.isfinite(change).all():  # buffers too
-                moved = math.inf
-            if not abs(update.loss) <= LARGEST_LOSS:  # nor NaN
-                reason = f"a loss of {update.loss:g}; {LARGEST_LOSS:g} is the most"
-                asked.answer.set_exception(UpdateRejected("rejected", reason))
-            elif not math.isfinite(moved):
-                asked.answer.set_exception(UpdateRejected("rejected", "a change that is not finite"))
-            elif moved > asked.largest_norm:
-                reason = f"a change of norm {moved:.3g}; {asked.largest_norm:.3g} is the most"
-                asked.answer.set_exception(UpdateRejected("rejected", reason))
+            fault = _fault(change, update.loss, asked)
+            if fault:
+                asked.answer.set_exception(UpdateRejected("rejected", fault))
             else:
                 asked.answer.set_result(Answer(change, asked.ready.counts, update.loss))
         if update.next is not None:
             self._announced(member, update.next)
 
-    def _rubbish(self, member: Member, link: StreamLink, reason: str) -> None:
+    def _invalid(self, member: Member, link: StreamLink, reason: str) -> None:
         if member.asked is not None and not member.asked.answer.done():
-            self._end_turn(member, "rejected", reason)
+            self._end_step(member, "rejected", reason)
         else:
             self._failed(member, "rejected", reason)
         link.hang_up(reason)
 
-    def _end_turn(self, member: Member, outcome: str, reason: str) -> None:
+    def _end_step(self, member: Member, outcome: str, reason: str) -> None:
         asked: Asked | None = member.asked
         if asked is not None and not asked.answer.done():
             asked.answer.set_exception(UpdateRejected(outcome, reason))
 
-    # --- what devices are asked
+    # --- messages to devices
 
     async def tell(self, task: Task) -> None:
         """Tell all devices the task, where it is a new one."""
@@ -303,7 +295,7 @@ class Station:
         told = []
         for member in self.roster.online:
             member.ready = None
-            self._end_turn(member, "gone", "another task began")
+            self._end_step(member, "gone", "another task began")
             assert member.link is not None
             told.append(member.link.send([encode_task(task)]))
         await asyncio.wait_for(asyncio.gather(*told, return_exceptions=True), self.settings.deadline)
@@ -312,10 +304,10 @@ class Station:
     async def ask(
         self, member: Member, ready: Ready, messages: StepMessages, shapes: Shapes, largest_norm: float
     ) -> Answer | None:
-        """Let a selected device make its step; None where that came to nothing."""
+        """Let a selected device make its step; None where it gave no update that can be used."""
         assert self.task is not None
         if member.link is None or member.ready is not ready:
-            self._failed(member, "gone", "away when it was selected")
+            self._failed(member, "gone", "offline when it was selected")
             return None
         self._steps += 1
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -348,10 +340,10 @@ class Station:
     def _failed(self, member: Member, outcome: str, reason: str) -> None:
         self.events[outcome] += 1
         self.metrics.updates.labels(outcome).inc()
-        log.warning("turn lost", extra={"device": member.name, "outcome": outcome, "reason": reason})
+        log.warning("no update", extra={"device": member.name, "outcome": outcome, "reason": reason})
         if self.roster.failed(member, reason):
-            self.events["aside"] += 1
-            log.warning("device quarantined", extra={"device": member.name, "seconds": self.settings.aside})
+            self.events["quarantined"] += 1
+            log.warning("device is quarantined", extra={"device": member.name, "seconds": self.settings.quarantine})
             self.metrics.devices(self.roster)
 
     async def say_goodbye(self, reason: str) -> None:
@@ -362,6 +354,18 @@ class Station:
             await asyncio.wait_for(asyncio.gather(*(link.send([bye]) for link in links), return_exceptions=True), 1.0)
         for link in links:
             link.hang_up(reason)
+
+
+def _fault(change: Flat, loss: float, asked: Asked) -> str:
+    """Return why an update cannot be used; "" where it can."""
+    if not abs(loss) <= LARGEST_LOSS:  # nor NaN
+        return f"a loss of {loss:g}; {LARGEST_LOSS:g} is the most"
+    moved = norm(change[: asked.shapes.trained_size])
+    if not math.isfinite(moved) or not np.isfinite(change).all():  # buffers too
+        return "a change that is not finite"
+    if moved > asked.largest_norm:
+        return f"a change of norm {moved:.3g}; {asked.largest_norm:.3g} is the most"
+    return ""
 
 
 def _sent(done: "asyncio.Future[None]", answer: "asyncio.Future[Answer]") -> None:

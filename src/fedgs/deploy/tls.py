@@ -22,8 +22,6 @@ from fedgs.errors import IdentityError, PeerError
 
 PLAIN_ID = "fedgs-id"
 """The metadata key under which a participant without a certificate names itself (``--insecure``)."""
-KEEPALIVE = 2.0
-"""Seconds between two signs of life on an idle connection; the answer must come within half of it, at least 1 s."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Bundle:
             ) from None
 
     def stamp(self) -> tuple[int, ...]:
-        """Return something that changes when a file does."""
+        """Return a value that changes when a file does."""
         files = (self.folder / name for name in (CA_CERTIFICATE, CERTIFICATE, KEY))
         return tuple(path.stat().st_mtime_ns for path in files if path.exists())
 
@@ -132,8 +130,53 @@ def client_credentials(bundle: Bundle) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(authority, key, certificate)
 
 
+@dataclass(frozen=True)
+class Dialer:
+    """How a process connects to a station: with its certificate, or in plain text on the loopback."""
+
+    address: str
+    identity: Identity
+    bundle: Bundle | None
+    """None: plain text."""
+    keepalive: float
+    largest_message: int
+
+    def __post_init__(self) -> None:
+        split_address(self.address)
+        if self.bundle is None:
+            check_plain(self.address)
+
+    def channel(self) -> Any:
+        """Return a new channel; it is a new connection, with the certificate of this moment."""
+        options = client_options(self.keepalive, self.largest_message)
+        if self.bundle is None:
+            return grpc.aio.insecure_channel(self.address, options)
+        return grpc.aio.secure_channel(self.address, client_credentials(self.bundle), options)
+
+    @property
+    def metadata(self) -> list[tuple[str, str]]:
+        """What every call carries: without a certificate, the name."""
+        return [(PLAIN_ID, self.identity.uri)] if self.bundle is None else []
+
+    def reason(self, error: Any) -> str:
+        """Return why a call failed: a fault of the own certificate comes first."""
+        unreached = error.code() == grpc.StatusCode.UNAVAILABLE
+        return (self.bundle.fault(self.identity.role) if self.bundle and unreached else "") or call_error(error)
+
+
+def call_error(error: Any) -> str:
+    """Return why a call failed; the same failure always gives the same text."""
+    text = str(error.details() or error.code().name.lower().replace("_", " "))
+    if error.code() != grpc.StatusCode.UNAVAILABLE:
+        return text
+    if not text.startswith("failed to connect to all addresses"):
+        return "the connection was lost"
+    last = text.rpartition("OPENSSL_internal:")[2] if "OPENSSL" in text else ""
+    return "nobody answers, or the station refused the certificate" + (f" ({last.lower()})" if last else "")
+
+
 def peer_identity(context: Any, role: str, insecure: bool) -> Identity:
-    """Return who is at the other end of a call, from the TLS session; refuse another role than ``role``."""
+    """Return the identity of the caller, from the TLS session; refuse another role than ``role``."""
     if insecure:
         names = [value for key, value in context.invocation_metadata() or () if key == PLAIN_ID]
         identity = identity_of(names)

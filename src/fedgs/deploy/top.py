@@ -5,12 +5,13 @@
 With ``server.class_wise`` the classifier is averaged class by class (:mod:`fedgs.algorithms.class_wise`).
 
 A station that does not answer is asked again until enough others have answered and ``linger`` seconds more have
-passed; then the survivors are averaged. With fewer than ``min_stations`` answers the server waits. A round in
-which no station had a device to train is not counted, and is tried again.
+passed; then the stations that answered are averaged. With fewer than ``min_stations`` answers the server waits. A round
+in which no station had a device to train is not counted, and is tried again.
 """
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,15 +24,14 @@ from torch import Tensor
 from fedgs.algorithms import ServerRule, Upload, server_rule
 from fedgs.algorithms.class_wise import ClassRows, row_weights
 from fedgs.algorithms.server import rule_of
-from fedgs.deploy.carrier import Carrier
-from fedgs.deploy.contract import RoundOrder, RoundResult
 from fedgs.deploy.logs import OnceEach, log
 from fedgs.deploy.metrics import TopMetrics
-from fedgs.deploy.rounds import events_of
+from fedgs.deploy.round_messages import RoundOrder, RoundResult
 from fedgs.deploy.run_spec import RunSpec
 from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.tensors import Shapes
-from fedgs.deploy.top_state import TopState, with_line
+from fedgs.deploy.top_state import TopState
+from fedgs.deploy.transport import Transport
 from fedgs.errors import AlgorithmError, ConfigError, IdentityError, PeerError, TrainingError, WireError
 from fedgs.settings import ServerSettings
 
@@ -48,7 +48,7 @@ class Top:
     def __init__(
         self,
         run_spec: RunSpec,
-        carriers: Sequence[Carrier],
+        transports: Sequence[Transport],
         settings: TopSettings,
         metrics: TopMetrics,
         evaluate: Evaluate | None = None,
@@ -60,27 +60,27 @@ class Top:
         """``target`` None: P_real is estimated from what the devices announce, anew after each round.
 
         ``rule`` None: the one the settings name. ``shapes``: which of the weights are buffers; None: none of them.
-        ``score``: the metric that counts.
+        ``score``: the metric that is shown.
         """
         self._shapes, self._score = shapes, score
-        self.run_spec, self.carriers, self.settings, self.metrics = run_spec, carriers, settings, metrics
+        self.run_spec, self.transports, self.settings, self.metrics = run_spec, transports, settings, metrics
         self._evaluate, self._target = evaluate, target
         self._rule = make_rule(run_spec.settings.server) if rule is None else rule
         self._by_class = run_spec.settings.server.class_wise
         self._once = OnceEach(60.0)
-        self._needed = settings.min_stations or len(carriers)
-        if self._needed > len(carriers):
-            raise ConfigError(f"--min-stations {self._needed} of {len(carriers)} stations; lower it")
+        self._needed = settings.min_stations or len(transports)
+        if self._needed > len(transports):
+            raise ConfigError(f"--min-stations {self._needed} of {len(transports)} stations; lower it")
 
     async def begin(self, run: str, weights: Mapping[str, Tensor]) -> TopState:
-        """Return the state before the first round: the roll call is done and the untrained model tested."""
-        if self._by_class:  # a model without a classifier is refused before anybody is asked
+        """Return the state before the first round: P_real is known and the untrained model is tested."""
+        if self._by_class:  # a model without a classifier is refused before any station is asked
             self._rows(self._shapes_of(weights))
         state = TopState(run, 0, weights, self._rule.init(self._trained(weights)), self._target)
         if self._target is None:
             results = await self._collect(self._orders(state, 0))
             state = replace(state, target=pooled(results))
-        return with_line(state, {"round": 0, **self._tested(state, due=True)})
+        return replace(state, metrics=({"round": 0, **self._tested(state, due=True)},))
 
     async def advance(self, state: TopState) -> TopState:
         """Return the state after one more round."""
@@ -91,7 +91,7 @@ class Top:
             trained = [results[factory] for factory in sorted(results) if results[factory].iterations]
             if trained:
                 break
-            self._once.warning("no station has devices; the round is tried again", round=number)
+            self._once.warning("no station has a device; the round is tried again", round=number)
             await asyncio.sleep(1.0)
         weights, memory = self._synchronised(state, trained, number)
         target = self._target if self._target is not None else pooled(results)
@@ -111,17 +111,17 @@ class Top:
             "samples": sum(result.samples for result in trained),
             "seconds": round(seconds, 3),
         }
-        events = events_of(list(results.values()))
+        events = sum((Counter(result.events) for result in results.values()), Counter())
         if events:
-            line["events"] = events
-        self._show(line, len(self.carriers) - len(trained), seconds)
-        return with_line(new, line)
+            line["events"] = dict(sorted(events.items()))
+        self._show(line, len(self.transports) - len(trained), seconds)
+        return replace(new, metrics=(*state.metrics, line))
 
     def _orders(self, state: TopState, number: int) -> list[RoundOrder]:
         shapes = self._shapes_of(state.weights)
         flat = shapes.flatten({name: value.numpy() for name, value in state.weights.items()})
         return [
-            self.run_spec.order(number, factory, shapes, flat, state.target) for factory in range(len(self.carriers))
+            self.run_spec.order(number, factory, shapes, flat, state.target) for factory in range(len(self.transports))
         ]
 
     def _shapes_of(self, weights: Mapping[str, Tensor]) -> Shapes:
@@ -137,8 +137,8 @@ class Top:
     async def _collect(self, orders: Sequence[RoundOrder]) -> dict[int, RoundResult]:
         """Return the answers by factory: enough of them, and those that came soon after."""
         tasks = {
-            asyncio.ensure_future(self._ask(carrier, order)): factory
-            for factory, (carrier, order) in enumerate(zip(self.carriers, orders, strict=True))
+            asyncio.ensure_future(self._ask(transport, order)): factory
+            for factory, (transport, order) in enumerate(zip(self.transports, orders, strict=True))
         }
         waiting = set(tasks)
         found: dict[int, RoundResult] = {}
@@ -159,15 +159,15 @@ class Top:
         for factory in sorted(set(range(len(orders))) - set(found)):
             self.metrics.missing.inc()
             log.warning(
-                "station missing", extra={"station": self.carriers[factory].name, "round": orders[factory].round}
+                "station missing", extra={"station": self.transports[factory].name, "round": orders[factory].round}
             )
         return found
 
-    async def _ask(self, carrier: Carrier, order: RoundOrder) -> RoundResult:
+    async def _ask(self, transport: Transport, order: RoundOrder) -> RoundResult:
         wait = AGAIN
         while True:
             try:
-                return await carrier.run_round(order)
+                return await transport.run_round(order)
             except (PeerError, WireError, IdentityError) as error:  # the last: a bundle in the middle of a renewal
                 self._once.warning("station does not answer", reason=str(error))
             await asyncio.sleep(wait)

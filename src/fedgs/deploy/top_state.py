@@ -6,9 +6,8 @@ state/model.safetensors        the global model after the last round
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.algorithms import State, join_state, split_state
-from fedgs.errors import CheckpointError, OutputError
-from fedgs.files import write_text
+from fedgs.errors import CheckpointError
+from fedgs.files import write_bytes, write_text
 from fedgs.settings import Settings
 
 CHECKPOINT, METRICS, MODEL = "checkpoint.safetensors", "metrics.jsonl", "model.safetensors"
@@ -42,7 +41,7 @@ class TopState:
 
 
 def settings_digest(settings: Settings, network: str, stations: int) -> str:
-    """Return what a checkpoint is known by: only the same run takes it up again. More rounds are the same run."""
+    """Return the digest of a run: a checkpoint is resumed by the same run only. More rounds are the same run."""
     values = settings.model_dump(
         exclude={"training": {"rounds"}, "eval": True, "checkpoint": True, "tensorboard": True}
     )
@@ -67,7 +66,7 @@ def save_state(folder: Path, state: TopState, digest: str) -> None:
         "target": None if state.target is None else state.target.tolist(),
         "metrics": list(state.metrics),
     }
-    _write_durably(folder / CHECKPOINT, save(named, {"fedgs": json.dumps(facts)}))
+    write_bytes(folder / CHECKPOINT, save(named, {"fedgs": json.dumps(facts)}), durable=True)
     write_text(folder / METRICS, "".join(json.dumps(line) + "\n" for line in state.metrics))
 
 
@@ -84,9 +83,8 @@ def load_state(folder: Path, digest: str) -> TopState | None:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
         if facts["format"] != _FORMAT:
             raise CheckpointError(
-                f"{path}: written by another version of fedgs (format {facts['format']}, this one reads "
-                f"{_FORMAT}); choose "
-                "another --state, or go on with the version that wrote it"
+                f"{path}: written by another version of fedgs (format {facts['format']}, this one reads {_FORMAT}); "
+                "choose another --state, or go on with the version that wrote it"
             )
         if facts["digest"] != digest:
             raise CheckpointError(f"{path}: belongs to a run with other settings or stations; choose another --state")
@@ -99,9 +97,9 @@ def load_state(folder: Path, digest: str) -> TopState | None:
             None if facts["target"] is None else np.array(facts["target"]),
             tuple(facts["metrics"]),
         )
+    except CheckpointError:
+        raise
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
-        if isinstance(error, CheckpointError):
-            raise
         raise CheckpointError(f"{path}: cannot be read ({error}); move it away to begin anew") from None
 
 
@@ -109,14 +107,8 @@ def save_model(folder: Path, state: TopState) -> Path:
     """Write the global model."""
     from safetensors.torch import save
 
-    path = folder / MODEL
-    _write_durably(path, save({name: value.contiguous() for name, value in state.weights.items()}))
-    return path
-
-
-def with_line(state: TopState, line: Mapping[str, Any]) -> TopState:
-    """Return the state with a line more."""
-    return replace(state, metrics=(*state.metrics, line))
+    content = save({name: value.contiguous() for name, value in state.weights.items()})
+    return write_bytes(folder / MODEL, content, durable=True)
 
 
 def shown_score(line: Mapping[str, Any]) -> str:
@@ -125,21 +117,3 @@ def shown_score(line: Mapping[str, Any]) -> str:
         return ""
     name, value = next((key, value) for key, value in line.items() if key != "round")  # the score comes first
     return f"{name} {value:.2%}" if name == "accuracy" else f"{name} {value:.4g}"
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise OutputError(f"{path}: cannot be written ({error.strerror})") from None

@@ -11,15 +11,15 @@ Weights that do not fit into one message follow it in parts (:class:`Assembly`),
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
-from fedgs.deploy.tensors import WIRE_TYPES, Flat, Shapes, from_bytes, item_size, to_bytes
+from fedgs.deploy.tensors import LONGEST_NAME, WIRE_TYPES, Flat, Shapes, from_bytes, item_size, to_bytes
 from fedgs.errors import WireError
 
 VERSION = 4
@@ -29,21 +29,16 @@ PART = 1 << 20
 LARGEST_MESSAGE = 2 * PART
 MOST_CLASSES, MOST_SAMPLES = 1 << 16, 1 << 24
 LONGEST_SPEC = 1 << 16
-"""Characters of what is said in JSON."""
+"""Characters of a text in JSON."""
 ATTACH = "/fedgs.v1.Edge/Attach"
 RUN_ROUND = "/fedgs.v1.StationControl/RunRound"
 STATUS = "/fedgs.v1.StationControl/Status"
 
 _DTYPES = {"float32": pb.FLOAT32, "bfloat16": pb.BFLOAT16, "float16": pb.FLOAT16}
 _WIRES: dict[int, str] = {int(number): name for name, number in _DTYPES.items()}
-
-
-@dataclass(frozen=True)
-class Hello:
-    """A device begins."""
-
-    version: int
-    software: str
+_LONGEST = {"spec": LONGEST_SPEC, "inputs": LONGEST_SPEC, "head": LONGEST_NAME, "reason": 200}
+"""Characters of these fields; 100 of any other."""
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Update:
-    """What one step on a device came to; ``change`` is complete when its :class:`Assembly` is."""
+    """The result of one step on a device; ``change`` is complete when its :class:`Assembly` is."""
 
     step: int
     batch_id: int
@@ -83,7 +78,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Part:
-    """More bytes of the weights that are under way."""
+    """More bytes of the weights of the message before."""
 
     data: bytes | memoryview
 
@@ -94,22 +89,23 @@ class Task:
 
     run: str
     spec: str
-    """The task by name, or its parts, in JSON: what a device imports."""
+    """The task by name, or its components, in JSON: what a device imports."""
     classes: int
     """Bins that selection balances."""
     inputs: str
-    """Shapes and types of one sample, in JSON; "" where nobody says."""
+    """Shapes and types of one sample, in JSON; "": not known."""
     batch_size: int
     wire: str = "float32"
     digest: str = ""
-    """Stands for the network a device must find."""
+    """Of the network that a device must import."""
     seed: int = 0
-    """Of the first weights of what is frozen."""
+    """Of the initial values of frozen weights."""
 
     @property
     def label(self) -> str:
-        """A short name of the task, for logs."""
-        return label_of(self.spec)
+        """A short name of the task, for logs: of what is imported, or of its network."""
+        found = json_of("spec", self.spec)
+        return str(found.get("model", "task")) if isinstance(found, dict) else str(found)
 
 
 @dataclass(frozen=True)
@@ -120,13 +116,6 @@ class Step:
     batch_id: int
     learning_rate: float
     weights: Head
-
-
-@dataclass(frozen=True)
-class Bye:
-    """The station ends the stream."""
-
-    reason: str
 
 
 class Assembly:
@@ -175,6 +164,16 @@ def serialise(message: Any) -> bytes:
     return data
 
 
+def message_of(kind: type[Kind], *sources: Any, **more: Any) -> Kind:
+    """Return a message of a kind: ``more``, and every other field that a source has under the same name."""
+    for name in kind.DESCRIPTOR.fields_by_name.keys() - more.keys():  # type: ignore[attr-defined]
+        for source in sources:
+            if hasattr(source, name):
+                value = getattr(source, name)
+                more[name] = value.tolist() if isinstance(value, np.ndarray) else value
+    return kind(**more)
+
+
 def encode_hello(software: str) -> bytes:
     """The first message of a device."""
     return serialise(pb.Up(hello=pb.Hello(version=VERSION, software=software)))
@@ -189,7 +188,7 @@ def encode_update(
     step: int, batch_id: int, num_samples: int, loss: float, shapes: Shapes, change: Flat, wire: str,
     following: Ready | None,
 ) -> Iterator[bytes]:  # fmt: skip
-    """The messages of an update: the first tells all but the later parts of the change."""
+    """The messages of an update: the first holds everything but the later parts of the change."""
     coded = to_bytes(change, wire)
     first = pb.Update(
         step=step,
@@ -200,12 +199,11 @@ def encode_update(
         next=None if following is None else _ready(following),
     )
     yield serialise(pb.Up(update=first))
-    for begin in range(PART, len(coded), PART):
-        yield _part(pb.Up, _UP_PART, coded[begin : begin + PART])
+    yield from _parts(pb.Up, coded)
 
 
 def encode_task(task: Task) -> bytes:
-    """What a device is told when it comes, and when the task changes."""
+    """What a device is told when it connects, and when the task changes."""
     return serialise(pb.Down(task=task_message(task)))
 
 
@@ -221,9 +219,7 @@ class StepMessages:
         coded = to_bytes(weights, wire)
         self._rate = learning_rate
         self._params = encode_params(shapes, coded, wire, PART)
-        self._parts = [
-            _part(pb.Down, _DOWN_PART, coded[begin : begin + PART]) for begin in range(PART, len(coded), PART)
-        ]
+        self._parts = list(_parts(pb.Down, coded))
 
     def for_device(self, step: int, batch_id: int) -> Sequence[bytes]:
         """Return what is sent to one device."""
@@ -245,77 +241,70 @@ def encode_params(shapes: Shapes, coded: memoryview, wire: str, most: int | None
 
 def task_message(task: Task) -> pb.Task:
     """A task as a message."""
-    return pb.Task(
-        run=task.run,
-        spec=task.spec,
-        classes=task.classes,
-        inputs=task.inputs,
-        batch_size=task.batch_size,
-        wire=_DTYPES[task.wire],
-        digest=task.digest,
-        seed=task.seed,
-    )
-
-
-def _part(kind: Any, opening: bytes, data: memoryview) -> bytes:
-    if len(data) == PART:
-        return b"".join((opening, data))
-    return serialise(kind(part=pb.Part(data=bytes(data))))
-
-
-def _whole_part(opening: bytes, data: bytes) -> Part | None:
-    """Return a full part without copying it; None where the message is anything else."""
-    if len(data) != len(opening) + PART or not data.startswith(opening):
-        return None
-    return Part(memoryview(data)[len(opening) :])
-
-
-# A full part is always these few bytes and then its data, so neither end lets the library copy a megabyte three times.
-_UP_PART, _DOWN_PART = (serialise(kind(part=pb.Part(data=bytes(PART))))[:-PART] for kind in (pb.Up, pb.Down))
+    return message_of(pb.Task, task, wire=_DTYPES[task.wire])
 
 
 def _ready(ready: Ready) -> pb.Ready:
-    return pb.Ready(batch_id=ready.batch_id, batch_size=ready.batch_size, class_counts=ready.counts.tolist())
+    return message_of(pb.Ready, ready, class_counts=ready.counts.tolist())
+
+
+# A full part is always these few bytes and then its data, so neither end lets the library copy a megabyte three times.
+_OPENINGS = {kind: serialise(kind(part=pb.Part(data=bytes(PART))))[:-PART] for kind in (pb.Up, pb.Down)}
+
+
+def _parts(kind: Any, coded: memoryview) -> Iterator[bytes]:
+    """Everything after the first ``PART`` bytes."""
+    for begin in range(PART, len(coded), PART):
+        data = coded[begin : begin + PART]
+        if len(data) == PART:
+            yield b"".join((_OPENINGS[kind], data))
+        else:
+            yield serialise(kind(part=pb.Part(data=bytes(data))))
 
 
 # --- decoding
 
 
-def decode_up(data: bytes) -> Hello | Ready | Update | Part:
+def decode_up(data: bytes) -> pb.Hello | Ready | Update | Part:
     """Return what a device says."""
-    part = _whole_part(_UP_PART, data)
-    if part is not None:
-        return part
-    message = parse(pb.Up, data)
-    kind = message.WhichOneof("message")
+    kind, found = _opened(pb.Up, data)
     if kind == "hello":
-        return Hello(message.hello.version, text("software", message.hello.software))
-    if kind == "ready":
-        return check_ready(message.ready)
-    if kind == "update":
-        return _update(message.update)
-    if kind == "part":
-        return Part(message.part.data)
-    raise WireError("a message that says nothing")
+        text("software", found.software)
+    elif kind == "ready":
+        return check_ready(found)
+    elif kind == "update":
+        if not 0 < found.num_samples <= MOST_SAMPLES:
+            raise WireError(f"an update from {found.num_samples} samples")
+        following = check_ready(found.next) if found.HasField("next") else None
+        # The loss may be anything: a device whose loss is no number says so, and is left out by the station.
+        return value_of(Update, found, loss=found.loss, change=check_head(found.change), next=following)
+    made: pb.Hello | Part = found
+    return made
 
 
-def decode_down(data: bytes) -> Task | Step | Part | Bye:
+def decode_down(data: bytes) -> Task | Step | Part | pb.Bye:
     """Return what a station says."""
-    part = _whole_part(_DOWN_PART, data)
-    if part is not None:
-        return part
-    message = parse(pb.Down, data)
-    kind = message.WhichOneof("message")
+    kind, found = _opened(pb.Down, data)
     if kind == "task":
-        return check_task(message.task)
+        return check_task(found)
     if kind == "step":
-        rate = finite("learning_rate", message.step.learning_rate)
-        return Step(message.step.step, message.step.batch_id, rate, check_head(message.step.weights))
-    if kind == "part":
-        return Part(message.part.data)
+        return value_of(Step, found, weights=check_head(found.weights))
     if kind == "bye":
-        return Bye(text("reason", message.bye.reason, 200))
-    raise WireError("a message that says nothing")
+        text("reason", found.reason)
+    made: Part | pb.Bye = found
+    return made
+
+
+def _opened(kind: Any, data: bytes) -> tuple[str, Any]:
+    """Return which message it is, and that message; a full part is not copied."""
+    opening = _OPENINGS[kind]
+    if len(data) == len(opening) + PART and data.startswith(opening):
+        return "part", Part(memoryview(data)[len(opening) :])
+    message = parse(kind, data)
+    name = message.WhichOneof("message")
+    if name is None:
+        raise WireError("a message that says nothing")
+    return name, Part(message.part.data) if name == "part" else getattr(message, name)
 
 
 def parse(kind: Any, data: bytes) -> Any:
@@ -324,6 +313,19 @@ def parse(kind: Any, data: bytes) -> Any:
         return kind.FromString(data)
     except (DecodeError, ValueError, RecursionError):
         raise WireError(f"{len(data)} bytes that are not a message of the protocol") from None
+
+
+def value_of(kind: type[Kind], message: Any, **more: Any) -> Kind:
+    """Return a dataclass from ``more`` and the fields of a message with the same names: short texts, finite numbers."""
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    for name in names & message.DESCRIPTOR.fields_by_name.keys() - more.keys():
+        value = getattr(message, name)
+        if isinstance(value, str):
+            text(name, value)
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise WireError(f"{name} is {value}")
+        more[name] = value
+    return kind(**more)
 
 
 def check_ready(message: pb.Ready) -> Ready:
@@ -343,20 +345,11 @@ def check_task(message: pb.Task) -> Task:
         raise WireError(f"a task with {message.classes} classes and batches of {message.batch_size}")
     for field, value in (("spec", message.spec), ("inputs", message.inputs)):
         json_of(field, value)
-    return Task(
-        text("run", message.run),
-        text("spec", message.spec, LONGEST_SPEC),
-        message.classes,
-        text("inputs", message.inputs, LONGEST_SPEC),
-        message.batch_size,
-        _wire(message.wire),
-        text("digest", message.digest),
-        message.seed,
-    )
+    return value_of(Task, message, wire=_wire(message.wire))
 
 
 def json_of(field: str, value: str) -> Any:
-    """What a text in JSON stands for; None for an empty one."""
+    """The value of a text in JSON; None of an empty one."""
     if not value:
         return None
     try:
@@ -365,12 +358,6 @@ def json_of(field: str, value: str) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError):
         raise WireError(f"{field} is {value[:40]!r}, which is no JSON of up to {LONGEST_SPEC} characters") from None
-
-
-def label_of(spec: str) -> str:
-    """A short name of a task: of what is imported, or of its network."""
-    found = json_of("spec", spec)
-    return str(found.get("model", "task")) if isinstance(found, dict) else str(found)
 
 
 def check_head(message: pb.Params) -> Head:
@@ -399,36 +386,20 @@ def whole_params(message: pb.Params) -> tuple[Shapes, Flat]:
     return head.shapes, flat
 
 
-def text(field: str, value: str, longest: int = 100) -> str:
+def text(field: str, value: str) -> str:
     """A short printable string."""
+    longest = _LONGEST.get(field, 100)
     if len(value) > longest or not value.isprintable():
         raise WireError(f"{field} is {value[:40]!r}; up to {longest} printable characters are allowed")
     return value
 
 
-def finite(field: str, value: float) -> float:
-    """A number that is one."""
-    if not math.isfinite(value):
-        raise WireError(f"{field} is {value}")
-    return value
-
-
 def finite_all(field: str, values: Iterable[float]) -> NDArray[np.float64]:
-    """Numbers that all are."""
+    """Finite numbers."""
     found = np.fromiter(values, np.float64)
     if not np.isfinite(found).all():
         raise WireError(f"{field} holds a number that is not finite")
     return found
-
-
-def _update(message: pb.Update) -> Update:
-    if not 0 < message.num_samples <= MOST_SAMPLES:
-        raise WireError(f"an update from {message.num_samples} samples")
-    following = check_ready(message.next) if message.HasField("next") else None
-    # The loss may be anything: a device whose loss is no number says so, and is left out by the station.
-    return Update(
-        message.step, message.batch_id, message.num_samples, message.loss, check_head(message.change), following
-    )
 
 
 def _wire(number: int) -> str:

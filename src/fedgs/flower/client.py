@@ -3,8 +3,8 @@
     flower-supernode --node-config 'factory=0 station="/var/lib/fedgs/station-1"' …
 
 ``factory`` is the station's number, 0 to M − 1; ``station`` its state folder, whose socket only the station's user may
-use. Flower starts this anew for each message, so it imports little and, above all, no torch; whatever lasts longer than
-a message is the station's business. The same order twice gives the same answer there, so asking again is safe.
+use. Flower starts this anew for each message, so it imports little and, above all, no torch, and keeps no state. The
+station gives the same order the same answer, so asking again is safe.
 """
 
 import sys
@@ -14,8 +14,8 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 
-from fedgs.deploy.carrier import call_station
-from fedgs.deploy.folder import SOCKET
+from fedgs.deploy.process import SOCKET
+from fedgs.deploy.transport import call_station
 from fedgs.errors import ConfigError, FedgsError
 from fedgs.flower.messages import FACTORY, FACTS, order_bytes, result_content
 

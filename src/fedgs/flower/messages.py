@@ -1,8 +1,8 @@
 """One round as a Flower message, and its result as the reply.
 
 The weights travel as Flower's ``arrays``, so that strategies can work with them; everything else of the order and of
-the result travels beside them in the bytes of the protocol (:mod:`fedgs.deploy.contract`), and is checked by the same
-code.
+the result travels beside them in the bytes of the protocol (:mod:`fedgs.deploy.round_messages`), and is checked by the
+same code.
 
     order   arrays: ω, name by name    config: order = RoundIn without weights
     result  arrays: ω^m                facts: result = RoundOut without weights
@@ -18,8 +18,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from fedgs.deploy.contract import RoundOrder, RoundResult, decode_result, encode_order
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
+from fedgs.deploy.round_messages import RoundOrder, RoundResult, decode_result, encode_order
 from fedgs.deploy.tensors import Flat, Shapes
 from fedgs.deploy.wire import parse, serialise, whole_params
 from fedgs.errors import WireError

@@ -26,8 +26,8 @@ from typing import Any, ClassVar
 
 from fedgs import __version__
 from fedgs.deploy import pki
-from fedgs.deploy.parent import VARIABLE
 from fedgs.deploy.park import ENDS_WITHIN, STARTS_WITHIN, LocalPark
+from fedgs.deploy.process import PARENT
 from fedgs.errors import WorkerError
 from fedgs.files import make_folder, write_text
 from fedgs.flower.strategies import flower_rule
@@ -148,7 +148,7 @@ class FlowerPark(LocalPark):
             self.commands.append(shlex.join(command))
 
     def _start_flower(self, name: str, role: str, *command: str) -> None:
-        self._start_command(name, role, [sys.executable, "-m", "fedgs.deploy.parent", *command], command)
+        self._start_command(name, role, [sys.executable, "-m", "fedgs.deploy.process", *command], command)
 
     def _environment(self) -> dict[str, str]:
         own = super()._environment()
@@ -214,7 +214,7 @@ def _differing(values: Mapping[str, Any], default: Mapping[str, Any], path: str)
 
 def started_here() -> list[int]:
     """Return the processes that this one has started, or that those have, however deep (Linux)."""
-    mark = f"{VARIABLE}={os.getpid()}".encode()
+    mark = f"{PARENT}={os.getpid()}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:

@@ -142,7 +142,7 @@ class _Answered(Grid):
         raise NotImplementedError
 
     def _none(self, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError("the messages are sent by fedgs.flower.carrier")
+        raise NotImplementedError("the messages are sent by fedgs.flower.transport")
 
     set_run = create_message = push_messages = pull_messages = send_and_receive = _none
 

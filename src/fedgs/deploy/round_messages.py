@@ -1,8 +1,8 @@
-"""``RunRound``, the contract between top server and station, whoever carries it.
+"""The messages of ``RunRound`` between top server and station, whatever the transport.
 
 A :class:`RoundOrder` asks a station for one round: T internal synchronisations, as many as it has learning rates, from
-the given weights. The :class:`RoundResult` brings the station's weights back. An order without rates is a roll call:
-nobody trains, but the devices are told the task, announce their batches, and the result says what they announced.
+the given weights. The :class:`RoundResult` brings the station's weights back. With an order without rates nobody
+trains, but the devices are told the task, announce their batches, and the result says what they announced.
 
 The same order always gets the same result: a station remembers its last one (:mod:`fedgs.deploy.control`), so asking
 again, after a lost connection or a restart of the top server, counts no round twice.
@@ -10,27 +10,30 @@ again, after a lost connection or a restart of the top server, counts no round t
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
-from fedgs.deploy.tensors import LONGEST_NAME, Flat, Shapes, to_bytes
+from fedgs.deploy.team import Wanted
+from fedgs.deploy.tensors import Flat, Shapes, to_bytes
 from fedgs.deploy.wire import (
     MOST_CLASSES,
     VERSION,
     Task,
     check_task,
     encode_params,
-    finite,
     finite_all,
     json_of,
+    message_of,
     parse,
     serialise,
     task_message,
     text,
+    value_of,
     whole_params,
 )  # fmt: skip
 from fedgs.errors import WireError
@@ -52,7 +55,7 @@ class RoundOrder:
     run: str
     """Name of the run; rounds of different runs are different rounds."""
     round: int
-    """1 for the first; 0 is the roll call."""
+    """1 for the first; 0: nobody trains, the devices announce their batches."""
     task: Task
     wanted: TeamRule
     """Whom to select; an empty target stands for the station's own estimate."""
@@ -82,9 +85,8 @@ class RoundOrder:
         if self.calibration and shape != (self.task.classes,):
             raise WireError(
                 f"calibration moves the bias of the last layer, of shape ({self.task.classes},), but {self.head!r} has "
-                f"{'none' if shape is None else f'one of shape {shape}'}; set training.calibration=0, or "
-                "name the layer "
-                "with task.head"
+                f"{'none' if shape is None else f'one of shape {shape}'}; set training.calibration=0, or name the "
+                "layer with task.head"
             )
 
 
@@ -108,37 +110,27 @@ class RoundResult:
     announced: NDArray[np.float64]
     """(classes,) mean class distribution of what they announced; empty when nobody has."""
     events: Mapping[str, int] = field(default_factory=dict)
-    """How often something happened: late, gone, rejected, aside, short, idle, lost."""
+    """How often something happened: late, gone, rejected, quarantined, short, idle, lost."""
     seen: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """(classes,) samples of each class the teams trained on, in sum ``samples``; empty where nobody asked for them.
 
-    They are the announced counts of the devices whose update went into the weights: a turn that was lost counts
-    nothing, for nothing of it was learned. Where no turn is lost they are the simulator's ``RoundPlan.seen``.
+    They are the announced counts of the devices whose update went into the weights. Where every update did, they are
+    the simulator's ``RoundPlan.seen``.
     """
 
 
 def encode_order(order: RoundOrder) -> bytes:
     """Return an order as bytes."""
-    wanted = order.wanted
-    message = pb.RoundIn(
+    message = message_of(
+        pb.RoundIn,
+        order,
+        order.wanted,
         version=VERSION,
-        run=order.run,
-        round=order.round,
         task=task_message(order.task),
-        seed=wanted.seed,
-        factory=wanted.factory,
-        coverage=wanted.coverage,
-        pick=wanted.pick,
-        presample=wanted.presample,
-        solver=str(wanted.solver),
-        solver_options=json.dumps(wanted.options) if wanted.options else "",
-        target=wanted.target.tolist(),
-        first_iteration=order.first_iteration,
+        solver_options=json.dumps(order.wanted.options) if order.wanted.options else "",
         learning_rates=order.rates.tolist(),
-        calibration=order.calibration,
         by_class=order.class_wise,
         clip=order.clip or 0.0,
-        head=order.head,
         optimizer="" if order.optimizer == Optimizer() else json.dumps(asdict(order.optimizer)),
         weights=encode_params(order.shapes, to_bytes(order.weights, "float32"), "float32"),
     )
@@ -147,14 +139,11 @@ def encode_order(order: RoundOrder) -> bytes:
 
 def decode_order(data: bytes) -> RoundOrder:
     """Return the order of bytes, checked; what is wrong with it is a :class:`WireError`."""
-    message = parse(pb.RoundIn, data)
-    check_version(message.version, VERSION)
+    message = _parsed(pb.RoundIn, data)
     task = check_task(message.task)
-    target = finite_all("target", message.target)
+    target = _distribution("target", message.target)
     if len(target) not in (0, task.classes):
         raise WireError(f"a target of {len(target)} classes, the task has {task.classes}")
-    if len(target) and (target.min() < 0 or abs(target.sum() - 1) > TARGET_TOLERANCE):
-        raise WireError(f"a target that sums to {target.sum():g}; it must be a distribution")
     if message.solver != "auto" and ":" not in message.solver and message.solver not in SOLVERS:
         raise WireError(f"no solver is called {message.solver[:40]!r}; there are {', '.join(SOLVERS)} and auto")
     options = json_of("solver_options", message.solver_options)
@@ -166,88 +155,71 @@ def decode_order(data: bytes) -> RoundOrder:
     if len(rates) > MOST_ITERATIONS or (len(rates) and rates.min() < 0):
         raise WireError(f"{len(rates)} learning rates, the least {rates.min(initial=0):g}")
     shapes, weights = whole_params(message.weights)
-    wanted = TeamRule(
-        message.pick,
-        message.presample,
-        text("solver", message.solver),
-        options or {},
-        target,
-        message.seed,
-        message.factory,
-        finite("coverage", message.coverage),
-    )
-    return RoundOrder(
-        text("run", message.run),
-        message.round,
-        task,
-        wanted,
-        message.first_iteration,
-        rates,
-        shapes,
-        weights,
-        message.calibration,
-        message.by_class,
-        message.clip if message.clip != 0 else None,
-        text("head", message.head, LONGEST_NAME),
-        _optimizer(message.optimizer),
+    return value_of(
+        RoundOrder,
+        message,
+        task=task,
+        wanted=value_of(Wanted, message, options=options or {}, target=target),
+        rates=rates,
+        shapes=shapes,
+        weights=weights,
+        class_wise=message.by_class,
+        clip=message.clip if message.clip != 0 else None,
+        optimizer=_optimizer(message.optimizer),
     )
 
 
 def encode_result(result: RoundResult) -> bytes:
     """Return a result as bytes."""
-    message = pb.RoundOut(
-        version=VERSION,
-        run=result.run,
-        round=result.round,
-        weights=encode_params(result.shapes, to_bytes(result.weights, "float32"), "float32"),
-        iterations=result.iterations,
-        samples=result.samples,
-        loss=result.loss,
-        divergence=result.divergence,
-        devices=result.devices,
-        announced=result.announced.tolist(),
-        events=result.events,
-        seen=result.seen.tolist(),
-    )
-    return serialise(message)
+    weights = encode_params(result.shapes, to_bytes(result.weights, "float32"), "float32")
+    return serialise(message_of(pb.RoundOut, result, version=VERSION, weights=weights))
 
 
 def decode_result(data: bytes) -> RoundResult:
     """Return the result of bytes, checked."""
-    message = parse(pb.RoundOut, data)
-    check_version(message.version, VERSION)
+    message = _parsed(pb.RoundOut, data)
     shapes, weights = whole_params(message.weights)
-    announced = finite_all("announced", message.announced)
-    if len(announced) > MOST_CLASSES or (
-        len(announced) and (announced.min() < 0 or abs(announced.sum() - 1) > TARGET_TOLERANCE)
-    ):
-        raise WireError("announced is not a distribution")
+    announced = _distribution("announced", message.announced)
+    if len(announced) > MOST_CLASSES:
+        raise WireError(f"announced has {len(announced)} classes; {MOST_CLASSES} are the most")
     if len(message.events) > 100:
         raise WireError(f"{len(message.events)} kinds of events")
-    return RoundResult(
-        text("run", message.run),
-        message.round,
-        shapes,
-        weights,
-        message.iterations,
-        message.samples,
-        finite("loss", message.loss),
-        finite("divergence", message.divergence),
-        message.devices,
-        announced,
-        {text("event", key): value for key, value in message.events.items()},
-        _check_seen(message),
+    if len(message.seen) > MOST_CLASSES:
+        raise WireError(f"seen has {len(message.seen)} classes; {MOST_CLASSES} are the most")
+    total = sum(message.seen)  # Python's numbers do not overflow
+    if message.seen and (total != message.samples or total > MOST_SEEN):
+        raise WireError(f"seen sums to {total} for {message.samples} samples")
+    return value_of(
+        RoundResult,
+        message,
+        shapes=shapes,
+        weights=weights,
+        announced=announced,
+        events={text("event", key): value for key, value in message.events.items()},
+        seen=np.fromiter(message.seen, np.int64, len(message.seen)),
     )
 
 
-def check_version(version: int, spoken: int) -> None:
-    """Refuse another version of the protocol."""
-    if version != spoken:
-        raise WireError(f"protocol version {version}, this end speaks {spoken}; install the same fedgs on both")
+def _parsed(kind: Any, data: bytes) -> Any:
+    """Return a message of this version of the protocol."""
+    message = parse(kind, data)
+    if message.version != VERSION:
+        raise WireError(
+            f"protocol version {message.version}, this end speaks {VERSION}; install the same fedgs on both"
+        )
+    return message
+
+
+def _distribution(field: str, values: Iterable[float]) -> NDArray[np.float64]:
+    """Shares that sum to 1, or none at all."""
+    shares = finite_all(field, values)
+    if len(shares) and (shares.min() < 0 or abs(shares.sum() - 1) > TARGET_TOLERANCE):
+        raise WireError(f"{field} is not a distribution: it sums to {shares.sum():g}")
+    return shares
 
 
 def _optimizer(coded: str) -> Optimizer:
-    """The optimiser of an order, checked."""
+    """The optimizer of an order, checked."""
     found = json_of("optimizer", coded)
     if found is None:
         return Optimizer()
@@ -262,13 +234,3 @@ def _optimizer(coded: str) -> Optimizer:
     if made.name not in NAMES or not all(math.isfinite(number) and number >= 0 for number in numbers):
         raise WireError(f"optimizer is {coded[:80]!r}; known are {', '.join(NAMES)}")
     return made
-
-
-def _check_seen(message: pb.RoundOut) -> NDArray[np.int64]:
-    """Class counts that sum to the samples, or none."""
-    if len(message.seen) > MOST_CLASSES:
-        raise WireError(f"seen has {len(message.seen)} classes; {MOST_CLASSES} are the most")
-    total = sum(message.seen)  # Python's numbers do not overflow
-    if message.seen and (total != message.samples or total > MOST_SEEN):
-        raise WireError(f"seen sums to {total} for {message.samples} samples")
-    return np.fromiter(message.seen, np.int64, len(message.seen))

@@ -1,7 +1,7 @@
-"""SuperNodes as stations: ``RunRound`` carried by Flower.
+"""SuperNodes as stations: Flower is the transport of ``RunRound``.
 
-Which SuperNode is which factory, the SuperNodes say themselves when they are first seen. A SuperNode that comes back
-under another number is found again; the top server asks until somebody answers, as it does over gRPC.
+A new SuperNode is asked which factory it is. A SuperNode that reconnects under another node id is found again; the top
+server asks until a station answers, as it does over gRPC.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fedgs.deploy.carrier import checked_result
-from fedgs.deploy.contract import RoundOrder, RoundResult
 from fedgs.deploy.logs import OnceEach, log
+from fedgs.deploy.round_messages import RoundOrder, RoundResult
+from fedgs.deploy.transport import checked_result
 from fedgs.errors import PeerError
 from fedgs.flower.messages import FACTORY, FACTS, order_content, result_of
 
@@ -29,7 +29,7 @@ class SuperNodes:
     def __init__(self, grid: Grid, factories: int) -> None:
         self._grid, self._all = grid, factories
         self._known: dict[int, int] = {}
-        """Node to factory, the newest acquaintance last."""
+        """Node to factory, the newest last."""
         self._grid_free, self._introducing = asyncio.Lock(), asyncio.Lock()
         self._once = OnceEach()
 
@@ -72,10 +72,10 @@ class SuperNodes:
             async with asyncio.timeout(INTRODUCES_WITHIN):
                 reply = await self.ask(Message(RecordDict(), node, MessageType.QUERY))
         except TimeoutError:
-            self._once.warning("a SuperNode does not say who it is", node=node)
+            self._once.warning("a SuperNode does not say which factory it is", node=node)
             return
         if reply.has_error():
-            self._once.warning("a SuperNode does not know who it is", node=node, reason=reply.error.reason)
+            self._once.warning("a SuperNode does not know which factory it is", node=node, reason=reply.error.reason)
             return
         facts = reply.content.get(FACTS)
         factory = facts.get(FACTORY) if isinstance(facts, ConfigRecord) else None
@@ -95,7 +95,7 @@ class SuperNodes:
             return task.result()
 
 
-class FlowerCarrier:
+class FlowerTransport:
     """The way to one station, through its SuperNode."""
 
     def __init__(self, factory: int, nodes: SuperNodes) -> None:

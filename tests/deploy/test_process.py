@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedgs.deploy.folder import claim
+from fedgs.deploy.process import claim
 from fedgs.errors import ConfigError, OutputError
 
 
@@ -27,7 +27,7 @@ def test_a_folder_that_others_can_enter_is_refused_and_not_changed(tmp_path: Pat
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(permissions)
-    with pytest.raises(ConfigError, match="others can enter"), claim(shared, "station"):
+    with pytest.raises(ConfigError, match="can enter"), claim(shared, "station"):
         pass
     assert mode(shared) == permissions
     assert list(shared.iterdir()) == []

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgs.deploy.noise import as_counts, discrete_gaussian, noisy_counts
+from fedgs.deploy.count_noise import as_counts, discrete_gaussian, noisy_counts
 from fedgs.rng import stream
 
 

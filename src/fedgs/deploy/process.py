@@ -1,0 +1,84 @@
+"""What all processes of a deployment share: the lock on a state folder, the stop signal, the end with their parent.
+
+``python -m fedgs.deploy.process COMMAND …`` runs a command that ends when its parent does (Linux).
+"""
+
+import asyncio
+import ctypes
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedgs.errors import ConfigError, OutputError
+from fedgs.files import make_folder
+
+PARENT = "FEDGS_PARENT"
+"""The environment variable with the process id of the parent."""
+LOCK, SOCKET = ".lock", "control.sock"
+LONGEST_SOCKET_PATH = 100
+"""Characters; the system takes a few more."""
+_OTHERS_ENTER = 0o011
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+
+
+def end_with_parent() -> None:
+    """Ask the system for SIGTERM when the process named in the environment has ended, however that one ends."""
+    parent = os.environ.get(PARENT)
+    if parent is None or sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != int(parent):  # it has ended already
+        sys.exit(1)
+
+
+async def stop_signal() -> None:
+    """Wait until the process is told to stop."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told.set)
+    await told.wait()
+
+
+def socket_path(state: Path) -> Path:
+    """Return the path of a station's socket, absolute or relative, whichever is shorter."""
+    absolute = state.resolve() / SOCKET
+    relative = Path(os.path.relpath(absolute))
+    path = min(absolute, relative, key=lambda one: len(os.fsencode(one)))
+    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+        raise ConfigError(f"--state {state}: the path is too long for a socket in it; choose a shorter one")
+    return path
+
+
+@contextmanager
+def claim(folder: Path, kind: str) -> Iterator[None]:
+    """Lock a state folder: a second process is refused. The system releases the lock when the process ends."""
+    new = not folder.exists()
+    make_folder(folder)
+    try:
+        if new:
+            folder.chmod(0o700)
+        elif folder.stat().st_mode & _OTHERS_ENTER:  # the permissions of an existing folder are not changed
+            raise ConfigError(
+                f"--state {folder}: other users can enter this folder, and it must be yours alone; choose another, or: "
+                f"chmod 700 {folder}"
+            )
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be used as a state folder ({error.strerror})") from None
+    with os.fdopen(handle, "w"):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise OutputError(
+                f"{folder}: another {kind} is running with this state folder; choose another --state"
+            ) from None
+        yield
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    os.execvp(sys.argv[1], sys.argv[1:])  # the request outlives this

@@ -1,0 +1,28 @@
+"""Tests may be coroutines, and get a park of real processes that ends with them."""
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.processes import Park
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
+
+
+@pytest.fixture
+def park(tmp_path: Path) -> Iterator[Park]:
+    """Processes with certificates in the folder of the test."""
+    made = Park(tmp_path)
+    yield made
+    made.end()
