@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedgs.deploy.team import Wanted, select_team
 
 from command import at_least, in_one_line
 from fedgs.deploy.wire import PART
+from fedgs.selection.team import TeamRule, select_teams
 from park_on_the_bench import BATCH, CLASSES, Bench, bench, wait_for
 from raw_echo import echo_times
 
@@ -70,11 +70,12 @@ def many(repeats: int) -> None:
         for solver in ("gbp-cs", "multistart", "auto"):
             own = statistics.median(made.iteration(5, 105, repeats, solver=solver))
             counts = np.random.default_rng(0).multinomial(BATCH, np.full(CLASSES, 1 / CLASSES), size=200)
-            wanted = Wanted(10, 2, solver, {}, np.full(CLASSES, 1 / CLASSES), 0, 0)
-            select_team(counts, wanted, 0)
+            wanted = TeamRule(10, 2, solver, {}, np.full(CLASSES, 1 / CLASSES), 0, 0)
+            everyone = [np.arange(len(counts))]
+            select_teams(wanted, 0, counts, everyone)
             began = time.perf_counter()
             for iteration in range(20):
-                select_team(counts, wanted, iteration)
+                select_teams(wanted, iteration, counts, everyone)
             selecting = (time.perf_counter() - began) / 20
             print(f"many    200 devices, 10 selected by {solver}: {own * 1e3:.1f} ms a whole iteration, "
                   f"of which {selecting * 1e3:.1f} ms selection")  # fmt: skip
@@ -139,8 +140,9 @@ def noise(draws: int = 300) -> None:
             )
             told = true if not sigma else np.stack([noisy_counts(row, sigma, draw, n) for n, row in enumerate(true)])
             for solver, into in (("gbp-cs", found), ("random", random)):
-                team, _ = select_team(told, Wanted(10, 2, solver, {}, target, 0, draw % 10), draw)
-                total = true[team].sum(axis=0)
+                rule = TeamRule(10, 2, solver, {}, target, 0, draw % 10)
+                (team,) = select_teams(rule, draw, told, [np.arange(len(told))])
+                total = true[team.devices].sum(axis=0)
                 into.append(float(np.linalg.norm(total / total.sum() - target)))
         mean = statistics.mean(found)
         reference = reference if sigma else mean

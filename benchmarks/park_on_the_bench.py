@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedgs.deploy.team import Wanted
 from numpy.typing import NDArray
 
 from fedgs.deploy import pki
@@ -26,6 +25,7 @@ from fedgs.deploy.tensors import Flat, Shapes
 from fedgs.deploy.tls import Bundle
 from fedgs.deploy.transport import call_station, call_status
 from fedgs.deploy.wire import Task
+from fedgs.selection.team import TeamRule
 
 CLASSES, BATCH, SHAPE = 62, 32, (28, 28)
 TASK = Task("bench", json.dumps({"model": "fixed"}), CLASSES, json.dumps([list(SHAPE), "uint8"]), BATCH)
@@ -115,7 +115,7 @@ class Bench:
         """Carry out a round and return the seconds it took."""
         self._round += 1
         shapes = Shapes((("w", (self.weights,)),))
-        wanted = Wanted(pick, 2, solver, {}, np.full(CLASSES, 1 / CLASSES), 0, 0)
+        wanted = TeamRule(pick, 2, solver, {}, np.full(CLASSES, 1 / CLASSES), 0, 0)
         order = RoundOrder(
             "bench", self._round, TASK, wanted, 0, np.full(iterations, 0.1), shapes,
             np.full(self.weights, 1e-2, np.float32),

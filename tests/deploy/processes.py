@@ -20,7 +20,6 @@ from fedgs.deploy import pki
 from fedgs.deploy.park import dataset_of
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.round_messages import RoundOrder, RoundResult, decode_result, encode_order
-from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Shapes
 from fedgs.deploy.transport import call_station, call_status
 from fedgs.deploy.wire import Task

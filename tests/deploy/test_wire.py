@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.round_messages import RoundResult, decode_order, decode_result, encode_order, encode_result
-from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Shapes
 from fedgs.deploy.transport import checked_result
 from fedgs.deploy.wire import (

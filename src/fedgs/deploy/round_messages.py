@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
-from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Flat, Shapes, to_bytes
 from fedgs.deploy.wire import (
     MOST_CLASSES,
@@ -159,7 +158,7 @@ def decode_order(data: bytes) -> RoundOrder:
         RoundOrder,
         message,
         task=task,
-        wanted=value_of(Wanted, message, options=options or {}, target=target),
+        wanted=value_of(TeamRule, message, options=options or {}, target=target),
         rates=rates,
         shapes=shapes,
         weights=weights,

@@ -21,7 +21,6 @@ from fedgs.deploy.membership import Member
 from fedgs.deploy.round_messages import RoundOrder, RoundResult
 from fedgs.deploy.station import Answer, Station
 from fedgs.deploy.station_state import StationCalibration, StationOptimizer
-from fedgs.deploy.team import Wanted, select_team, turns_owed
 from fedgs.deploy.tensors import Flat, Shapes, norm
 from fedgs.deploy.wire import StepMessages
 from fedgs.selection.coverage import fair_shares, queues_after

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.deploy.round_messages import RoundOrder
-from fedgs.deploy.team import Wanted
 from fedgs.deploy.tensors import Flat, Shapes
 from fedgs.deploy.wire import Task
 from fedgs.errors import ConfigError
