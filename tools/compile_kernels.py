@@ -1,6 +1,6 @@
 """Compile the kernels that tests share, once. Later processes, and those side by side, load them from the cache.
 
-Each solver solves one small problem, and a run of one step compiles the selection of whole rounds with the default solver.
+Each solver solves one small problem. A run of one step compiles the selection of whole rounds with the default solver.
 What only a few tests need is left to them: they run on all cores, this tool on one.
 """
 
