@@ -10,10 +10,9 @@ which adds nothing a bias b could not do; ``cond_bias`` has them. W_f and W_g li
 the b and the V: one product instead of two.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor
@@ -21,8 +20,8 @@ from torch import Tensor
 from fedgs.rng import stream
 from fedgs.tasks.cnn import xavier
 from fedgs.training.layout import Layout
-from fedgs.training.network import Forward, Network
-from fedgs.training.objective import Batch, Weights
+from fedgs.training.network import Cuts, Forward, WrappedNetwork
+from fedgs.training.objective import Weights
 from fedgs.training.stacked_layers import dense, dropout
 
 CONDITION = "condition"
@@ -32,10 +31,9 @@ CLASSIFIER = ("cgau", "output.")
 
 
 @dataclass(frozen=True)
-class CgauNetwork(Network):
+class CgauNetwork(WrappedNetwork):
     """A network whose last layer is replaced by gated units."""
 
-    base: Network
     clients: int
     """How many there are in all."""
     dtype: torch.dtype = torch.float32
@@ -46,21 +44,6 @@ class CgauNetwork(Network):
     cond_init: Literal["xavier", "zero"] = "xavier"
     freeze_backbone: bool = False
 
-    @property
-    def num_classes(self) -> int:
-        """Classes of the plain network."""
-        return self.base.num_classes
-
-    @property
-    def head(self) -> str:
-        """The name of the layer that goes."""
-        return self.base.head
-
-    @property
-    def feature_channels(self) -> int:
-        """Channels of the plain network's features."""
-        return self.base.feature_channels
-
     @cached_property
     def layout(self) -> Layout:  # type: ignore[override]
         """The backbone's weights without the last layer's, and those of the new classifier."""
@@ -68,15 +51,7 @@ class CgauNetwork(Network):
         return self.base.layout.changed(f"{self.head}.", new)
 
     def forward(
-        self,
-        weights: Weights,
-        inputs: Any,
-        clients: Tensor,
-        keys: Tensor | None = None,
-        *,
-        fuse: Callable[[Tensor], Tensor] | None = None,
-        classify: Callable[[Tensor], Tensor] | None = None,
-        hidden: bool = False,
+        self, weights: Weights, inputs: Any, clients: Tensor, keys: Tensor | None = None, **cuts: Unpack[Cuts]
     ) -> Forward:
         """Return the logits of the gated classifier; a frozen backbone gets no gradient."""
 
@@ -84,19 +59,8 @@ class CgauNetwork(Network):
             seen = seen.float()
             return self._gated(weights, seen.detach() if self.freeze_backbone else seen, clients, keys)
 
-        return self.base.forward(weights, inputs, clients, keys, fuse=fuse, classify=classify or gated)
-
-    def features(self, weights: Weights, inputs: Any) -> Tensor:
-        """Return the plain network's features."""
-        return self.base.features(weights, inputs)
-
-    def loss(self, outputs: Any, batch: Batch) -> Tensor:
-        """Return the plain network's loss."""
-        return self.base.loss(outputs, batch)
-
-    def hits(self, outputs: Any, batch: Batch) -> Tensor:
-        """Return how many samples were right."""
-        return self.base.hits(outputs, batch)
+        cuts.setdefault("classify", gated)
+        return self.base.forward(weights, inputs, clients, keys, **cuts)
 
     def _gated(self, weights: Weights, hidden: Tensor, clients: Tensor, keys: Tensor | None) -> Tensor:
         # V h as a product with the one-hot ids: much faster back than adding up rows by their numbers.

@@ -20,29 +20,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedgs.algorithms.mean import Weighting, normalised, sample_shares, settle, weighted_mean
-from fedgs.algorithms.options import check_choice
+from fedgs.algorithms.fedavg import FedAvg
+from fedgs.algorithms.mean import normalised, sample_shares, settle, weighted_mean
 from fedgs.algorithms.state import State, check_entries
-from fedgs.algorithms.upload import Upload, Weights, check_uploads, check_weights
+from fedgs.algorithms.upload import Upload, Weights, check_uploads
 from fedgs.errors import AlgorithmError
 
 
 @dataclass(frozen=True)
-class FedNova:
-    """Normalised averaging."""
+class FedNova(FedAvg):
+    """Normalised averaging; ``weighting`` is that of p_k."""
 
     reports: ClassVar = ("steps",)
-
-    weighting: Weighting = "samples"
-    """p_k, ``samples``: by n_k; ``uniform``: all alike."""
-
-    def __post_init__(self) -> None:
-        check_choice("weighting", self.weighting, ("samples", "uniform"))
-
-    def init(self, weights: Weights) -> State:
-        """Return what is remembered before the first round: nothing."""
-        check_weights(weights)
-        return {}
 
     def update(self, state: State, weights: Weights, uploads: Sequence[Upload]) -> tuple[dict[str, Tensor], State]:
         """Return the old weights, τ_eff average steps further."""

@@ -8,7 +8,6 @@
 signals or plain features.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -19,8 +18,8 @@ from torch import Tensor
 from fedgs.rng import stream
 from fedgs.tasks.cnn import xavier
 from fedgs.training.layout import Layout
-from fedgs.training.network import Forward, Network
-from fedgs.training.objective import Batch, Weights
+from fedgs.training.network import WrappedNetwork
+from fedgs.training.objective import Weights
 from fedgs.training.stacked_layers import dense
 
 LAMBDA, KERNEL, BIAS = "fusion.lambda", "fusion.weight", "fusion.bias"
@@ -28,61 +27,19 @@ OPERATORS = ("conv", "multi", "single")
 
 
 @dataclass(frozen=True)
-class FusionNetwork(Network):
+class FusionNetwork(WrappedNetwork):
     """A network with a fusion operator behind its features."""
 
-    base: Network
     dtype: torch.dtype = torch.float32
     operator: Literal["conv", "multi", "single"] = "conv"
     init: Literal["xavier", "torch_default"] = "xavier"
     """How the 1×1 kernels are drawn; torch_default is the authors' code."""
-
-    @property
-    def num_classes(self) -> int:
-        """Classes of the plain network."""
-        return self.base.num_classes
-
-    @property
-    def head(self) -> str:
-        """The name of the last layer."""
-        return self.base.head
-
-    @cached_property
-    def feature_channels(self) -> int:
-        """Channels of the maps."""
-        return self.base.feature_channels
 
     @cached_property
     def layout(self) -> Layout:  # type: ignore[override]
         """The plain network's weights and those of the operator."""
         new = {name: weight for name, weight in self.first_weights(0).items() if name.startswith("fusion.")}
         return self.base.layout.changed("", new)
-
-    def forward(
-        self,
-        weights: Weights,
-        inputs: Any,
-        clients: Tensor,
-        keys: Tensor | None = None,
-        *,
-        fuse: Callable[[Tensor], Tensor] | None = None,
-        classify: Callable[[Tensor], Tensor] | None = None,
-        hidden: bool = False,
-    ) -> Forward:
-        """Return the outputs of the plain network behind ``fuse``."""
-        return self.base.forward(weights, inputs, clients, keys, fuse=fuse, classify=classify, hidden=hidden)
-
-    def features(self, weights: Weights, inputs: Any) -> Tensor:
-        """Return the maps of one extractor."""
-        return self.base.features(weights, inputs)
-
-    def loss(self, outputs: Any, batch: Batch) -> Tensor:
-        """Return the plain network's loss."""
-        return self.base.loss(outputs, batch)
-
-    def hits(self, outputs: Any, batch: Batch) -> Tensor:
-        """Return how many samples were right."""
-        return self.base.hits(outputs, batch)
 
     def fused(
         self, weights: Weights, inputs: Any, reference: Tensor | None, clients: Tensor, keys: Tensor | None = None

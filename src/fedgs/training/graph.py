@@ -12,13 +12,12 @@ from torch import Tensor
 
 from fedgs.data.arrays import map_tree
 from fedgs.training.captured import CapturedEngine, Shape, Stations
-from fedgs.training.clipping import factor_of
 from fedgs.training.engine import RoundResult, Setup, Tick
 from fedgs.training.objective import Batch, Sent
 from fedgs.training.optimizers import Optimizer
 from fedgs.training.per_device import PerDeviceEngine, begin_memory
 from fedgs.training.round_plan import RoundPlan
-from fedgs.training.step import gradient_of
+from fedgs.training.step import descend, gradient_of
 
 
 class GraphEngine(CapturedEngine):
@@ -136,29 +135,10 @@ class _Networks(Stations):
                 flat[layout.trained_size :].lerp_(buffers, here)
             if optimizer.counts_steps:
                 self._memory["steps"][factory] += here
-            self._move(factory, gradients, rate, here)
-
-    def _move(self, factory: int, gradients: list[Tensor | None], rate: Tensor, here: Tensor) -> None:
-        layout, optimizer, pull = self._layout, self._optimizer, self._setup.objective.pull
-        there = [(number, value) for number, value in enumerate(gradients) if value is not None]
-        found = [value for _, value in there]
-        if self._setup.training.clip is not None:
-            factor = factor_of(found, self._setup.training.clip)
-            found = [value * torch.where(here > 0, factor, torch.zeros_like(factor)) for value in found]
-        weights = list(layout.trained_views(self._weights[factory]).values())
-        if optimizer.plain and not pull:
-            torch._foreach_mul_(found, -rate * here)
-            torch._foreach_add_([weights[number] for number, _ in there], found)
-            return
-        start = list(layout.trained_views(self._start).values())
-        held = {entry: list(layout.trained_views(self._memory[entry][factory]).values()) for entry in optimizer.entries}
-        for (number, _), gradient in zip(there, found, strict=True):
-            weight = weights[number]
-            memory = {entry: held[entry][number] for entry in optimizer.entries}
-            steps = self._memory["steps"][factory].clamp(min=1) if optimizer.counts_steps else 0
-            direction, new = optimizer.direction(gradient, weight, memory, steps)
-            for entry, value in new.items():
-                memory[entry].lerp_(value, here)
-            if pull:
-                direction = direction + pull * (weight - start[number])
-            weight.sub_(direction * (rate * here))
+            trained, start = (list(layout.trained_views(one).values()) for one in (flat, self._start))
+            memory = {entry: value[factory] for entry, value in self._memory.items()}
+            held = {entry: list(layout.trained_views(memory[entry]).values()) for entry in optimizer.entries}
+            steps = memory["steps"].clamp(min=1) if optimizer.counts_steps else 0
+            descend(
+                trained, gradients, rate, optimizer, held, steps, setup.training.clip, setup.objective.pull, start, here
+            )

@@ -10,8 +10,9 @@ from fedgs.tasks.bind import BoundTask, sample_inputs
 from fedgs.tasks.prepare import full_shape
 from fedgs.training.network import ModuleNetwork, Network
 from fedgs.training.objective import Batch, Objective, Sent
+from fedgs.training.optimizers import Optimizer
 from fedgs.training.stacked_networks import NETWORKS, build_network
-from fedgs.training.step import gradient_of
+from fedgs.training.step import descend, gradient_of
 from fedgs.training.store import SampleStore
 
 RATE = 0.01
@@ -38,10 +39,10 @@ def local_step(task: BoundTask, objective: Objective, batch_size: int) -> Callab
 
     def step() -> None:
         found = gradient_of(network, objective, weights, layout.trained, sent, batch)
-        with torch.no_grad():
-            for name, gradient in zip(layout.names, found.values, strict=False):
-                if gradient is not None:  # a frozen weight has none
-                    weights[name].add_(gradient + objective.pull * (weights[name] - sent.weights[name]), alpha=-RATE)
+        descend(
+            list(weights.values()), found.values, RATE, Optimizer(), {}, 0,
+            pull=objective.pull, start=list(sent.weights.values()),
+        )  # fmt: skip
 
     return step
 

@@ -17,7 +17,9 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +33,17 @@ from fedgs.training.dropout import LAYERS, SeededDropout, seed_dropout, with_see
 from fedgs.training.layout import Layout
 from fedgs.training.objective import Batch, Weights
 from fedgs.training.precision import mixed_precision
+
+
+class Cuts(TypedDict, total=False):
+    """Where an algorithm takes hold of a forward pass."""
+
+    fuse: Callable[[Tensor], Tensor]
+    """Changes what the part named by ``Task.features`` gives."""
+    classify: Callable[[Tensor], Tensor]
+    """Takes the place of the part named by ``Task.head``."""
+    hidden: bool
+    """Whether what that part sees is wanted."""
 
 
 class Forward(NamedTuple):
@@ -66,15 +79,7 @@ class Network(ABC):
 
     @abstractmethod
     def forward(
-        self,
-        weights: Weights,
-        inputs: Any,
-        clients: Tensor,
-        keys: Tensor | None = None,
-        *,
-        fuse: Callable[[Tensor], Tensor] | None = None,
-        classify: Callable[[Tensor], Tensor] | None = None,
-        hidden: bool = False,
+        self, weights: Weights, inputs: Any, clients: Tensor, keys: Tensor | None = None, **cuts: Unpack[Cuts]
     ) -> Forward:
         """Return the outputs; ``keys`` are the random numbers of a training step, None when testing."""
 
@@ -101,6 +106,46 @@ class Network(ABC):
     def on_backbone(self, plain: Weights, seed: int) -> dict[str, Tensor]:
         """Return first weights that take from a trained plain network what they have in common."""
         return self.first_weights(seed) | dict(plain)
+
+
+@dataclass(frozen=True)
+class WrappedNetwork(Network):
+    """A network built on another one; as it stands it does what that one does."""
+
+    base: Network
+
+    @property
+    def num_classes(self) -> int:
+        """Classes of the plain network."""
+        return self.base.num_classes
+
+    @property
+    def head(self) -> str:
+        """The name of its last layer."""
+        return self.base.head
+
+    @cached_property
+    def feature_channels(self) -> int:
+        """Channels of its features."""
+        return self.base.feature_channels
+
+    def forward(
+        self, weights: Weights, inputs: Any, clients: Tensor, keys: Tensor | None = None, **cuts: Unpack[Cuts]
+    ) -> Forward:
+        """Return its outputs."""
+        return self.base.forward(weights, inputs, clients, keys, **cuts)
+
+    def features(self, weights: Weights, inputs: Any) -> Tensor:
+        """Return its features."""
+        return self.base.features(weights, inputs)
+
+    def loss(self, outputs: Any, batch: Batch) -> Tensor:
+        """Return its loss."""
+        return self.base.loss(outputs, batch)
+
+    def hits(self, outputs: Any, batch: Batch) -> Tensor:
+        """Return how many samples were right."""
+        return self.base.hits(outputs, batch)
 
 
 class ModuleNetwork(Network):
@@ -143,15 +188,7 @@ class ModuleNetwork(Network):
         return self.features(weights, map_tree(lambda value: value[None].to(self.device), inputs)).shape[2]
 
     def forward(
-        self,
-        weights: Weights,
-        inputs: Any,
-        clients: Tensor,
-        keys: Tensor | None = None,
-        *,
-        fuse: Callable[[Tensor], Tensor] | None = None,
-        classify: Callable[[Tensor], Tensor] | None = None,
-        hidden: bool = False,
+        self, weights: Weights, inputs: Any, clients: Tensor, keys: Tensor | None = None, **cuts: Unpack[Cuts]
     ) -> Forward:
         """Run the module with the weights of one client."""
         module = self._copy(keys is not None)
@@ -161,10 +198,11 @@ class ModuleNetwork(Network):
             if self.draws_elsewhere:  # trained in one thread, so that the order of draws is fixed
                 torch.manual_seed(key)
         seen: list[Tensor] = []
+        fuse, classify = cuts.get("fuse"), cuts.get("classify")
         with ExitStack() as hooks:
             if fuse is not None:
                 hooks.enter_context(_hooked(self._part(module, "features"), lambda _, out: fuse(out[None])[0]))
-            if classify is not None or hidden:
+            if classify is not None or cuts.get("hidden"):
                 head = self._part(module, "head")
                 hooks.enter_context(_hooked_before(head, seen))
                 if classify is not None:

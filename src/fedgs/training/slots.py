@@ -23,10 +23,9 @@ from fedgs.data.arrays import map_tree
 from fedgs.training.captured import capture
 from fedgs.training.client_plan import ClientPlan
 from fedgs.training.clients import ClientSetup, ClientTraining, Tick, Trained, local_places, running_accuracies
-from fedgs.training.clipping import factor_of
 from fedgs.training.objective import Batch, Sent
 from fedgs.training.precision import gpu_precision
-from fedgs.training.step import gradient_of
+from fedgs.training.step import descend, gradient_of
 
 SLOTS = 16
 """More of them do not make a GPU of today faster."""
@@ -278,33 +277,14 @@ class _Slot:
             table.losses.view(-1).index_copy_(0, row, found.losses)
             if objective.train_acc == "running":
                 table.hits.view(-1).index_copy_(0, row, training.network.hits(found.outputs, batch))
-            self._descend([None if value is None else value[0] for value in found.values])
+            gradients = [None if value is None else value[0] for value in found.values]
+            trained, start = (list(layout.trained_views(flat).values()) for flat in (self._flat, table.start))
+            held = {entry: list(layout.trained_views(value).values()) for entry, value in self._memory.items()}
+            steps = (self._step[0] + 1).float()
+            descend(
+                trained, gradients, table.rate[0], training.optimizer, held, steps, training.clip, objective.pull, start
+            )
             self._step.add_(1)
-
-    def _descend(self, gradients: list[Tensor | None]) -> None:
-        training, layout, optimizer = self._training, self._training.layout, self._training.optimizer
-        there = [(number, value) for number, value in enumerate(gradients) if value is not None]
-        found = [value for _, value in there]
-        if training.clip is not None:
-            found = list(torch._foreach_mul(found, factor_of(found, training.clip)))
-        weights = list(layout.trained_views(self._flat).values())
-        own = [weights[number] for number, _ in there]
-        pull, rate = training.objective.pull, self._table.rate[0]
-        if optimizer.plain and not pull:
-            torch._foreach_mul_(found, -rate)
-            torch._foreach_add_(own, found)
-            return
-        start = list(layout.trained_views(self._table.start).values())
-        held = {entry: list(layout.trained_views(self._memory[entry]).values()) for entry in optimizer.entries}
-        steps = (self._step[0] + 1).float()
-        for (number, _), weight, gradient in zip(there, own, found, strict=True):
-            memory = {entry: held[entry][number] for entry in optimizer.entries}
-            direction, new = optimizer.direction(gradient, weight, memory, steps)
-            for entry, value in new.items():
-                memory[entry].copy_(value)
-            if pull:
-                direction = direction + pull * (weight - start[number])
-            weight.sub_(direction * rate)
 
 
 def map_memory(function: Any, memory: Any) -> dict[str, Any]:

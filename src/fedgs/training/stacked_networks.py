@@ -9,9 +9,10 @@ layer), ``logits`` (C, the classifier). They are trained with cross-entropy.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from fedgs.errors import ConfigError
 from fedgs.tasks.cnn import build_model
 from fedgs.tasks.prepare import full_shape
 from fedgs.training.layout import Layout
-from fedgs.training.network import Forward, Network
+from fedgs.training.network import Cuts, Forward, Network
 from fedgs.training.objective import Batch, Weights
 from fedgs.training.stacked_layers import convolution, dense, normalised, paper_maps
 
@@ -69,22 +70,14 @@ class StackedNetwork(Network):
         return dense(hidden, weights["dense2.weight"], weights["dense2.bias"], self.dtype).float()
 
     def forward(
-        self,
-        weights: Weights,
-        inputs: Tensor,
-        clients: Tensor,
-        keys: Tensor | None = None,
-        *,
-        fuse: Callable[[Tensor], Tensor] | None = None,
-        classify: Callable[[Tensor], Tensor] | None = None,
-        hidden: bool = False,
+        self, weights: Weights, inputs: Tensor, clients: Tensor, keys: Tensor | None = None, **cuts: Unpack[Cuts]
     ) -> Forward:
         """Return the logits of images."""
         maps = self.maps(weights, inputs)
-        if fuse is not None:
-            maps = fuse(maps)
+        if "fuse" in cuts:
+            maps = cuts["fuse"](maps)
         seen = self.hidden(weights, maps)
-        return Forward(self.logits(weights, seen) if classify is None else classify(seen), seen)
+        return Forward(cuts["classify"](seen) if "classify" in cuts else self.logits(weights, seen), seen)
 
     def features(self, weights: Weights, inputs: Tensor) -> Tensor:
         """Return the feature maps."""

@@ -53,32 +53,46 @@ def gradient_of(
 def descend(
     weights: Sequence[Tensor],
     gradients: Sequence[Tensor | None],
-    rate: float,
+    rate: float | Tensor,
     optimizer: Optimizer,
     memory: Mapping[str, Sequence[Tensor]],
     steps: Any,
     clip: float | None = None,
     pull: float = 0.0,
     start: Sequence[Tensor] = (),
+    active: Tensor | None = None,
 ) -> None:
     """Make one step in place; ``memory`` holds what the optimiser remembers, tensor by tensor, and is updated.
 
-    ``start`` are the weights that ``pull`` pulls towards.
+    ``start`` are the weights that ``pull`` pulls towards. In a captured graph the rate is a tensor, and so is
+    ``active``: 1, or 0 where nothing moves and nothing is remembered.
     """
     there = [place for place, gradient in enumerate(gradients) if gradient is not None]
     own = [weights[place] for place in there]
     found: list[Tensor] = [gradients[place] for place in there]  # type: ignore[misc]
     if clip is not None:
-        found = list(torch._foreach_mul(found, factor_of(found, clip)))
+        factor = factor_of(found, clip)
+        if active is not None:
+            factor = torch.where(active > 0, factor, torch.zeros_like(factor))
+        found = list(torch._foreach_mul(found, factor))
+    if active is not None:
+        rate = rate * active
     if optimizer.plain and not pull:
-        torch._foreach_add_(own, found, alpha=-rate)
+        if isinstance(rate, Tensor):
+            torch._foreach_mul_(found, -rate)
+            torch._foreach_add_(own, found)
+        else:
+            torch._foreach_add_(own, found, alpha=-rate)
         return
     for place, weight, gradient in zip(there, own, found, strict=True):
         held = {entry: memory[entry][place] for entry in optimizer.entries}
         direction, new = optimizer.direction(gradient, weight, held, steps)
         for entry, value in new.items():
-            held[entry].copy_(value)
+            held[entry].copy_(value) if active is None else held[entry].lerp_(value, active)
         direction = held.get("velocity", direction)  # as it lies in memory, like the weights
         if pull:
             direction = direction + pull * (weight - start[place])
-        weight.add_(direction, alpha=-rate)
+        if isinstance(rate, Tensor):
+            weight.sub_(direction * rate)
+        else:
+            weight.add_(direction, alpha=-rate)
