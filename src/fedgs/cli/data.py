@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,7 @@ from fedgs.errors import DataError, FedgsError, InputFileError
 
 if TYPE_CHECKING:
     from fedgs.data import DataSet
-    from fedgs.data.femnist import Layout
+    from fedgs.data.femnist import FemnistOptions
 
 app = typer.Typer(help="Get, convert and look at data sets.", no_args_is_help=True)
 
@@ -41,15 +41,7 @@ def fetch(
 
     if name != "femnist":
         raise DataError(f"{name!r} cannot be fetched; femnist can")
-    done = fetch_femnist(
-        folder,
-        url=url or SOURCE,
-        layout=_layout(layout),
-        leaf_compat=leaf_compat,
-        invert=invert,
-        workers=workers,
-        progress=True,
-    )
+    done = fetch_femnist(folder, url=url or SOURCE, **_options(layout, leaf_compat, invert, workers))
     typer.echo(f"{_summary(done.dataset)}, from {done.layout} files in {folder or default_folder()}")
     _tell_doubles(done.doubles_dropped)
     typer.echo(f"cached in {cache_dir() / name}; use it as: fedgs data inspect {name}")
@@ -74,9 +66,7 @@ def convert(
         raise DataError(f"{out}: the name of the output must end in .npz")
     if not out.parent.is_dir():
         raise DataError(f"{out}: there is no folder {out.parent}")
-    done = convert_dataset(
-        source, layout=_layout(layout), leaf_compat=leaf_compat, invert=invert, workers=workers, progress=True
-    )
+    done = convert_dataset(source, **_options(layout, leaf_compat, invert, workers))
     save_npz(done.dataset, out)
     typer.echo(f"{_summary(done.dataset)}, written to {out} ({out.stat().st_size / 1e6:.1f} MB)")
     _tell_doubles(done.doubles_dropped)
@@ -99,7 +89,7 @@ def inspect(
     from fedgs.data import load_dataset
     from fedgs.report.data_figures import inspect as describe
 
-    dataset = load_dataset(what, layout=_layout(layout), leaf_compat=leaf_compat, invert=invert, progress=True)
+    dataset = load_dataset(what, **_options(layout, leaf_compat, invert))
     inspection = describe(dataset, out)
     console = Console()
     for content in inspection.tables:
@@ -146,15 +136,13 @@ def list_sets(
         raise InputFileError(f"{len(broken)} of {len(names)} sets broken: {broken[0]}")
 
 
-def _layout(text: str | None) -> Layout | None:
+def _options(layout: str | None, leaf_compat: bool, invert: bool, workers: int | None = None) -> FemnistOptions:
     from fedgs.data.femnist import LAYOUTS
 
-    for layout in LAYOUTS:
-        if layout == text:
-            return layout
-    if text is not None:
-        raise DataError(f"--layout {text}: unknown; choose one of {', '.join(LAYOUTS)}")
-    return None
+    if layout is not None and layout not in LAYOUTS:
+        raise DataError(f"--layout {layout}: unknown; choose one of {', '.join(LAYOUTS)}")
+    known: Any = layout
+    return {"layout": known, "leaf_compat": leaf_compat, "invert": invert, "workers": workers, "progress": True}
 
 
 def _summary(dataset: DataSet) -> str:

@@ -2,7 +2,8 @@
 
     <cache>/femnist/set.json  images.npy  labels.npy  clients.npy  [test.npy]  [attribute_hsf.npy]
 
-The cache is ``$FEDGS_DATA``, or ``$XDG_CACHE_HOME/fedgs``, or ``~/.cache/fedgs``. A set is written into a hidden
+The cache is ``$FEDGS_DATA``, or the platform's folder for caches: ``$XDG_CACHE_HOME/fedgs`` or ``~/.cache/fedgs`` on
+Linux, ``~/Library/Caches/fedgs`` on macOS, ``%LOCALAPPDATA%/fedgs/Cache`` on Windows. A set is written into a hidden
 folder beside its place and renamed when it is whole: there is never half a set, and two processes that convert
 the same one at once both end well. Loading reads the description and maps the arrays; images stay on disk until
 used, and all processes of a machine share them. ``set.json`` holds size and SHA-256 of each array: sizes
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import platformdirs
 from numpy.typing import NDArray
 
 from fedgs.data.dataset import DataSet
@@ -40,9 +42,7 @@ def cache_dir() -> Path:
     """Return the folder of converted sets; it need not exist yet."""
     if chosen := os.environ.get("FEDGS_DATA"):
         return Path(chosen).expanduser()
-    if base := os.environ.get("XDG_CACHE_HOME"):
-        return Path(base) / "fedgs"
-    return Path.home() / ".cache" / "fedgs"
+    return platformdirs.user_cache_path("fedgs", appauthor=False)
 
 
 def is_set(folder: Path) -> bool:

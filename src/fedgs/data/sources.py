@@ -4,7 +4,7 @@ One rule for all: a name comes before a file or folder that is called the same; 
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from fedgs.data import cache
 from fedgs.data.dataset import DataSet
@@ -13,52 +13,31 @@ from fedgs.data.user_data import from_folder, from_npz, image_files
 from fedgs.errors import DataError, InputFileError
 
 if TYPE_CHECKING:
-    from fedgs.data.femnist import Conversion, Layout
+    from fedgs.data.femnist import Conversion, FemnistOptions
 
 EMBEDDED = ("glyphs", "bearings", "bearings-severity", "bearings-anomaly")
 """Data sets that need no file."""
 
 
-def load_dataset(
-    what: str | Path,
-    *,
-    layout: "Layout | None" = None,
-    leaf_compat: bool = False,
-    invert: bool = False,
-    progress: bool = False,
-) -> DataSet:
+def load_dataset(what: str | Path, **options: "Unpack[FemnistOptions]") -> DataSet:
     """Return the data set of this name or path.
 
     A path may be FEMNIST in any public layout (then cached), a folder of the cache, a .npz that ``save_npz`` wrote, a
     .npz of your own arrays (``images``, ``labels``, …) or a folder of your own images (``device/class/xxx.png``).
-    ``layout``, ``leaf_compat`` and ``invert`` are about FEMNIST's original files.
+    The options are about FEMNIST's original files (:class:`fedgs.data.femnist.FemnistOptions`).
     """
     from fedgs.data.femnist import load_femnist
 
-    found = _without_conversion(str(what), layout, leaf_compat or invert)
-    if found is not None:
-        return found
-    return load_femnist(what, leaf_compat, layout=layout, invert=invert, progress=progress)
+    found = _without_conversion(str(what), options)
+    return load_femnist(what, **options) if found is None else found
 
 
-def convert_dataset(
-    what: str | Path,
-    *,
-    layout: "Layout | None" = None,
-    leaf_compat: bool = False,
-    invert: bool = False,
-    workers: int | None = None,
-    progress: bool = False,
-) -> "Conversion":
+def convert_dataset(what: str | Path, **options: "Unpack[FemnistOptions]") -> "Conversion":
     """Return the same data set as :func:`load_dataset`, FEMNIST's original files read past the cache."""
     from fedgs.data.femnist import Conversion, convert_femnist
 
-    found = _without_conversion(str(what), layout, leaf_compat or invert)
-    if found is not None:
-        return Conversion(found, "own")
-    return convert_femnist(
-        what, layout=layout, leaf_compat=leaf_compat, invert=invert, workers=workers, progress=progress
-    )
+    found = _without_conversion(str(what), options)
+    return convert_femnist(what, **options) if found is None else Conversion(found, "own")
 
 
 def known_names() -> list[str]:
@@ -66,21 +45,22 @@ def known_names() -> list[str]:
     return list(dict.fromkeys([*EMBEDDED, "femnist", *cache.cached_sets()]))
 
 
-def _without_conversion(name: str, layout: "Layout | None", options: bool) -> DataSet | None:
+def _without_conversion(name: str, options: "FemnistOptions") -> DataSet | None:
     """Return the set called ``name`` or lying there; None where FEMNIST's original files are to be converted."""
     path = Path(name)
+    original = options.get("layout") or options.get("leaf_compat") or options.get("invert")
     is_name = name in known_names()
     if not is_name and not path.exists():
         raise InputFileError(
             f"{name}: no such file or folder, and no set of this name; names are {', '.join(known_names())}"
         )
     if is_name or cache.is_set(path) or is_own_file(path):
-        if options or layout is not None:
+        if original:
             raise DataError(
                 f"{name}: converted already; --layout, --leaf-compat and --invert are for FEMNIST's original files"
             )
         return _named(name) if is_name else cache.load(path) if cache.is_set(path) else load_npz(path)
-    return None if options or layout is not None else _own_images(path)
+    return None if original else _user_images(path)
 
 
 def embedded(name: str, devices: int | None = None, samples: int | None = None, seed: int = 0) -> DataSet:
@@ -106,7 +86,7 @@ def _named(name: str) -> DataSet:
     return cache.load(cache.cache_dir() / name)
 
 
-def _own_images(path: Path) -> DataSet | None:
+def _user_images(path: Path) -> DataSet | None:
     from fedgs.data.femnist import fitting_layouts
 
     if fitting_layouts(path):

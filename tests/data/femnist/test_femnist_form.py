@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from fedgs.data.femnist.form import (
     CLASSES,
-    HEX_CODES,
+    LABEL_OF_HEX,
     check_labels,
     check_polarity,
-    label_of_hex,
     partition_attribute,
     partition_of,
     repeats,
@@ -18,15 +17,10 @@ from fedgs.data.femnist.form import (
 from fedgs.errors import DataError, InputFileError
 
 
-@pytest.mark.parametrize(
-    ("code", "label"), [("30", 0), ("39", 9), ("41", 10), ("5a", 35), ("61", 36), ("7a", 61), ("4a", 19)]
-)
-def test_label_of_a_class_folder(code: str, label: int) -> None:
-    assert label_of_hex(code) == label
-
-
-def test_every_class_folder_has_the_label_of_its_character() -> None:
-    assert [CLASSES[label_of_hex(code)] for code in HEX_CODES] == list(CLASSES)
+def test_class_folders_are_named_by_their_character() -> None:
+    expected = {"30": 0, "39": 9, "41": 10, "5a": 35, "61": 36, "7a": 61, "4a": 19}
+    assert {code: LABEL_OF_HEX[code] for code in expected} == expected
+    assert [chr(int(code, 16)) for code in LABEL_OF_HEX] == list(CLASSES)
     assert len(CLASSES) == 62
 
 

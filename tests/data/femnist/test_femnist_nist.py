@@ -1,6 +1,7 @@
 import io
 import shutil
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -121,63 +122,44 @@ def writer_file(root: Path) -> Path:
     return sorted((root / "by_write" / "hsf_0" / WRITERS[0]).rglob("*.png"))[1]
 
 
-def test_unreadable_png(trees: tuple[Path, Written], cache: Path) -> None:
+def spoil(root: Path, content: bytes) -> None:
+    writer_file(root).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda root: spoil(root, b""), "{file}: not a readable PNG"),
+        (lambda root: spoil(root, writer_file(root).read_bytes()[:80]), "{file}: not a readable PNG"),
+        (lambda root: spoil(root, png(np.full((20, 20), 255, np.uint8))), "{file}: 20x20 pixels"),
+        (lambda root: spoil(root, png(np.full((128, 64), 255, np.uint8))), "{file}: 64x128 pixels"),
+        # train_30 is not to be looked at
+        (lambda root: spoil(root, png(big_picture("only in train"))), "{file}: no file of by_class has the same"),
+        (lambda root: [shutil.rmtree(root / "by_class" / code) for code in ("4a", "7a")],
+         r"by_class: 2 of 62 classes have no hsf images, first 4a \(J\), 7a \(z\)"),
+        (lambda root: (root / "by_write" / "hsf_1" / "f0500_01" / "c0500_01").mkdir(parents=True),
+         "f0500_01: this writer has no images"),
+        (lambda root: (root / "by_write" / "hsf_0" / "stray.png").write_bytes(png(big_picture("stray"))),
+         r"stray.png: expected by_write/hsf_N"),
+    ],
+)  # fmt: skip
+def test_damaged_trees(
+    trees: tuple[Path, Written], cache: Path, damage: Callable[[Path], object], message: str
+) -> None:
     root, _ = trees
-    file = writer_file(root)
-    for content in (b"", b"not a png", file.read_bytes()[:80]):
-        file.write_bytes(content)
-        with pytest.raises(InputFileError, match=rf"{file.name}: not a readable PNG"):
-            load_femnist(root)
+    name = writer_file(root).name
+    damage(root)
+    with pytest.raises(InputFileError, match=message.replace("{file}", name)):
+        load_femnist(root)
     assert not cache.exists()
 
 
 def test_unreadable_png_in_another_process(trees: tuple[Path, Written], cache: Path) -> None:
     root, _ = trees
-    writer_file(root).write_bytes(b"not a png")
+    spoil(root, b"not a png")
     with pytest.raises(InputFileError, match=f"{writer_file(root).name}: not a readable PNG"):
         load_femnist(root, workers=2)
     assert not cache.exists()
-
-
-@pytest.mark.parametrize("shape", [(20, 20), (128, 64)])
-def test_wrong_size(trees: tuple[Path, Written], cache: Path, shape: tuple[int, int]) -> None:
-    root, _ = trees
-    writer_file(root).write_bytes(png(np.full(shape, 255, np.uint8)))
-    with pytest.raises(InputFileError, match=f"{writer_file(root).name}: {shape[1]}x{shape[0]} pixels"):
-        load_femnist(root)
-    assert not cache.exists()
-
-
-def test_image_without_a_class(trees: tuple[Path, Written], cache: Path) -> None:
-    root, _ = trees
-    writer_file(root).write_bytes(png(big_picture("only in train")))  # train_30 is not to be looked at
-    with pytest.raises(InputFileError, match=f"{writer_file(root).name}: no file of by_class has the same content"):
-        load_femnist(root)
-    assert not cache.exists()
-
-
-def test_missing_classes(trees: tuple[Path, Written], cache: Path) -> None:
-    root, _ = trees
-    shutil.rmtree(root / "by_class" / "4a")
-    shutil.rmtree(root / "by_class" / "7a")
-    with pytest.raises(InputFileError, match=r"by_class: 2 of 62 classes have no hsf images, first 4a \(J\), 7a \(z\)"):
-        load_femnist(root)
-    assert not cache.exists()
-
-
-def test_empty_writer(trees: tuple[Path, Written], cache: Path) -> None:
-    root, _ = trees
-    (root / "by_write" / "hsf_1" / "f0500_01" / "c0500_01").mkdir(parents=True)
-    with pytest.raises(InputFileError, match="f0500_01: this writer has no images"):
-        load_femnist(root)
-    assert not cache.exists()
-
-
-def test_file_at_a_wrong_depth(trees: tuple[Path, Written]) -> None:
-    root, _ = trees
-    (root / "by_write" / "hsf_0" / "stray.png").write_bytes(png(big_picture("stray")))
-    with pytest.raises(InputFileError, match=r"stray.png: expected by_write/hsf_N"):
-        load_femnist(root)
 
 
 def test_broken_zips(trees: tuple[Path, Written], tmp_path: Path, cache: Path) -> None:

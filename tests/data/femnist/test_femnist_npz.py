@@ -53,9 +53,9 @@ def test_leaf_compat(tmp_path: Path) -> None:
         ({"images": pictures(11)}, "11 entries in 'images' but 12 in 'labels'"),
         ({"labels": np.full(12, 62)}, "label 62 of sample 0"),
         ({"writers": np.repeat(np.int32([0, 2]), 6)}, "writer 'f0000_14' has no samples"),
-        ({"writers": np.repeat(np.int32([0, 1, 2, 3]), 3)}, "'writers' goes beyond the 3 'writer_names'"),
-        ({"writer_names": np.array(["a", "b", "a"])}, "a name is twice"),
-        ({"writer_hsf": np.uint8([1])}, "1 entries in 'writer_hsf' for 3 writers"),
+        ({"writers": np.repeat(np.int32([0, 1, 2, 3]), 3)}, "a client number lies outside the 3 client names"),
+        ({"writer_names": np.array(["a", "b", "a"])}, "the client name 'a' is there twice"),
+        ({"writer_hsf": np.uint8([1])}, "1 entries in 'writer_hsf' but 3 in 'writer_names'"),
         ({"leaf_dup": np.zeros(3, bool)}, "3 entries in 'leaf_dup'"),
         ({"classes": np.array("0")}, "'classes' has 0 dimensions"),
         ({"labels": np.zeros(12)}, "'labels' must be a list of small whole numbers"),
@@ -65,7 +65,7 @@ def test_leaf_compat(tmp_path: Path) -> None:
 def test_bad_contents(tmp_path: Path, cache: Path, changes: dict[str, np.ndarray | None], message: str) -> None:
     wrong = {key: value for key, value in (arrays() | changes).items() if value is not None}
     np.savez(tmp_path / "odd.npz", **wrong)
-    with pytest.raises(InputFileError, match=f"odd.npz: {message}"):
+    with pytest.raises(InputFileError, match=f"odd.npz: .*{message}"):
         load_femnist(tmp_path / "odd.npz")
     assert not cache.exists()
 

@@ -11,11 +11,11 @@ for the two million of NIST's unpacked trees).
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 from fedgs.data import cache
 from fedgs.data.dataset import DataSet
@@ -24,20 +24,14 @@ from fedgs.data.femnist.archive import tree_state
 from fedgs.data.femnist.form import CLASSES, Conversion, check_polarity
 from fedgs.errors import DataError, InputFileError
 
-__all__ = ["CLASSES", "LAYOUTS", "Conversion", "Layout", "convert_femnist", "load_femnist", "recognise"]
+__all__ = ["CLASSES", "LAYOUTS", "Conversion", "FemnistOptions", "convert_femnist", "load_femnist", "recognise"]
 
 Layout = Literal["leaf", "nist", "parquet", "tff", "npz"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 NAME = "femnist"
 _FORMAT = 1  # raise it when a loader changes what it gives: sets cached by older versions are converted again
-
-_FIND: dict[Layout, Callable[[Path], list[Path]]] = {
-    "leaf": leaf_json.find,
-    "nist": nist.find,
-    "parquet": parquet.find,
-    "tff": tff.find,
-    "npz": npz.find,
-}
+_READERS: dict[Layout, Any] = {"leaf": leaf_json, "nist": nist, "parquet": parquet, "tff": tff, "npz": npz}
+"""Modules with ``find(path)``, the files of this layout, and ``load(path, leaf_compat, workers, progress)``."""
 _LOOKED_FOR = (
     "LEAF JSON (train/ with test/, all_data/, *.json), NIST SD19 (by_class with by_write, folders or .zip), "
     "parquet (*.parquet, data/*.parquet), TFF (fed_emnist_train.h5, fed_emnist_test.h5), "
@@ -45,16 +39,35 @@ _LOOKED_FOR = (
 )
 
 
+class FemnistOptions(TypedDict, total=False):
+    """How FEMNIST's original files are read."""
+
+    layout: Layout | None
+    """Which public layout lies there; None: found out."""
+    leaf_compat: bool
+    """Keep (for NIST's own trees: make) the doubled first images of LEAF."""
+    invert: bool
+    """The copy has white ink on black paper: turn it over."""
+    workers: int | None
+    """Processes that share the work; None: one a core."""
+    progress: bool
+    """Show a bar on stderr."""
+
+
 def fitting_layouts(path: Path) -> list[Layout]:
     """Return every layout that ``path`` could be."""
-    return [layout for layout, find in _FIND.items() if find(path)]
+    return [layout for layout, reader in _READERS.items() if reader.find(path)]
 
 
-def recognise(path: str | os.PathLike[str]) -> Layout:
-    """Return which of the public layouts lies at ``path``."""
+def recognise(path: str | os.PathLike[str], layout: Layout | None = None) -> Layout:
+    """Return which of the public layouts lies at ``path``: the given one, or the only one that fits."""
     path = Path(path)
+    if layout is not None and layout not in LAYOUTS:
+        raise DataError(f"layout {layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
     if not path.exists():
         raise InputFileError(f"{path}: there is no such file or folder")
+    if layout is not None:
+        return layout
     fitting = fitting_layouts(path)
     if not fitting:
         raise InputFileError(f"{path}: no FEMNIST here; looked for {_LOOKED_FOR}")
@@ -63,65 +76,27 @@ def recognise(path: str | os.PathLike[str]) -> Layout:
     return fitting[0]
 
 
-def convert_femnist(
-    path: str | os.PathLike[str],
-    *,
-    layout: Layout | None = None,
-    leaf_compat: bool = False,
-    invert: bool = False,
-    workers: int | None = None,
-    progress: bool = False,
-) -> Conversion:
-    """Read FEMNIST at ``path`` into memory, past the cache.
-
-    ``leaf_compat`` keeps (for NIST's own trees: makes) the doubled first images of LEAF; ``invert`` takes a copy
-    with white ink on black paper; ``workers`` processes share the work (None: one a core).
-    """
+def convert_femnist(path: str | os.PathLike[str], **options: Unpack[FemnistOptions]) -> Conversion:
+    """Read FEMNIST at ``path`` into memory, past the cache; the options are those of :class:`FemnistOptions`."""
     path = Path(path)
-    layout = _checked(path, layout)
+    layout = recognise(path, options.get("layout"))
+    leaf_compat = options.get("leaf_compat", False)
     if leaf_compat and layout in ("parquet", "tff"):
         raise DataError(f"{path}: leaf_compat keeps LEAF's doubled images, but {layout} files never have them")
-    match layout:
-        case "leaf":
-            done = leaf_json.load(path, leaf_compat, workers, progress)
-        case "nist":
-            done = nist.load(path, leaf_compat, workers, progress)
-        case "parquet":
-            done = parquet.load(path, workers, progress)
-        case "tff":
-            done = tff.load(path, progress)
-        case "npz":
-            done = npz.load(path, leaf_compat)
-    if invert:
+    done: Conversion = _READERS[layout].load(path, leaf_compat, options.get("workers"), options.get("progress", False))
+    if options.get("invert"):
         done = replace(done, dataset=replace(done.dataset, inputs=255 - done.dataset.inputs))
     check_polarity(done.dataset.inputs, str(path))
     return done
 
 
-def _checked(path: Path, layout: Layout | None) -> Layout:
-    if layout is None:
-        return recognise(path)
-    if layout not in LAYOUTS:
-        raise DataError(f"layout {layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
-    if not path.exists():
-        raise InputFileError(f"{path}: there is no such file or folder")
-    return layout
-
-
 def load_femnist(
-    path: str | os.PathLike[str] | None = None,
-    leaf_compat: bool = False,
-    *,
-    layout: Layout | None = None,
-    invert: bool = False,
-    workers: int | None = None,
-    progress: bool = False,
-    use_cache: bool = True,
+    path: str | os.PathLike[str] | None = None, *, use_cache: bool = True, **options: Unpack[FemnistOptions]
 ) -> DataSet:
     """Return FEMNIST as a data set with memory-mapped images.
 
     ``path`` is any public form of it, a folder of the cache, or None for the set that ``fedgs data fetch
-    femnist`` made. ``use_cache=False`` neither reads nor writes the cache. Other options: :func:`convert_femnist`.
+    femnist`` made. ``use_cache=False`` neither reads nor writes the cache. Other options: :class:`FemnistOptions`.
     """
     if path is None:
         fetched = cache.cache_dir() / NAME
@@ -131,14 +106,13 @@ def load_femnist(
     path = Path(path)
     if cache.is_set(path):
         return cache.load(path)
-    layout = _checked(path, layout)
-    key = f"{NAME}-{fingerprint(path, layout, leaf_compat=leaf_compat, invert=invert)}"
+    layout = recognise(path, options.get("layout"))
+    changed = {"leaf_compat": options.get("leaf_compat", False), "invert": options.get("invert", False)}
+    key = f"{NAME}-{fingerprint(path, layout, **changed)}"
     if use_cache and cache.is_set(cache.cache_dir() / key):
         with suppress(InputFileError):  # damaged: converted anew below
             return cache.load(cache.cache_dir() / key)
-    done = convert_femnist(
-        path, layout=layout, leaf_compat=leaf_compat, invert=invert, workers=workers, progress=progress
-    )
+    done = convert_femnist(path, **(options | {"layout": layout}))
     return cache.load(remember(done, path, key)) if use_cache else done.dataset
 
 
@@ -155,7 +129,7 @@ def remember(done: Conversion, path: Path, key: str = NAME) -> Path:
 def fingerprint(path: Path, layout: Layout, **options: bool) -> str:
     """Return a short name for this source as it is now: its files' paths, sizes and times, and the options."""
     digest = hashlib.blake2b(json.dumps([_FORMAT, layout, sorted(options.items())]).encode(), digest_size=8)
-    for name, size, changed in _state(_FIND[layout](path)):
+    for name, size, changed in _state(_READERS[layout].find(path)):
         digest.update(f"{name}\0{size}\0{changed}\0".encode(errors="surrogateescape"))
     return digest.hexdigest()
 

@@ -36,10 +36,9 @@ class Entry(NamedTuple):
         return self.file if self.offset < 0 else f"{self.file}:{'/'.join(self.parts)}"
 
 
-def list_tree(root: Path, name: str) -> list[Entry]:
-    """Return all PNG files below ``root/name`` or in ``root/name.zip``, sorted by path; paths start below name."""
-    folder, archive = root / name, root / f"{name}.zip"
-    entries = _walk(str(folder), ()) if folder.is_dir() else _members(archive, name)
+def list_tree(tree: Path) -> list[Entry]:
+    """Return all PNG files below a folder, or below the folder of this name in a zip, sorted by path below it."""
+    entries = _walk(str(tree), ()) if tree.is_dir() else _members(tree, tree.stem)
     # Names with a dot in front are some file browser's notes, not images.
     return sorted(e for e in entries if e.parts[-1].lower().endswith(".png") and not e.parts[-1].startswith("."))
 

@@ -5,10 +5,11 @@ away: it grows in ``<name>.part`` and goes on where it broke off.
 """
 
 from pathlib import Path
+from typing import Unpack
 
 from fedgs.data import cache
 from fedgs.data.download import download
-from fedgs.data.femnist import NAME, Conversion, Layout, convert_femnist, fitting_layouts, remember
+from fedgs.data.femnist import NAME, Conversion, FemnistOptions, convert_femnist, fitting_layouts, remember
 from fedgs.errors import DownloadError, OutputError
 
 SOURCE = "https://s3.amazonaws.com/nist-srd/SD19/"
@@ -22,31 +23,17 @@ def default_folder() -> Path:
     return cache.cache_dir() / "downloads" / NAME
 
 
-def fetch_femnist(
-    folder: Path | None = None,
-    *,
-    url: str = SOURCE,
-    layout: Layout | None = None,
-    leaf_compat: bool = False,
-    invert: bool = False,
-    workers: int | None = None,
-    progress: bool = False,
-) -> Conversion:
+def fetch_femnist(folder: Path | None = None, *, url: str = SOURCE, **options: Unpack[FemnistOptions]) -> Conversion:
     """Download what is missing in ``folder``, convert it, and store it in the cache as ``femnist``."""
     folder = folder or default_folder()
+    layout = options.get("layout")
+    found = fitting_layouts(folder) if folder.is_dir() else []
     # NIST's is the one layout that can be downloaded.
-    if layout in (None, "nist") and not _has_femnist(folder, layout):
-        _download(folder, url, progress)
-    done = convert_femnist(
-        folder, layout=layout, leaf_compat=leaf_compat, invert=invert, workers=workers, progress=progress
-    )
+    if (layout is None and not found) or (layout == "nist" and layout not in found):
+        _download(folder, url, options.get("progress", False))
+    done = convert_femnist(folder, **options)
     remember(done, folder)
     return done
-
-
-def _has_femnist(folder: Path, layout: Layout | None) -> bool:
-    found = fitting_layouts(folder) if folder.is_dir() else []
-    return bool(found) if layout is None else layout in found
 
 
 def _download(folder: Path, url: str, progress: bool) -> None:

@@ -5,9 +5,12 @@ A writer ``f0000_14`` is form 0000; the form number tells which of NIST's partit
 belongs to. Partitions 0-2 also copied a paragraph of text, 4 are high-school students, the rest census staff.
 """
 
+import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +19,13 @@ from fedgs.data.characters import CHARACTERS
 from fedgs.data.dataset import DataSet
 from fedgs.errors import DataError, InputFileError
 
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
 SIDE = 28
 CLASSES = tuple(CHARACTERS)
-HEX_CODES = tuple(f"{ord(character):02x}" for character in CLASSES)
+LABEL_OF_HEX = {f"{ord(character):02x}": label for label, character in enumerate(CLASSES)}
+"""SD19's class folders are named by the character's ASCII code in hex: '4a' is 'J' is 19."""
 UNKNOWN_PARTITION = -1
 
 _PARTITION_FORMS = {0: (0, 499), 1: (500, 999), 2: (1000, 1499), 3: (1500, 2099), 4: (2100, 2599)} | {
@@ -29,6 +36,14 @@ _WRITER = re.compile(r"f(\d{4})_\d{2}")
 _LOOKED_AT = 4096  # images that the polarity check reads: enough to be sure, few enough to stay instant
 
 
+class Samples(NamedTuple):
+    """All samples of one writer."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.uint8]
+    test: NDArray[np.bool_] | None = None
+
+
 @dataclass(frozen=True)
 class Conversion:
     """A converted set and what was done to it on the way."""
@@ -37,14 +52,6 @@ class Conversion:
     layout: str
     doubles_dropped: int = 0
     """Second copies of an image that LEAF's script had made."""
-
-
-def label_of_hex(code: str) -> int:
-    """Return the label of an SD19 class folder, the character's ASCII code in hex: '4a' is 'J' is 19."""
-    if code.isdigit() and int(code) < 40:
-        return int(code) - 30
-    value = int(code, 16)
-    return value - 55 if value <= ord("Z") else value - 61
 
 
 def partition_of(writer: str) -> int:
@@ -63,6 +70,17 @@ def partition_attribute(writers: Iterable[str], known: Mapping[str, int] | None 
     known = known or {}
     partitions = np.array([known.get(writer, partition_of(writer)) for writer in writers], np.int32)
     return {"hsf": partitions} if np.any(partitions != UNKNOWN_PARTITION) else {}
+
+
+def read_png(content: bytes, where: str) -> "Picture":
+    """Return the image in a file's bytes, in grey."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(io.BytesIO(content)) as opened:
+            return opened.convert("L")
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError):
+        raise InputFileError(f"{where}: not a readable PNG; unpack or download it again") from None
 
 
 def to_uint8(pixels: NDArray[np.floating], where: str) -> NDArray[np.uint8]:
@@ -126,3 +144,55 @@ def _later_copies(images: NDArray[np.uint8], labels: NDArray[np.uint8], order: N
         mark[sample] = content in seen
         seen.add(content)
     return mark
+
+
+def without_repeats(samples: Samples) -> Samples:
+    """Drop the copies that LEAF's script made."""
+    keep = ~repeats(*samples)
+    return Samples(samples.images[keep], samples.labels[keep], None if samples.test is None else samples.test[keep])
+
+
+def join_split(
+    train: dict[str, Samples], test: dict[str, Samples], file_of: Callable[[str, str], Path]
+) -> dict[str, Samples]:
+    """Put each writer's training samples before the test samples, with the mask that tells them apart.
+
+    Every writer must be in both parts; ``file_of(part, writer)`` is the file that an error names.
+    """
+    for part, there, other, elsewhere in (("train", train, "test", test), ("test", test, "train", train)):
+        missing = sorted(there.keys() - elsewhere.keys())
+        if missing:
+            raise InputFileError(
+                f"{file_of(part, missing[0])}: writer {missing[0]!r} (and {len(missing) - 1} more) is in {part} but "
+                f"not in {other}; in a split every writer has both"
+            )
+    joined: dict[str, Samples] = {}
+    for writer in list(train):
+        first, second = train.pop(writer), test.pop(writer)
+        joined[writer] = Samples(
+            np.concatenate([first.images, second.images]),
+            np.concatenate([first.labels, second.labels]),
+            np.arange(len(first.labels) + len(second.labels)) >= len(first.labels),
+        )
+    return joined
+
+
+def gather(writers: dict[str, Samples]) -> DataSet:
+    """Empty ``writers`` into a data set. Each writer's own arrays are let go as soon as they are copied."""
+    names = tuple(sorted(writers))
+    sizes = np.array([len(writers[writer].labels) for writer in names], np.int64)
+    total = int(sizes.sum())
+    images = np.empty((total, SIDE, SIDE), np.uint8)
+    labels = np.empty(total, np.uint8)
+    test = None if writers[names[0]].test is None else np.zeros(total, np.bool_)
+    start = 0
+    for writer in names:
+        samples = writers.pop(writer)
+        here = slice(start, start + len(samples.labels))
+        images[here] = samples.images
+        labels[here] = samples.labels
+        if test is not None:
+            test[here] = samples.test
+        start = here.stop
+    clients = np.repeat(np.arange(len(names), dtype=np.int32), sizes)
+    return DataSet("femnist", images, labels, clients, names, CLASSES, partition_attribute(names), test)

@@ -4,21 +4,29 @@ A folder holds many such files with about a hundred writers each; ``x`` is a lis
 so that round(255 x) loses nothing. All files of a folder are merged and the users sorted. A folder with ``train``
 and ``test`` inside is a split that LEAF made, and the two must list the same users; ``all_data`` is not split.
 Doubled images (see :func:`fedgs.data.femnist.form.repeats`) are dropped unless ``leaf_compat`` asks for them.
+
+A file is read user by user (ijson): as Python floats, a hundred writers at once would take some 600 MB.
 """
 
 import re
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedgs.data.femnist.form import SIDE, Conversion, check_labels, to_uint8
-from fedgs.data.femnist.json_stream import members
-from fedgs.data.femnist.writers import Samples, gather, join_split, without_repeats
+from fedgs.data.femnist.form import (
+    SIDE,
+    Conversion,
+    Samples,
+    check_labels,
+    gather,
+    join_split,
+    to_uint8,
+    without_repeats,
+)
 from fedgs.data.parallel import ordered_map, progress_bar
-from fedgs.errors import InputFileError
+from fedgs.errors import InputFileError, MissingDependencyError
 
 _BEGINNING = re.compile(rb'\s*\{\s*"(users|num_samples|user_data|hierarchies)"')
 _LITTLE = 50_000_000  # bytes of JSON that are read here before other processes would have started
@@ -28,12 +36,12 @@ def find(path: Path) -> list[Path]:
     """Return the JSON files that make up this source; an empty list when it is none."""
     if path.is_file():
         return [path] if path.suffix == ".json" else []
-    train, test = _json_files(path / "train"), _json_files(path / "test")
+    here, train, test, all_data = (sorted((path / part).glob("*.json")) for part in ("", "train", "test", "all_data"))
     if train and test:
         return train + test
-    if all_data := _json_files(path / "all_data"):
+    if all_data:
         return all_data
-    for files in (_json_files(path), train, test):  # half a split is found too, so that loading says what is missing
+    for files in (here, train, test):  # half a split is found too, so that loading says what is missing
         if any(map(_begins_like_leaf, files)):
             return files
     return []
@@ -43,10 +51,6 @@ def _begins_like_leaf(file: Path) -> bool:
     # A folder of parquet or PNG files may well hold somebody's notes in JSON.
     with file.open("rb") as stream:
         return _BEGINNING.match(stream.read(200)) is not None
-
-
-def _json_files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.json"))
 
 
 def load(path: Path, leaf_compat: bool = False, workers: int | None = None, progress: bool = False) -> Conversion:
@@ -77,49 +81,27 @@ def load(path: Path, leaf_compat: bool = False, workers: int | None = None, prog
             advance(1)
     if not any(parts.values()):
         raise InputFileError(f"{files[0]}: 'users' is empty, as in all {len(files)} files here; make the files again")
+    writers = parts["train"]
     if split:
-        _check_same_users(parts, origin, path)
-    return _combine(parts, split, leaf_compat)
-
-
-def _check_same_users(parts: dict[str, dict[str, Samples]], origin: dict[tuple[str, str], Path], path: Path) -> None:
-    for part, other in (("train", "test"), ("test", "train")):
-        missing = sorted(parts[part].keys() - parts[other].keys())
-        if missing:
-            raise InputFileError(
-                f"{origin[part, missing[0]]}: user {missing[0]!r} (and {len(missing) - 1} more) is in {part} but in no "
-                f"file of {path / other}; LEAF's split '-t sample' gives every user both"
-            )
-
-
-def _combine(parts: dict[str, dict[str, Samples]], split: bool, leaf_compat: bool) -> Conversion:
-    writers: dict[str, Samples] = {}
-    dropped = 0
-    for user in list(parts["train"]):
-        samples = parts["train"].pop(user)
-        if split:
-            samples = join_split(samples, parts["test"].pop(user))
-        kept = samples if leaf_compat else without_repeats(samples)
-        dropped += len(samples.labels) - len(kept.labels)
-        writers[user] = kept
-    return Conversion(gather("femnist", writers, split), "leaf", dropped)
+        writers = join_split(writers, parts["test"], lambda part, user: origin[part, user])
+    there = sum(len(samples.labels) for samples in writers.values())
+    if not leaf_compat:
+        writers = {user: without_repeats(writers.pop(user)) for user in list(writers)}
+    dataset = gather(writers)
+    return Conversion(dataset, "leaf", there - len(dataset))
 
 
 def read_file(file: Path) -> dict[str, Samples]:
     """Return the users of one file, checked against the file's own list of users and counts."""
-    users: list[str] | None = None
-    counts: list[int] | None = None
-    found: dict[str, Samples] | None = None
-    for key, value in members(file, inside="user_data", convert=partial(_samples, file)):
-        if key == "users":
-            users = value
-        elif key == "num_samples":
-            counts = value
-        elif key == "user_data":
-            found = value
-    if users is None or counts is None or found is None:
+    users, counts = (next(_parse(file, "items", key), None) for key in ("users", "num_samples"))
+    found: dict[str, Samples] = {}
+    for user, value in _parse(file, "kvitems", "user_data"):
+        if user in found:
+            raise InputFileError(f"{file}: user {user!r} is twice in 'user_data'")
+        found[user] = _samples(file, user, value)
+    if users is None or counts is None:
         raise InputFileError(f"{file}: LEAF's keys are 'users', 'num_samples' and 'user_data'; not all are there")
-    if not _list_of(str, users) or not _list_of(int, counts) or not isinstance(found, dict):
+    if not _list_of(str, users) or not _list_of(int, counts):
         raise InputFileError(f"{file}: 'users' must be a list of names, 'num_samples' of counts, 'user_data' an object")
     if len(users) != len(counts) or len(set(users)) != len(users) or set(users) != found.keys():
         raise InputFileError(
@@ -132,6 +114,22 @@ def read_file(file: Path) -> dict[str, Samples]:
                 f"{file}: num_samples of user {user!r} is {count}, but there are {len(found[user].labels)} samples"
             )
     return found
+
+
+def _parse(file: Path, how: str, key: str) -> Iterator[Any]:
+    """Yield what ijson's ``items`` or ``kvitems`` finds at a key of the file's object."""
+    try:
+        import ijson
+    except ImportError:
+        raise MissingDependencyError("LEAF's JSON files need ijson: pip install 'fedgs[femnist]'") from None
+    try:
+        with file.open("rb") as stream:
+            yield from getattr(ijson, how)(stream, key, use_float=True)
+    except (ijson.JSONError, ValueError, RecursionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputFileError(f"{file}: broken or truncated JSON ({reason}); copy or make the file again") from None
+    except OSError as error:
+        raise InputFileError(f"{file}: cannot be read ({error.strerror})") from None
 
 
 def _list_of(kind: type, values: Any) -> bool:
@@ -148,8 +146,10 @@ def _samples(file: Path, user: str, value: Any) -> Samples:
         raise InputFileError(f"{where}: 'x' and 'y' must be lists of the same length")
     if not y:
         raise InputFileError(f"{where} has no samples; remove empty users (LEAF's preprocess.sh: -k 1)")
-    for sample, length in _wrong_lengths(x):
-        raise InputFileError(f"{where}: image {sample} has {length} pixels; {SIDE * SIDE} expected")
+    for sample, image in enumerate(x):
+        length = len(image) if isinstance(image, list) else 1
+        if length != SIDE * SIDE:
+            raise InputFileError(f"{where}: image {sample} has {length} pixels; {SIDE * SIDE} expected")
     try:
         pixels = np.array(x)
         labels = np.array(y)
@@ -160,10 +160,3 @@ def _samples(file: Path, user: str, value: Any) -> Samples:
     if labels.dtype.kind != "i" or labels.ndim != 1:
         raise InputFileError(f"{where}: labels must be whole numbers")
     return Samples(to_uint8(pixels, where).reshape(-1, SIDE, SIDE), check_labels(labels, where))
-
-
-def _wrong_lengths(x: list[Any]) -> Iterator[tuple[int, int]]:
-    for sample, image in enumerate(x):
-        length = len(image) if isinstance(image, list) else 1
-        if length != SIDE * SIDE:
-            yield sample, length

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fedgs.data.dataset import DataSet
-from fedgs.data.femnist.form import CLASSES, SIDE, Conversion, check_labels, partition_attribute
+from fedgs.data import user_data
+from fedgs.data.femnist.form import CLASSES, SIDE, Conversion, check_labels, partition_attribute, partition_of
 from fedgs.data.npz import from_arrays, is_own, keys_of, read_arrays, texts
 from fedgs.errors import DataError, InputFileError
 
@@ -20,17 +20,17 @@ _KEYS = ("images", "labels", "writers", "writer_names", "classes")
 
 
 def find(path: Path) -> list[Path]:
-    """Return the file itself when it is a .npz, or the only one in a folder; not with clients for writers."""
+    """Return the file itself when it is a .npz, or the only one in a folder; not one without writers."""
     files = sorted(path.glob("*.npz")) if path.is_dir() else [path] if path.is_file() else []
-    return files if len(files) == 1 and files[0].suffix == ".npz" and not _of_somebody_else(files[0]) else []
+    return files if len(files) == 1 and files[0].suffix == ".npz" and not _is_other_data(files[0]) else []
 
 
-def _of_somebody_else(file: Path) -> bool:
+def _is_other_data(file: Path) -> bool:
     keys = keys_of(file)  # of a file that cannot be read there are none: the error comes when it is loaded
     return bool(keys) and not is_own(dict.fromkeys(keys)) and not {"writers", "writer_names"} & keys
 
 
-def load(path: Path, leaf_compat: bool = False) -> Conversion:
+def load(path: Path, leaf_compat: bool = False, workers: int | None = None, progress: bool = False) -> Conversion:
     """Read either kind of .npz, or the only one in a folder."""
     path = next(iter(find(path)), path)
     arrays = read_arrays(path)
@@ -54,44 +54,32 @@ def _check_form(path: Path, images: np.ndarray[Any, Any], classes: tuple[str, ..
 def _of_writers(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]], leaf_compat: bool) -> Conversion:
     images, writers = arrays["images"], arrays["writers"]
     _check_form(path, images, texts(path, arrays, "classes"))
-    names = list(texts(path, arrays, "writer_names"))
+    names = texts(path, arrays, "writer_names")
     for key in ("labels", "writers", "writer_hsf"):
         given = arrays.get(key, np.zeros(0, np.int32))
         if given.ndim != 1 or given.dtype.kind not in "iu" or np.any(given != given.astype(np.int32)):
             raise InputFileError(f"{path}: {key!r} must be a list of small whole numbers")
     labels = check_labels(arrays["labels"], str(path))
     double = np.atleast_1d(np.asarray(arrays.get("leaf_dup", np.zeros(len(labels), np.bool_)), np.bool_))
-    for key, length in (("images", len(images)), ("writers", len(writers)), ("leaf_dup", len(double))):
-        if length != len(labels):
-            raise InputFileError(f"{path}: {length} entries in {key!r} but {len(labels)} in 'labels'")
+    partitions = list(map(int, arrays.get("writer_hsf", [partition_of(name) for name in names])))
+    for key, length, other, wanted in (
+        ("images", len(images), "labels", len(labels)),
+        ("writers", len(writers), "labels", len(labels)),
+        ("leaf_dup", len(double), "labels", len(labels)),
+        ("writer_hsf", len(partitions), "writer_names", len(names)),
+    ):
+        if length != wanted:
+            raise InputFileError(f"{path}: {length} entries in {key!r} but {wanted} in {other!r}")
     absent = np.setdiff1d(np.arange(len(names)), writers)
     if absent.size:
         raise InputFileError(f"{path}: writer {names[absent[0]]!r} has no samples; leave such writers out")
-    if len(writers) and (writers.min() < 0 or writers.max() >= len(names)):
-        raise InputFileError(f"{path}: 'writers' goes beyond the {len(names)} 'writer_names'")
-    if len(set(names)) != len(names):
-        raise InputFileError(f"{path}: a name is twice in 'writer_names'")
-    rank = np.argsort(np.argsort(names, kind="stable"), kind="stable").astype(np.int32)
-    clients = rank[writers]
-    keep = np.arange(len(labels)) if leaf_compat else np.flatnonzero(~double)
-    order = keep[np.argsort(clients[keep], kind="stable")]
-    known: dict[str, int] = {}
-    if "writer_hsf" in arrays:
-        partitions = list(map(int, arrays["writer_hsf"]))
-        if len(partitions) != len(names):
-            raise InputFileError(f"{path}: {len(partitions)} entries in 'writer_hsf' for {len(names)} writers")
-        known = dict(zip(names, partitions, strict=True))
-    names.sort()
+    keep = np.ones(len(labels), np.bool_) if leaf_compat else ~double
+    known = partition_attribute(names, dict(zip(names, partitions, strict=True)))
     try:
-        dataset = DataSet(
-            "femnist",
-            images[order],
-            labels[order],
-            clients[order],
-            tuple(names),
-            CLASSES,
-            partition_attribute(names, known),
-        )
+        dataset = user_data.from_arrays(
+            images[keep], labels[keep], writers[keep], classes=CLASSES, client_names=names, attributes=known,
+            name="femnist",
+        )  # fmt: skip
     except DataError as error:
         raise InputFileError(f"{path}: {error}") from None
-    return Conversion(dataset, "npz", len(labels) - len(order))
+    return Conversion(dataset, "npz", len(labels) - len(dataset))

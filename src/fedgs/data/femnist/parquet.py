@@ -5,7 +5,6 @@ split and has no doubled images (814,277 rows). The small columns are read first
 belongs, so that the pictures are decoded straight to their final place.
 """
 
-import io
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.data.dataset import DataSet
-from fedgs.data.femnist.form import CLASSES, SIDE, Conversion, check_labels, partition_attribute
+from fedgs.data.femnist.form import CLASSES, SIDE, Conversion, check_labels, partition_attribute, read_png
 from fedgs.data.parallel import ordered_map, progress_bar
 from fedgs.errors import InputFileError, MissingDependencyError
 
@@ -36,7 +35,7 @@ def find(path: Path) -> list[Path]:
     return sorted(path.glob("*.parquet")) or sorted((path / "data").glob("*.parquet"))
 
 
-def load(path: Path, workers: int | None = None, progress: bool = False) -> Conversion:
+def load(path: Path, leaf_compat: bool = False, workers: int | None = None, progress: bool = False) -> Conversion:
     """Read all parquet files of ``path``, in the order of their names."""
     files = find(path)
     if not files:
@@ -84,20 +83,14 @@ def load(path: Path, workers: int | None = None, progress: bool = False) -> Conv
     return Conversion(dataset, "parquet")
 
 
-def _parquet() -> Any:
+def _open(file: Path) -> Any:
     try:
+        import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise MissingDependencyError("parquet files need pyarrow: pip install 'fedgs[femnist]'") from None
-    return pyarrow.parquet
-
-
-def _open(file: Path) -> Any:
-    parquet = _parquet()
-    import pyarrow
-
     try:
-        opened = parquet.ParquetFile(file)
+        opened = pyarrow.parquet.ParquetFile(file)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputFileError(f"{file}: not a readable parquet file ({error})") from None
     missing = [column for column in _COLUMNS if column not in opened.schema_arrow.names]
@@ -132,19 +125,13 @@ def _whole_numbers(file: Path, table: Any, column: str) -> NDArray[np.int64]:
 
 
 def _decode(piece: _Piece) -> NDArray[np.uint8]:
-    from PIL import Image, UnidentifiedImageError
-
     images = np.empty((piece.rows, SIDE, SIDE), np.uint8)
     for row, cell in enumerate(_read(piece.file, ["image"], piece.row_group).column("image").to_pylist()):
         where = f"{piece.file}: image of row {piece.first_row + row}"
         content = cell.get("bytes") if isinstance(cell, dict) else None
         if not isinstance(content, bytes):
             raise InputFileError(f"{where} has no bytes; a struct of bytes and path expected")
-        try:
-            with Image.open(io.BytesIO(content)) as opened:
-                grey = np.asarray(opened.convert("L"))
-        except (UnidentifiedImageError, OSError, SyntaxError, ValueError):
-            raise InputFileError(f"{where} is not a readable PNG") from None
+        grey = np.asarray(read_png(content, where))
         if grey.shape != (SIDE, SIDE):
             raise InputFileError(f"{where} has {grey.shape[1]}x{grey.shape[0]} pixels; {SIDE}x{SIDE} expected")
         images[row] = grey

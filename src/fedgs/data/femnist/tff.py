@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgs.data.femnist.form import SIDE, Conversion, check_labels, to_uint8
-from fedgs.data.femnist.writers import Samples, gather, join_split
+from fedgs.data.femnist.form import SIDE, Conversion, Samples, check_labels, gather, join_split, to_uint8
 from fedgs.data.parallel import progress_bar
 from fedgs.errors import InputFileError, MissingDependencyError
 
@@ -31,23 +30,15 @@ def find(path: Path) -> list[Path]:
     return [train, test] if train != test and train.is_file() and test.is_file() else [path]
 
 
-def load(path: Path, progress: bool = False) -> Conversion:
+def load(path: Path, leaf_compat: bool = False, workers: int | None = None, progress: bool = False) -> Conversion:
     """Read the pair of files, or a single one (then nothing is marked as test data)."""
     files = find(path)
     if not files:
         raise InputFileError(f"{path}: no TFF files here; looked for {_TRAIN} and {_TEST}")
     parts = [_read(file, progress) for file in files]
     if len(parts) == 1:
-        return Conversion(gather("femnist", parts[0], has_split=False), "tff")
-    train, test = parts
-    for part, other, file, partner in ((train, test, files[0], files[1]), (test, train, files[1], files[0])):
-        missing = sorted(part.keys() - other.keys())
-        if missing:
-            raise InputFileError(
-                f"{file}: client {missing[0]!r} (and {len(missing) - 1} more) is not in {partner.name}"
-            )
-    joined = {client: join_split(train.pop(client), test.pop(client)) for client in list(train)}
-    return Conversion(gather("femnist", joined, has_split=True), "tff")
+        return Conversion(gather(parts[0]), "tff")
+    return Conversion(gather(join_split(*parts, lambda part, _: files[part == "test"])), "tff")
 
 
 def _read(file: Path, progress: bool) -> dict[str, Samples]:
