@@ -7,7 +7,7 @@ import pytest
 from scipy.io import savemat
 from scipy.signal import hilbert
 
-import fedgs
+from fedgs.data import build_federation
 from fedgs.data.bearings import CLASSES, RATE, WINDOW, Machine, draw_machine, load_bearings, synthesise
 from fedgs.data.cwru import load_cwru
 from fedgs.errors import DataError, InputFileError
@@ -91,7 +91,7 @@ def test_three_kinds_of_targets_of_the_same_machines() -> None:
     assert (anomaly.targets["anomalous"][train] == 0).all()  # healthy windows alone to train on
     assert anomaly.targets["anomalous"][anomaly.test].mean() > 0.2
     assert set(np.unique(anomaly.targets["mode"])) <= {0, 1, 2, 3}
-    federation = fedgs.Federation.load("bearings-anomaly", devices=20, seed=0)
+    federation = build_federation(anomaly, 2)
     assert not np.isin(federation.train.flat, np.flatnonzero(federation.targets["anomalous"])).any()
 
 

@@ -9,7 +9,9 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 import fedgs
+from fedgs.data import sources
 from fedgs.data.arrays import JoinedArray
+from fedgs.data.bearings import load_bearings
 from fedgs.errors import DataError
 
 ROWS = np.arange(24, dtype=np.float64).reshape(12, 2) / 7
@@ -193,7 +195,8 @@ def test_data_sets_that_cannot_be(sets: Any, words: str) -> None:
         fedgs.Federation.from_datasets({"x": Squares(4)}, test={"z": Squares(2)})
 
 
-def test_a_federation_by_name() -> None:
+def test_a_federation_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "embedded", lambda name: load_bearings(24, 8))
     federation = fedgs.Federation.load("bearings", devices=20, seed=0, partition="by-attribute", attribute="plant")
     assert len(federation) == 20
     assert federation.inputs.shape[1:] == (3, 1024)

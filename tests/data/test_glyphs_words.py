@@ -40,7 +40,7 @@ def test_a_mixed_line_writes_it_with_a_postcode() -> None:
 
 
 def test_a_container_line_writes_owner_and_number() -> None:
-    words = read(Camera("codes", ("Riga",), zone="31", clients=("XYZU",)), 110, stream(0, "test"))
+    words = read(Camera("codes", ("Riga",), zone="31", owners=("XYZU",)), 110, stream(0, "test"))
     assert words[0] == "XYZU"
     assert words[1].startswith("31")
     assert len(words[1]) == 7

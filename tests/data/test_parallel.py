@@ -41,8 +41,8 @@ def test_a_worker_that_dies() -> None:
 
 def test_no_bar_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
     for shown in (False, True):
-        with progress_bar("images", 10, shown) as advance:
-            advance(10)
+        with progress_bar("images", 10, shown) as update:
+            update(advance=10)
     assert capsys.readouterr() == ("", "")
 
 
@@ -54,8 +54,8 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     with os.fdopen(terminal, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
         monkeypatch.setenv("TERM", "xterm")
-        with progress_bar("images", 10, shown=True) as advance:
-            advance(4)
+        with progress_bar("images", 10, shown=True) as update:
+            update(advance=4)
     pieces = []
     with suppress(OSError):  # what Linux says at the end of a terminal nobody writes to any more
         while piece := os.read(main, 100_000):  # one read may bring only the beginning

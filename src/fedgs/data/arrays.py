@@ -18,6 +18,11 @@ CHECKED_AT_ONCE = 1 << 22
 """Numbers that are looked at together when an array is searched for NaN."""
 
 
+def is_whole(value: Any) -> bool:
+    """Tell whether a value is a whole number, Python's or numpy's; True and 4.0 are not."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def map_tree(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Return the tree with ``function`` applied to each of its arrays (and to the same places of the others)."""
     if isinstance(tree, Mapping):

@@ -1,59 +1,40 @@
-"""Federations from arrays, from torch data sets, and by name: what ``Federation.from_arrays`` and its siblings do.
-
-    Federation.from_arrays(signals, faults, devices=machine_ids, factories=plant_ids)
-    Federation.from_datasets({"press-1": dataset, …}, factories={"press-1": "plant-a", …})
-    Federation.load("bearings")
+"""What ``Federation.from_arrays`` and ``from_datasets`` are given: checked, and brought into one form.
 
 Arrays are not copied, sorted or rounded: a device is a list of row numbers. A memory map stays a memory map.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.data.arrays import Arrays, JoinedArray, find_not_finite, leaves, map_tree, rows_of
-from fedgs.data.checks import is_whole
-from fedgs.data.dataset import DataSet
-from fedgs.data.federation import ONE_BIN, Federation, build_federation, train_size
-from fedgs.data.indexing import IndexLists
+from fedgs.data.arrays import Arrays, JoinedArray, find_not_finite, is_whole, leaves, map_tree, rows_of
 from fedgs.data.partition import assign_factories
 from fedgs.data.user_data import class_numbers, group_by_name
 from fedgs.errors import DataError
-from fedgs.rng import stream
-
-if TYPE_CHECKING:
-    from torch.utils.data import Dataset
 
 
-def federation_from_arrays(
-    inputs: Arrays,
-    targets: Arrays,
-    *,
-    devices: Sequence[Any] | NDArray[Any],
-    factories: int | Sequence[Any] | NDArray[Any] | Mapping[Any, Any] | None = None,
-    test: Any = 0.1,
-    classes: Sequence[str] | None = None,
-    name: str = "arrays",
-    seed: int = 0,
-) -> Federation:
-    """Make a federation of arrays with a row a sample.
+class UserSamples(NamedTuple):
+    """Samples of a user's arrays, checked, and the device of each."""
 
-    Args:
-        inputs: (samples, …) of any shape and type, or a tuple or dict of such arrays.
-        targets: (samples, …). One whole number or name a sample is its class; anything else is a value to predict.
-        devices: one id a sample.
-        factories: one id a sample, a dict from device to factory, or a number of factories to deal the devices out
-            to; by default ⌈√devices / 2⌉.
-        test: the share of each device's samples that is kept for testing, a mask with True for test samples, or
-            arrays of their own: ``(inputs, targets, devices)``, or ``(inputs, targets)`` to be dealt out evenly.
-        classes: the names of the classes; by default those that occur, or their numbers.
-        name: of the federation, for messages and files.
-        seed: of the split and of the dealing out.
-    """
+    inputs: Arrays
+    targets: Arrays
+    labels: NDArray[np.int32]
+    """(samples,) the class of each sample; 0 where the targets are no classes."""
+    classes: tuple[str, ...]
+    device_of: NDArray[np.int64]
+    names: tuple[str, ...]
+    """Of the devices."""
+    test: NDArray[np.bool_] | None
+    """(samples,) True for test samples; None: a share of each device's samples is to be drawn."""
+
+
+def user_samples(
+    inputs: Arrays, targets: Arrays, devices: Any, test: Any, classes: Sequence[str] | None, name: str
+) -> UserSamples:
+    """Check what ``Federation.from_arrays`` was given."""
     inputs, targets = map_tree(_as_array, inputs), map_tree(_as_array, targets)
     ids = _ids(devices, rows_of(targets), "devices", name)
     mask = None
@@ -70,98 +51,43 @@ def federation_from_arrays(
         for key, array in leaves(tree):
             if len(array) != samples:
                 raise DataError(f"{name}: {len(array)} {kind}{f' {key!r}' if key else ''} for {samples} samples")
-    labels, class_names, targets = _labels(targets, classes, name)
+    found = class_numbers(targets, classes, name)
+    labels, class_names = found or (np.zeros(samples, np.int32), ())
+    targets = targets if found is None else labels.astype(np.int64)
     device_of, names = group_by_name(ids)
-    _check_finite(name, inputs, targets, device_of, names)
-    order = np.argsort(device_of, kind="stable")
-    lists = IndexLists(order, np.searchsorted(device_of[order], np.arange(len(names) + 1)).astype(np.int64))
-    train, tested = _split(lists, names, mask, 1 - test if mask is None else 0.0, seed)
-    if not train.sizes.all():
-        raise DataError(f"{name}: device {names[int(np.argmin(train.sizes))]!r} has no sample to train on")
-    if not len(tested.flat):
-        raise DataError(f"{name}: no sample is left to test on; raise test={test}, or give arrays of their own")
-    factory_of, factory_names = _factories(factories, device_of, names, name, seed)
-    ordered = np.array(sorted(range(len(names)), key=lambda row: (factory_of[row], names[row])), dtype=np.int64)
-    return Federation(
-        name=name,
-        inputs=inputs,
-        targets=targets,
-        labels=labels,
-        classes=class_names,
-        device_names=tuple(names[row] for row in ordered),
-        factory_names=factory_names,
-        factory_of=factory_of[ordered],
-        train=train.pick(ordered),
-        test=tested.pick(ordered),
-    )
+    for kind, tree in (("inputs", inputs), ("targets", targets)):
+        for key, array in leaves(tree):
+            row = find_not_finite(array)
+            if row is not None:
+                raise DataError(
+                    f"{name}: {kind}{f' {key!r}' if key else ''} of sample {row} (device {names[device_of[row]]!r}) "
+                    "hold NaN or infinity; mend or drop the sample"
+                )
+    return UserSamples(inputs, targets, labels.astype(np.int32), class_names, device_of, names, mask)
 
 
-def federation_from_datasets(
-    datasets: "Mapping[str, Dataset[Any]]",
-    *,
-    factories: int | Mapping[str, Any] | None = None,
-    test: "float | Mapping[str, Dataset[Any]]" = 0.1,
-    classes: Sequence[str] | None = None,
-    name: str = "datasets",
-    seed: int = 0,
-) -> Federation:
-    """Make a federation of map-style torch data sets, one a device.
-
-    Every item is (input, target); an input may be a tuple or a dict of arrays. The items are read once and kept in
-    memory, so a random transform is drawn once: what should change from step to step is ``Task(augment=…)``.
-
-    Args:
-        datasets: the training data of each device, by its name.
-        factories: a dict from device to factory, or a number of factories to deal the devices out to.
-        test: the share of each data set that is kept for testing, or data sets of their own by the devices' names.
-        classes: the names of the classes.
-        name: of the federation.
-        seed: of the split and of the dealing out.
-    """
+def read_datasets(
+    datasets: Mapping[str, Any], tests: Mapping[str, Any], name: str
+) -> tuple[Arrays, Arrays, NDArray[Any], NDArray[np.bool_]]:
+    """Return inputs, targets, devices and test mask of all items of these torch data sets."""
     if not datasets:
         raise DataError(f"{name}: no data set in it; give a dict from device to Dataset")
-    own_tests = isinstance(test, Mapping)
-    if isinstance(test, Mapping):
-        unknown = [device for device in test if device not in datasets]
-        if unknown:
-            raise DataError(f"{name}: test data of {unknown[0]!r}, which is not among the devices")
-    read = {str(device): _read_dataset(str(device), dataset) for device, dataset in datasets.items()}
-    tests = {str(device): _read_dataset(str(device), dataset) for device, dataset in test.items()} if own_tests else {}  # type: ignore[union-attr]
-    together = [*read.values(), *tests.values()]
-    ids = np.repeat([*read, *tests], [rows_of(targets) for _, targets in together])
-    mask = np.repeat([False] * len(read) + [True] * len(tests), [rows_of(targets) for _, targets in together])
+    unknown = [device for device in tests if device not in datasets]
+    if unknown:
+        raise DataError(f"{name}: test data of {unknown[0]!r}, which is not among the devices")
+    devices = [str(device) for device in (*datasets, *tests)]
+    read = [_read_dataset(device, dataset)
+            for device, dataset in zip(devices, (*datasets.values(), *tests.values()), strict=True)]  # fmt: skip
+    sizes = [rows_of(targets) for _, targets in read]
     try:
-        inputs, targets = (
-            map_tree(lambda *parts: np.concatenate(parts), *trees) for trees in zip(*together, strict=True)
-        )
+        inputs, targets = (map_tree(lambda *parts: np.concatenate(parts), *trees) for trees in zip(*read, strict=True))
     except ValueError as error:
         raise DataError(f"{name}: the data sets differ in the shape of their samples ({error})") from None
-    return federation_from_arrays(
-        inputs, targets, devices=ids, factories=factories, test=mask if own_tests else test, classes=classes,
-        name=name, seed=seed,
-    )  # fmt: skip
-
-
-def load_federation(what: str | Path, factories: int | None = None, **options: Any) -> Federation:
-    """Load a data set by name or path and deal it out.
-
-    ``what`` is ``glyphs``, ``bearings``, ``femnist``, a set of the cache, a file or a folder
-    (:func:`fedgs.data.load_dataset`); ``options`` are those of :func:`fedgs.data.build_federation`. By default all
-    clients take part, in ⌈√clients / 2⌉ factories.
-    """
-    from fedgs.data.sources import load_dataset
-
-    dataset: DataSet = load_dataset(what)
-    taking_part = options.get("devices")
-    number = int(str(taking_part)) if is_whole(taking_part) else len(taking_part or dataset.client_names)
-    by_attribute = options.get("partition") == "by-attribute"
-    if factories is None and not by_attribute:
-        factories = default_factories(number)
-    return build_federation(dataset, factories, **options)
+    return inputs, targets, np.repeat(devices, sizes), np.repeat(np.arange(len(devices)) >= len(datasets), sizes)
 
 
 def default_factories(devices: int) -> int:
-    """Return how many factories devices are dealt out to where nobody says: ⌈√devices / 2⌉."""
+    """Return how many factories so many devices are assigned to by default: ⌈√devices / 2⌉."""
     return math.ceil(math.sqrt(devices) / 2)
 
 
@@ -207,48 +133,7 @@ def _with_test_arrays(
     )
 
 
-def _labels(
-    targets: Arrays, classes: Sequence[str] | None, name: str
-) -> tuple[NDArray[np.int32], tuple[str, ...], Arrays]:
-    """Return the bin of each sample, the bins' names, and the targets with names of classes as numbers."""
-    found = class_numbers(targets, classes, name)
-    if found is None:
-        return np.zeros(rows_of(targets), np.int32), ONE_BIN, targets
-    numbers, names = found
-    return numbers.astype(np.int32), names, numbers.astype(np.int64)
-
-
-def _check_finite(
-    name: str, inputs: Arrays, targets: Arrays, device_of: NDArray[np.int64], devices: Sequence[str]
-) -> None:
-    for kind, tree in (("inputs", inputs), ("targets", targets)):
-        for key, array in leaves(tree):
-            row = find_not_finite(array)
-            if row is not None:
-                raise DataError(
-                    f"{name}: {kind}{f' {key!r}' if key else ''} of sample {row} (device {devices[device_of[row]]!r}) "
-                    "hold NaN or infinity; mend or drop the sample"
-                )
-
-
-def _split(
-    lists: IndexLists, names: Sequence[str], mask: NDArray[np.bool_] | None, share: float, seed: int
-) -> tuple[IndexLists, IndexLists]:
-    train, test = [], []
-    for row, device in enumerate(names):
-        samples = lists[row]
-        if mask is not None:
-            is_test = mask[samples]
-        else:
-            is_test = np.ones(len(samples), bool)
-            drawn = stream(seed, "split", device).permutation(len(samples))
-            is_test[drawn[: train_size(len(samples), share)]] = False
-        train.append(samples[~is_test])
-        test.append(samples[is_test])
-    return IndexLists.of(train), IndexLists.of(test)
-
-
-def _factories(
+def user_factories(
     given: Any, device_of: NDArray[np.int64], names: Sequence[str], name: str, seed: int
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Return the factory of each device and the factories' names."""

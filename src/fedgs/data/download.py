@@ -12,11 +12,11 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from http.client import HTTPResponse
 from pathlib import Path
 
+from fedgs.data.parallel import progress_bar
 from fedgs.errors import DownloadError, OutputError
 
 _CHUNK = 1 << 18
@@ -33,7 +33,7 @@ def download(url: str, file: Path, *, sha256: str | None = None, pause: float = 
     """Fetch ``url`` into ``file``; after ``pause`` seconds (then twice as many) a broken connection is tried again."""
     part, mark = file.with_name(file.name + ".part"), file.with_name(file.name + ".part.version")
     fruitless = 0
-    with _byte_bar(file.name, progress) as show:
+    with progress_bar(file.name, None, progress, in_bytes=True) as show:
         while True:
             before = _size(part)
             try:
@@ -59,7 +59,7 @@ def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
-def _transfer(url: str, part: Path, mark: Path, show: Callable[[int, int | None], None]) -> None:
+def _transfer(url: str, part: Path, mark: Path, show: Callable[..., None]) -> None:
     have = _size(part)
     version = mark.read_text(encoding="ascii") if mark.exists() else ""
     if not version:
@@ -70,11 +70,11 @@ def _transfer(url: str, part: Path, mark: Path, show: Callable[[int, int | None]
         with part.open("r+b" if start else "wb") as out:
             out.seek(start)
             done = start
-            show(done, total)
+            show(completed=done, total=total)
             while chunk := _receive(answer):
                 out.write(chunk)
                 done += len(chunk)
-                show(done, total)
+                show(completed=done, total=total)
             out.truncate()
     if total is not None and done < total:
         raise _BrokenOffError(f"{total:,} announced")
@@ -133,18 +133,3 @@ def _check(part: Path, mark: Path, sha256: str, url: str) -> None:
         part.unlink()
         mark.unlink(missing_ok=True)
         raise DownloadError(f"{url}: SHA-256 {found} instead of the published {sha256}; what came was removed")
-
-
-@contextmanager
-def _byte_bar(name: str, shown: bool) -> Iterator[Callable[[int, int | None], None]]:
-    if not shown:
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -17,12 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.data.arrays import Arrays
+from fedgs.data.arrays import Arrays, is_whole
+from fedgs.data.build import default_factories, read_datasets, user_factories, user_samples
 from fedgs.data.clients import Clients, clients_of
 from fedgs.data.dataset import DataSet
 from fedgs.data.indexing import IndexLists
@@ -80,46 +82,101 @@ class Federation:
     def __len__(self) -> int:
         return len(self.device_names)
 
-    @staticmethod
+    @classmethod
     def from_arrays(
+        cls,
         inputs: Arrays,
         targets: Arrays,
         *,
-        devices: "Sequence[Any] | NDArray[Any]",
-        factories: "int | Sequence[Any] | NDArray[Any] | Mapping[Any, Any] | None" = None,
+        devices: Sequence[Any] | NDArray[Any],
+        factories: int | Sequence[Any] | NDArray[Any] | Mapping[Any, Any] | None = None,
         test: Any = 0.1,
         classes: Sequence[str] | None = None,
         name: str = "arrays",
         seed: int = 0,
     ) -> "Federation":
-        """Make a federation of arrays; see :func:`fedgs.data.build.federation_from_arrays`."""
-        from fedgs.data.build import federation_from_arrays
+        """Make a federation of arrays with a row a sample. They are not copied, sorted or rounded.
 
-        return federation_from_arrays(
-            inputs, targets, devices=devices, factories=factories, test=test, classes=classes, name=name, seed=seed
+        Args:
+            inputs: (samples, …) of any shape and type, or a tuple or dict of such arrays. A memory map stays one.
+            targets: (samples, …). One whole number or name a sample is its class; anything else is a value to predict.
+            devices: one id a sample.
+            factories: one id a sample, a dict from device to factory, or a number of factories of equal size; by
+                default ⌈√devices / 2⌉.
+            test: the share of each device's samples that is kept for testing, a mask with True for test samples, or
+                arrays of their own: ``(inputs, targets, devices)``, or ``(inputs, targets)`` that all devices share
+                evenly.
+            classes: the names of the classes; by default those that occur, or their numbers.
+            name: of the federation, for messages and files.
+            seed: of the split and of the factories.
+        """
+        arrays = user_samples(inputs, targets, devices, test, classes, name)
+        order = np.argsort(arrays.device_of, kind="stable")
+        starts = np.searchsorted(arrays.device_of[order], np.arange(len(arrays.names) + 1))
+        lists = IndexLists(order, starts.astype(np.int64))
+        train, tested = split_samples(lists, arrays.names, arrays.test, 1 - test if arrays.test is None else 0.0, seed)
+        if not train.sizes.all():
+            raise DataError(f"{name}: device {arrays.names[int(np.argmin(train.sizes))]!r} has no sample to train on")
+        if not len(tested.flat):
+            raise DataError(f"{name}: no sample is left to test on; raise test={test}, or give arrays of their own")
+        of_device, factory_names = user_factories(factories, arrays.device_of, arrays.names, name, seed)
+        return cls(
+            name=name,
+            inputs=arrays.inputs,
+            targets=arrays.targets,
+            labels=arrays.labels,
+            classes=arrays.classes or ONE_BIN,
+            factory_names=factory_names,
+            **_in_order(of_device, arrays.names, train, tested, {}),
         )
 
-    @staticmethod
+    @classmethod
     def from_datasets(
+        cls,
         datasets: "Mapping[str, Dataset[Any]]",
         *,
-        factories: "int | Mapping[str, Any] | None" = None,
+        factories: int | Mapping[str, Any] | None = None,
         test: "float | Mapping[str, Dataset[Any]]" = 0.1,
         classes: Sequence[str] | None = None,
         name: str = "datasets",
         seed: int = 0,
     ) -> "Federation":
-        """Make a federation of one torch ``Dataset`` a device: :func:`fedgs.data.build.federation_from_datasets`."""
-        from fedgs.data.build import federation_from_datasets
+        """Make a federation of map-style torch data sets, one a device.
 
-        return federation_from_datasets(datasets, factories=factories, test=test, classes=classes, name=name, seed=seed)
+        Every item is (input, target); an input may be a tuple or a dict of arrays. The items are read once and kept in
+        memory, so a random transform is drawn once: what should change from step to step is ``Task(augment=…)``.
 
-    @staticmethod
-    def load(what: Any, factories: int | None = None, **options: Any) -> "Federation":
-        """Load a data set by name or path and deal it out; see :func:`fedgs.data.build.load_federation`."""
-        from fedgs.data.build import load_federation
+        Args:
+            datasets: the training data of each device, by its name.
+            factories: a dict from device to factory, or a number of factories of equal size.
+            test: the share of each data set that is kept for testing, or data sets of their own by the devices' names.
+            classes: the names of the classes.
+            name: of the federation.
+            seed: of the split and of the factories.
+        """
+        own_tests: Mapping[str, Any] = test if isinstance(test, Mapping) else {}
+        inputs, targets, devices, mask = read_datasets(datasets, own_tests, name)
+        return cls.from_arrays(
+            inputs, targets, devices=devices, factories=factories, test=mask if isinstance(test, Mapping) else test,
+            classes=classes, name=name, seed=seed,
+        )  # fmt: skip
 
-        return load_federation(what, factories, **options)
+    @classmethod
+    def load(cls, what: str | Path, factories: int | None = None, **options: Any) -> "Federation":
+        """Load a data set by name or path and make a federation of it.
+
+        ``what`` is ``glyphs``, ``bearings``, ``femnist``, a set of the cache, a file or a folder
+        (:func:`fedgs.data.load_dataset`); ``options`` are those of :func:`fedgs.data.build_federation`. By default all
+        clients take part, in ⌈√clients / 2⌉ factories.
+        """
+        from fedgs.data.sources import load_dataset
+
+        dataset: DataSet = load_dataset(what)
+        devices = options.get("devices")
+        number = int(devices) if is_whole(devices) else len(devices or dataset.client_names)
+        if factories is None and options.get("partition") != "by-attribute":
+            factories = default_factories(number)
+        return build_federation(dataset, factories, **options)
 
     def balanced(self, labels: NDArray[np.integer], classes: Sequence[str]) -> "Federation":
         """Return the same federation with other bins: what selection balances."""
@@ -210,15 +267,21 @@ def build_federation(
     split: Literal["auto", "own", "draw"] = "auto",
     empty: Literal["error", "drop"] = "error",
 ) -> Federation:
-    """Deal a data set out to factories.
+    """Make a federation of a data set: clients become devices, and devices are assigned to factories.
 
     ``devices``: None takes all clients with at least ``min_samples`` samples, a number exactly that many of them
-    (seeded shuffle), a list of names those. ``clients`` replaces the data set's own (a synthesiser's result).
+    (seeded shuffle), a list of names those. ``clients`` replaces the data set's own (:mod:`fedgs.data.synthesis`).
     ``split``: ``own`` is the data set's test mask, ``draw`` a fresh split by ``train_fraction``, ``auto`` the
     mask where there is one. ``empty``: what to do with a device that has no train or no test sample.
     """
     if empty not in ("error", "drop"):
         raise DataError(f"no way {empty!r} to treat empty devices; choose one of error, drop")
+    if split not in ("auto", "own", "draw"):
+        raise DataError(f"no split {split!r}; choose one of auto, own, draw")
+    if split == "own" and dataset.test is None:
+        raise DataError(f"{dataset.name}: split 'own' was asked for, but the data set brings no test mask; use 'draw'")
+    if not 0 < train_fraction < 1:
+        raise DataError(f"train_fraction is {train_fraction}; it must lie between 0 and 1")
     everyone = (clients_of(dataset) if clients is None else clients.check(dataset)).sorted()
     largest = everyone.samples.sizes.max(initial=0)
     if not len(everyone) or largest < min_samples:
@@ -227,7 +290,8 @@ def build_federation(
             f"{largest}); lower min_samples"
         )
     everyone = everyone.pick(np.flatnonzero(everyone.samples.sizes >= min_samples))
-    train, test = _split(dataset, everyone, train_fraction, seed, split)
+    mask = None if split == "draw" else dataset.test
+    train, test = split_samples(everyone.samples, everyone.names, mask, train_fraction, seed)
     lacking = (train.sizes == 0) | (test.sizes == 0)
     candidates = np.flatnonzero(~lacking) if empty == "drop" else np.arange(len(everyone))
     chosen = _choose(dataset.name, everyone, candidates, devices, min_samples, seed)
@@ -257,22 +321,35 @@ def assemble_federation(
     seed: int,
     attribute: str | None = None,
 ) -> Federation:
-    """Make the federation of devices whose samples are already split, dealing them to factories."""
+    """Make the federation of devices whose samples are already split."""
     factory_of, factory_names = assign_factories(names, factories, partition, seed, attributes, attribute)
-    order = np.array(sorted(range(len(names)), key=lambda row: (factory_of[row], names[row])), dtype=np.int64)
     return Federation(
         name=dataset.name,
         inputs=dataset.inputs,
         targets=dataset.targets,
         labels=dataset.labels.astype(np.int32) if dataset.classes else np.zeros(len(dataset), np.int32),
         classes=dataset.classes or ONE_BIN,
-        device_names=tuple(names[row] for row in order),
         factory_names=factory_names,
-        factory_of=factory_of[order],
-        train=train.pick(order),
-        test=test.pick(order),
-        attributes={key: np.asarray(values)[order] for key, values in attributes.items()},
+        **_in_order(factory_of, names, train, test, attributes),
     )
+
+
+def _in_order(
+    factory_of: NDArray[np.int32],
+    names: Sequence[str],
+    train: IndexLists,
+    test: IndexLists,
+    attributes: Mapping[str, NDArray[np.int32]],
+) -> dict[str, Any]:
+    """Return what a federation holds of each device, in the order of its devices: by factory, then by name."""
+    order = np.array(sorted(range(len(names)), key=lambda row: (factory_of[row], names[row])), dtype=np.int64)
+    return {
+        "device_names": tuple(names[row] for row in order),
+        "factory_of": factory_of[order],
+        "train": train.pick(order),
+        "test": test.pick(order),
+        "attributes": {key: np.asarray(values)[order] for key, values in attributes.items()},
+    }
 
 
 def train_size(samples: int, fraction: float) -> int:
@@ -280,22 +357,19 @@ def train_size(samples: int, fraction: float) -> int:
     return min(samples, max(1, int(fraction * samples)))
 
 
-def _split(dataset: DataSet, clients: Clients, fraction: float, seed: int, split: str) -> tuple[IndexLists, IndexLists]:
-    if split not in ("auto", "own", "draw"):
-        raise DataError(f"no split {split!r}; choose one of auto, own, draw")
-    if split == "own" and dataset.test is None:
-        raise DataError(f"{dataset.name}: split 'own' was asked for, but the data set brings no test mask; use 'draw'")
-    if not 0 < fraction < 1:
-        raise DataError(f"train_fraction is {fraction}; it must lie between 0 and 1")
+def split_samples(
+    lists: IndexLists, names: Sequence[str], mask: NDArray[np.bool_] | None, fraction: float, seed: int
+) -> tuple[IndexLists, IndexLists]:
+    """Return the train and the test samples of each device: by the mask, or drawn from the device's own stream."""
     train, test = [], []
-    for row, name in enumerate(clients.names):
-        samples = clients.samples[row]
-        if split == "draw" or dataset.test is None:
+    for row, name in enumerate(names):
+        samples = lists[row]
+        if mask is not None:
+            is_test = mask[samples]
+        else:
             is_test = np.ones(len(samples), bool)
             drawn = stream(seed, "split", name).permutation(len(samples))
             is_test[drawn[: train_size(len(samples), fraction)]] = False
-        else:
-            is_test = dataset.test[samples]
         train.append(samples[~is_test])
         test.append(samples[is_test])
     return IndexLists.of(train), IndexLists.of(test)

@@ -18,9 +18,9 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.data.arrays import is_whole
 from fedgs.data.cache import cache_dir, is_set, load, store
 from fedgs.data.characters import CHARACTERS
-from fedgs.data.checks import is_whole
 from fedgs.data.dataset import DataSet
 from fedgs.data.glyphs_render import face, render
 from fedgs.data.glyphs_style import draw_style
@@ -92,19 +92,16 @@ def _samples(device: int, mean: int, seed: int) -> int:
     return max(1, round(mean * max(hump, 0.45)))
 
 
-def _device(device: int, mean: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    words = read(camera(device, seed), _samples(device, mean, seed), stream(seed, "glyphs", device, "words"))
+def _device(device: int, seed: int, samples: int, *block: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    words = read(camera(device, seed), samples, stream(seed, "glyphs", device, "words", *block))
     labels, left, right = labels_and_neighbours(words)
     style = draw_style(stream(seed, "glyphs", device, "style"))
-    return render(labels, left, right, style, stream(seed, "glyphs", device, "pictures")), labels
+    return render(labels, left, right, style, stream(seed, "glyphs", device, "pictures", *block)), labels
 
 
 def read_on(device: int, seed: int, block: int, samples: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Return pictures and labels of what a camera reads next: block after block, it never comes to an end."""
-    words = read(camera(device, seed), samples, stream(seed, "glyphs", device, "words", block))
-    labels, left, right = labels_and_neighbours(words)
-    style = draw_style(stream(seed, "glyphs", device, "style"))
-    return render(labels, left, right, style, stream(seed, "glyphs", device, "pictures", block)), labels
+    return _device(device, seed, samples, block)
 
 
 def _build(devices: int, mean: int, seed: int, workers: int | None) -> DataSet:
@@ -112,7 +109,7 @@ def _build(devices: int, mean: int, seed: int, workers: int | None) -> DataSet:
         face(font)  # once, before the threads ask for it together
     # Threads, not processes: numpy and scipy let go of the interpreter lock while they work on a camera's arrays.
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-        made = list(pool.map(lambda device: _device(device, mean, seed), range(devices)))
+        made = list(pool.map(lambda device: _device(device, seed, _samples(device, mean, seed)), range(devices)))
     return DataSet(
         name="glyphs",
         inputs=np.concatenate([images for images, _ in made]),

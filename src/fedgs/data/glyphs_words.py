@@ -6,7 +6,7 @@ with one function and serves a few destinations:
 
     digits  parcel numbers only; a camera's numbers begin with its own zone
     caps    destinations and dock codes in capitals, no digit
-    codes   container numbers (client code, serial number), some with a destination in capitals
+    codes   container numbers (owner code, serial number), some with a destination in capitals
     mixed   addresses as people write them: destination, postcode, rack code
 
 Over all cameras this gives about half digits, a quarter capitals and a quarter small letters, as in
@@ -52,7 +52,7 @@ class Camera:
     destinations: tuple[str, ...]
     zone: str = ""
     """Digits every number at this camera begins with."""
-    clients: tuple[str, ...] = ("CSQU",)
+    owners: tuple[str, ...] = ("CSQU",)
     """Owner codes of the containers at a ``codes`` line: three letters and U."""
     codes: float = 0.5
     """How often a destination is followed by a dock code (capitals) or rack code (small letters)."""
@@ -61,9 +61,9 @@ class Camera:
 def draw_camera(line: str, draw: np.random.Generator) -> Camera:
     """Draw what a camera at this line serves."""
     served = draw.choice(len(DESTINATIONS), size=int(draw.integers(2, 6)), replace=False)
-    clients = tuple(_word(draw, CAPITALS, 3) + "U" for _ in range(3))
+    owners = tuple(_word(draw, CAPITALS, 3) + "U" for _ in range(3))
     zone = _word(draw, CHARACTERS[:10], int(draw.integers(1, 4)))
-    return Camera(line, tuple(DESTINATIONS[index] for index in served), zone, clients)
+    return Camera(line, tuple(DESTINATIONS[index] for index in served), zone, owners)
 
 
 def read(camera: Camera, samples: int, draw: np.random.Generator) -> list[str]:
@@ -102,8 +102,8 @@ def _record(camera: Camera, draw: np.random.Generator) -> list[str]:
     if camera.line == "caps":
         return [destination.upper(), *_code(camera, CAPITALS, draw)]
     if camera.line == "codes":
-        client = camera.clients[int(draw.integers(len(camera.clients)))]
-        record = [client, _number(camera, 7, draw)]
+        owner = camera.owners[int(draw.integers(len(camera.owners)))]
+        record = [owner, _number(camera, 7, draw)]
         return record if draw.random() < 0.75 else [*record, destination.upper()]
     return [destination, _number(camera, 5, draw), *_code(camera, SMALL, draw)]
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -52,16 +53,19 @@ def _worker_count(workers: int | None) -> int:
 
 
 @contextmanager
-def progress_bar(what: str, total: int, shown: bool) -> Iterator[Callable[[int], None]]:
-    """Show a bar on stderr while the block runs; the block calls what it gets with each step's size."""
+def progress_bar(what: str, total: int | None, shown: bool, in_bytes: bool = False) -> Iterator[Callable[..., None]]:
+    """Show a bar on stderr while the block runs; the block calls ``update(advance=…)`` or ``update(completed=…)``."""
     if not shown:
-        yield lambda step: None
+        yield lambda **_: None
         return
+    from rich import progress
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda step: bar.advance(task, step)
+    amounts = (progress.DownloadColumn(), progress.TransferSpeedColumn())
+    columns = (
+        progress.TextColumn("{task.description}"), progress.BarColumn(),
+        *(amounts if in_bytes else (progress.MofNCompleteColumn(),)), progress.TimeRemainingColumn(),
+    )  # fmt: skip
+    with progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield partial(bar.update, bar.add_task(what, total=total))

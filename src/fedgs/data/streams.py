@@ -33,7 +33,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.data.checks import is_whole
+from fedgs.data.arrays import is_whole
 from fedgs.data.drift import Drift
 from fedgs.data.federation import Federation
 from fedgs.errors import ConfigError, DataError

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedgs.data.checks import is_whole
+from fedgs.data.arrays import is_whole
 from fedgs.data.clients import Clients
 from fedgs.data.indexing import IndexLists
 from fedgs.errors import DataError

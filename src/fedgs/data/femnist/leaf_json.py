@@ -70,7 +70,7 @@ def load(path: Path, leaf_compat: bool = False, workers: int | None = None, prog
             )
     parts: dict[str, dict[str, Samples]] = {"train": {}, "test": {}}
     origin: dict[tuple[str, str], Path] = {}
-    with progress_bar("LEAF JSON files", len(files), progress) as advance:
+    with progress_bar("LEAF JSON files", len(files), progress) as update:
         for file, users in zip(files, ordered_map(read_file, files, workers), strict=True):
             part = "test" if split and file.parent == path / "test" else "train"
             for user, samples in users.items():
@@ -78,7 +78,7 @@ def load(path: Path, leaf_compat: bool = False, workers: int | None = None, prog
                     raise InputFileError(f"{file}: user {user!r} is in {origin[part, user].name} already")
                 parts[part][user] = samples
                 origin[part, user] = file
-            advance(1)
+            update(advance=1)
     if not any(parts.values()):
         raise InputFileError(f"{files[0]}: 'users' is empty, as in all {len(files)} files here; make the files again")
     writers = parts["train"]

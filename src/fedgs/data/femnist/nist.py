@@ -54,7 +54,7 @@ def load(path: Path, leaf_compat: bool = False, workers: int | None = None, prog
     labels = np.empty(len(entries), np.uint8)
     start = 0
     pieces = _pieces(entries)
-    with progress_bar("images of by_write", len(entries), progress) as advance:
+    with progress_bar("images of by_write", len(entries), progress) as update:
         for piece, (digests, shrunk) in zip(pieces, ordered_map(_shrink, pieces, workers), strict=True):
             for entry, digest, place in zip(piece, digests, range(start, len(entries)), strict=False):
                 if digest not in label_of:
@@ -64,7 +64,7 @@ def load(path: Path, leaf_compat: bool = False, workers: int | None = None, prog
                 labels[place] = label_of[digest]
             images[start : start + len(piece)] = shrunk
             start += len(piece)
-            advance(len(piece))
+            update(advance=len(piece))
     clients = np.array([index[entry.parts[1]] for entry in entries], np.int32)
     if leaf_compat:
         changes = np.flatnonzero(np.diff(clients)) + 1
@@ -98,11 +98,11 @@ def _class_table(tree: Path, workers: int | None, progress: bool) -> dict[bytes,
         workers = 1
     table: dict[bytes, int] = {}
     pieces = _pieces(entries)
-    with progress_bar("images of by_class", len(entries), progress) as advance:
+    with progress_bar("images of by_class", len(entries), progress) as update:
         for piece, digests in zip(pieces, ordered_map(_hash, pieces, workers), strict=True):
             for entry, digest in zip(piece, digests, strict=True):
                 table.setdefault(digest, LABEL_OF_HEX[entry.parts[0]])
-            advance(len(piece))
+            update(advance=len(piece))
     return table
 
 

@@ -65,11 +65,11 @@ def load(path: Path, leaf_compat: bool = False, workers: int | None = None, prog
     if workers is None and len(order) < _FEW:
         workers = 1
     start = 0
-    with progress_bar("images of parquet files", len(order), progress) as advance:
+    with progress_bar("images of parquet files", len(order), progress) as update:
         for decoded in ordered_map(_decode, pieces, workers):
             images[place[start : start + len(decoded)]] = decoded
             start += len(decoded)
-            advance(len(decoded))
+            update(advance=len(decoded))
     names_sorted = tuple(map(str, client_names))
     dataset = DataSet(
         "femnist",

@@ -52,13 +52,13 @@ def _read(file: Path, progress: bool) -> dict[str, Samples]:
             if not isinstance(opened.get("examples"), h5py.Group):
                 raise InputFileError(f"{file}: no group 'examples'; this is not a fed_emnist file")
             examples = opened["examples"]
-            with progress_bar(f"clients of {file.name}", len(examples), progress) as advance:
+            with progress_bar(f"clients of {file.name}", len(examples), progress) as update:
                 for name in examples:
                     client = _HASH_PREFIX.sub("", name)
                     if client in clients:
                         raise InputFileError(f"{file}: client {client!r} is there twice")
                     clients[client] = _samples(examples[name], f"{file}: client {client!r}")
-                    advance(1)
+                    update(advance=1)
     except OSError as error:
         raise InputFileError(f"{file}: not a readable HDF5 file ({error})") from None
     if not clients:
