@@ -172,7 +172,7 @@ class Federation:
         from fedgs.data.sources import load_dataset
 
         dataset: DataSet = load_dataset(what)
-        devices = options.get("devices")
+        devices: Any = options.get("devices")
         number = int(devices) if is_whole(devices) else len(devices or dataset.client_names)
         if factories is None and options.get("partition") != "by-attribute":
             factories = default_factories(number)

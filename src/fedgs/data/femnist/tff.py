@@ -38,7 +38,7 @@ def load(path: Path, leaf_compat: bool = False, workers: int | None = None, prog
     parts = [_read(file, progress) for file in files]
     if len(parts) == 1:
         return Conversion(gather(parts[0]), "tff")
-    return Conversion(gather(join_split(*parts, lambda part, _: files[part == "test"])), "tff")
+    return Conversion(gather(join_split(parts[0], parts[1], lambda part, _: files[part == "test"])), "tff")
 
 
 def _read(file: Path, progress: bool) -> dict[str, Samples]:
