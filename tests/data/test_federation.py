@@ -178,7 +178,7 @@ def test_regroup_carries_every_sample_to_its_new_client() -> None:
     assert [clients_of(dealt).samples[row].tolist() for row in (0, 1)] == [[0, 1, 2], [3, 4, 5, 6]]
 
 
-def test_two_owners_of_one_name() -> None:
+def test_two_clients_of_one_name() -> None:
     with pytest.raises(DataError, match="'a' occurs twice"):
         Clients(("a", "a"), IndexLists.of([np.array([0]), np.array([1])]))
 

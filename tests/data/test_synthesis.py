@@ -29,7 +29,7 @@ def test_dirichlet_alpha_sets_the_skew() -> None:
     assert skew[0] > 0.55 > skew[1] > 0.15 > skew[2]
 
 
-def test_synthetic_owners_share_the_images() -> None:
+def test_synthetic_clients_share_the_images() -> None:
     dataset = numbered([300], classes=10)
     federation = build_federation(dataset, 5, clients=classes_per_device(dataset.labels, 10, 2))
     assert federation.inputs is dataset.inputs

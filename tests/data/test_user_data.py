@@ -14,7 +14,7 @@ def picture(path: Path, value: int, size: tuple[int, int] = (4, 3), mode: str = 
     Image.new(mode, size, value if mode == "L" else (value, 0, 9)).save(path)
 
 
-def test_arrays_are_grouped_by_owner_name_and_keep_their_order() -> None:
+def test_arrays_are_grouped_by_client_name_and_keep_their_order() -> None:
     dataset = from_arrays(
         number_images(5),
         ["cat", "ant", "cat", "bee", "ant"],
@@ -133,7 +133,7 @@ def test_labels_outside_the_classes_given() -> None:
         from_arrays(images, [0], attributes={"line": 3})
 
 
-def test_client_names_order_owners_given_by_name() -> None:
+def test_client_names_order_clients_given_by_name() -> None:
     dataset = from_arrays(
         number_images(2), [0, 1], ["b", "a"], client_names=["b", "c", "a"], attributes={"line": [2, 3, 1.0]}
     )

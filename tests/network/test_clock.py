@@ -13,8 +13,8 @@ from fedgs.errors import NetworkError
 from fedgs.network import (
     Channel,
     Link,
-    Network,
     Park,
+    ParkNetwork,
     RoundCost,
     Traffic,
     VirtualClock,
@@ -25,11 +25,11 @@ from fedgs.network import (
 from tests.network.parks import networks, parks
 
 LINK = Link(Channel.of_rate(80), Channel.of_rate(160))  # 10 and 20 bytes a second
-NETWORK = Network(internal=LINK, external=LINK, direct=LINK)
+NETWORK = ParkNetwork(internal=LINK, external=LINK, direct=LINK)
 
 
 @given(parks(), networks())
-def test_even_rounds_take_what_the_formulas_say(park: Park, network: Network) -> None:
+def test_even_rounds_take_what_the_formulas_say(park: Park, network: ParkNetwork) -> None:
     clock = VirtualClock(network, park.step_seconds)
     iterations = min(park.iterations, 5)
     park = replace(park, iterations=iterations)

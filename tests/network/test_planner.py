@@ -12,8 +12,8 @@ from fedgs.network import (
     BoundConstants,
     Channel,
     Link,
-    Network,
     Park,
+    ParkNetwork,
     best_schedule,
     effective_iterations,
     fedavg_round,
@@ -28,7 +28,7 @@ from tests.network.parks import HAND, hand_network, networks, parks
 
 
 def tried(
-    park: Park, network: Network, constants: BoundConstants, most: int, speedup: float
+    park: Park, network: ParkNetwork, constants: BoundConstants, most: int, speedup: float
 ) -> tuple[float, int, int] | None:
     """The slow oracle: every T and L by the public formulas."""
     found = []
@@ -61,7 +61,7 @@ def test_the_best_is_the_best_of_all(divergence: float, internal: float, speedup
 
 
 @given(parks(), networks(), st.integers(1, 200))
-def test_without_constants_the_longest_round_is_best(park: Park, network: Network, most: int) -> None:
+def test_without_constants_the_longest_round_is_best(park: Park, network: ParkNetwork, most: int) -> None:
     ready = Park(park.model_bits, park.factories, park.pick, park.iterations, park.devices, 0.0, park.select_seconds)
     found = best_schedule(ready, network, most_iterations=most)
     longest = min(most, longest_round(ready, network))
@@ -102,7 +102,7 @@ def test_nothing_is_best_where_nothing_wins() -> None:
 
 
 @given(parks(), networks())
-def test_the_smallest_pick_is_the_first_that_wins(park: Park, network: Network) -> None:
+def test_the_smallest_pick_is_the_first_that_wins(park: Park, network: ParkNetwork) -> None:
     wins = [pick for pick in range(1, park.devices_per_factory + 1) if fedgs_wins(park.but(pick=pick), network)]
     assert smallest_pick(park, network) == (wins[0] if wins else None)
     assert largest_pick(park, network) == (wins[-1] if wins else None)

@@ -4,11 +4,11 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedgs.network.plan import Plan
+    from fedgs.network.plan import ParkPlan
 
 
 def print_plan(
-    made: "Plan", title: str, model: str, sources: dict[str, str], most_iterations: int, speedup: float
+    made: "ParkPlan", title: str, model: str, sources: dict[str, str], most_iterations: int, speedup: float
 ) -> None:
     """Print a plan; ``sources`` says where the times of a step and of a selection come from."""
     from rich.box import SIMPLE_HEAD
@@ -51,7 +51,7 @@ def print_plan(
         console.print(escape(line))
 
 
-def _verdict(made: "Plan") -> list[str]:
+def _verdict(made: "ParkPlan") -> list[str]:
     park, ratio = made.park, made.network.ratio
     apart = abs(made.fedavg.total - made.fedgs.total)
     speed = made.speedup if made.wins else 1 / made.speedup
@@ -79,7 +79,7 @@ def _verdict(made: "Plan") -> list[str]:
     return lines
 
 
-def _best(made: "Plan", limit: str) -> list[str]:
+def _best(made: "ParkPlan", limit: str) -> list[str]:
     best = made.best
     if best is None:
         which = f"No T at L={made.park.pick}" if made.constants is None else "No T and L"
@@ -105,7 +105,7 @@ def _best(made: "Plan", limit: str) -> list[str]:
     return [*lines, f"Here: T={made.park.iterations}, L={made.park.pick}; {here}"]
 
 
-def _caution(made: "Plan") -> list[str]:
+def _caution(made: "ParkPlan") -> list[str]:
     """Return a line where the bound is used beyond what is known of it."""
     constants = made.constants
     if constants is None or constants.small_steps:

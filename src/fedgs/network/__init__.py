@@ -1,4 +1,4 @@
-"""The clock of a park: how long rounds take, whether FedGS pays, how far its model can be from the best one.
+"""Time in an industrial park: how long rounds take, whether FedGS is faster, how far its model can be from the best.
 
     from fedgs.network import Park, best_schedule, break_even_ratio, fedgs_round, load_profile
 
@@ -38,7 +38,7 @@ from fedgs.network.divergence import (
 from fedgs.network.links import (
     Channel,
     Link,
-    Network,
+    ParkNetwork,
     equal_network,
     paper_network,
     snr_from_db,
@@ -58,8 +58,8 @@ __all__ = [
     "GradientDivergence",
     "Link",
     "LinksSettings",
-    "Network",
     "Park",
+    "ParkNetwork",
     "Profile",
     "RoundCost",
     "RoundTime",

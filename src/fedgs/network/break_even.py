@@ -11,7 +11,7 @@ Assumption 2, with T_select = 0, the break-even ratio is T·L/(M·(L − 1)).
 
 import math
 
-from fedgs.network.links import Network
+from fedgs.network.links import ParkNetwork
 from fedgs.network.round_time import (
     Park,
     direct_sync_seconds,
@@ -22,21 +22,21 @@ from fedgs.network.round_time import (
 )
 
 
-def seconds_saved(park: Park, network: Network) -> float:
+def seconds_saved(park: Park, network: ParkNetwork) -> float:
     """Return T_FedAvg − T_FedGS of a round; computation is the same in both."""
     return _saved_at_the_top(park, network) - park.iterations * (
         park.select_seconds + internal_sync_seconds(park, network)
     )
 
 
-def fedgs_wins(park: Park, network: Network, speedup: float = 1.0) -> bool:
+def fedgs_wins(park: Park, network: ParkNetwork, speedup: float = 1.0) -> bool:
     """Return whether a round of FedGS is more than ``speedup`` times as fast as one of FedAvg."""
     if speedup == 1.0:
         return seconds_saved(park, network) > 0
     return fedgs_round(park, network).total * speedup < fedavg_round(park, network).total
 
 
-def break_even_ratio(park: Park, network: Network) -> float:
+def break_even_ratio(park: Park, network: ParkNetwork) -> float:
     """Return the B_int/B_ext above which FedGS wins; infinity where no bandwidth suffices.
 
     B_int/B_ext is ``network.ratio``: rates up and down again. Only the internal bandwidths are varied, both alike.
@@ -49,7 +49,7 @@ def break_even_ratio(park: Park, network: Network) -> float:
     return network.ratio * sending / left
 
 
-def longest_round(park: Park, network: Network) -> int:
+def longest_round(park: Park, network: ParkNetwork) -> int:
     """Return the largest T at which FedGS still wins; 0 where it never does."""
     saved = _saved_at_the_top(park, network)
     if saved <= 0:
@@ -65,7 +65,7 @@ def longest_round(park: Park, network: Network) -> int:
     return longest
 
 
-def smallest_pick(park: Park, network: Network) -> int | None:
+def smallest_pick(park: Park, network: ParkNetwork) -> int | None:
     """Return the least L, up to the devices of a factory, at which FedGS wins; None where it never does."""
     internal, external, direct = (
         2.0 * park.model_bits / link.rate for link in (network.internal, network.external, network.direct)
@@ -91,7 +91,7 @@ def smallest_pick(park: Park, network: Network) -> int | None:
     return pick if pick <= most else None
 
 
-def largest_pick(park: Park, network: Network) -> int | None:
+def largest_pick(park: Park, network: ParkNetwork) -> int | None:
     """Return the greatest L, up to the devices of a factory, at which FedGS wins; None where it never does."""
     wins, most = smallest_pick(park, network), park.devices_per_factory
     if wins is None or fedgs_wins(park.but(pick=most), network):
@@ -106,5 +106,5 @@ def largest_pick(park: Park, network: Network) -> int | None:
     return wins
 
 
-def _saved_at_the_top(park: Park, network: Network) -> float:
+def _saved_at_the_top(park: Park, network: ParkNetwork) -> float:
     return direct_sync_seconds(park, network) - external_sync_seconds(park, network)

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedgs.errors import NetworkError
 from fedgs.network.checks import not_negative, positive, whole
-from fedgs.network.links import Network
+from fedgs.network.links import ParkNetwork
 from fedgs.rng import stream
 
 BITS = 8
@@ -81,7 +81,7 @@ def slowness(devices: int, spread: float, seed: int) -> NDArray[np.float64]:
 class VirtualClock:
     """What a simulation does not know of its park."""
 
-    network: Network
+    network: ParkNetwork
     step_seconds: float
     """of one local step on a device of median speed"""
     slowness: NDArray[np.float64] | None = None

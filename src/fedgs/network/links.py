@@ -98,7 +98,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Network:
+class ParkNetwork:
     """The three links of a park."""
 
     internal: Link
@@ -113,16 +113,16 @@ class Network:
         """How many times faster a factory's link is than that to the top server: B^int/B^ext of Assumption 2."""
         return self.internal.rate / self.external.rate
 
-    def without_latency(self) -> "Network":
+    def without_latency(self) -> "ParkNetwork":
         """Return the network of the paper's formulas, in which the first bit arrives at once."""
-        return Network(
+        return ParkNetwork(
             *(
                 Link(replace(link.up, latency=0.0), replace(link.down, latency=0.0))
                 for link in (self.internal, self.external, self.direct)
             )
         )
 
-    def with_ratio(self, ratio: float) -> "Network":
+    def with_ratio(self, ratio: float) -> "ParkNetwork":
         """Return the network with the internal bandwidths scaled so that ``ratio`` is this."""
         return replace(self, internal=self.internal.scaled(positive("ratio", ratio) / self.ratio))
 
@@ -136,17 +136,17 @@ def paper_network(
     top_db: float,
     station_db: float,
     device_db: float,
-) -> Network:
+) -> ParkNetwork:
     """Return the network of the paper's general equations: four bandwidths in Hz, one SNR in dB for each receiver."""
     external_uplink = Channel(external_up, top_db)
-    return Network(
+    return ParkNetwork(
         internal=Link(Channel(internal_up, station_db), Channel(internal_down, device_db)),
         external=Link(external_uplink, Channel(external_down, station_db)),
         direct=Link(external_uplink, Channel(external_down, device_db)),
     )
 
 
-def equal_network(internal: float, external: float, snr_db: float) -> Network:
+def equal_network(internal: float, external: float, snr_db: float) -> ParkNetwork:
     """Return the network of Assumption 2: one bandwidth inside, one outside, one SNR everywhere."""
     return paper_network(
         internal_up=internal,

@@ -1,23 +1,24 @@
-"""All that ``fedgs plan`` says of a park, as one value: does FedGS pay, how much, up to what limit, what is best."""
+"""All that ``fedgs plan`` says of a park, as one value: who is faster, by how much, up to what limit, what is best."""
 
 import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fedgs.files import finite
 from fedgs.network.break_even import break_even_ratio, fedgs_wins, largest_pick, longest_round, smallest_pick
 from fedgs.network.convergence import BoundConstants, worth_of_round
-from fedgs.network.links import Network
+from fedgs.network.links import ParkNetwork
 from fedgs.network.planner import Schedule, best_schedule
 from fedgs.network.round_time import Park, RoundTime, fedavg_round, fedgs_round
 from fedgs.network.simplified import proposition_threshold
 
 
 @dataclass(frozen=True)
-class Plan:
+class ParkPlan:
     """A park, its links, and what follows from them."""
 
     park: Park
-    network: Network
+    network: ParkNetwork
     constants: BoundConstants | None
     fedgs: RoundTime
     fedavg: RoundTime
@@ -64,7 +65,7 @@ class Plan:
         links = {name: getattr(self.network, name) for name in ("internal", "external", "direct")}
         rates = {name: {"up": link.up.rate, "down": link.down.rate} for name, link in links.items()}
         latencies = {name: {"up": link.up.latency, "down": link.down.latency} for name, link in links.items()}
-        return {
+        said = {
             "park": asdict(self.park),
             "links_bits_per_second": rates,
             "links_latency_seconds": latencies,
@@ -75,30 +76,32 @@ class Plan:
             "ratio": self.network.ratio,
             "proposition_threshold": self.threshold,
             "proposition_applies": self.assumptions_hold,
-            "break_even_ratio": _finite(self.break_even),
+            "break_even_ratio": self.break_even,
             "longest_round": self.longest_round,
             "smallest_pick": self.smallest_pick,
             "largest_pick": self.largest_pick,
             "constants": None if self.constants is None else asdict(self.constants),
-            "effective_iterations": _finite(self.effective_iterations),
+            "effective_iterations": self.effective_iterations,
             "bound_is_void": self.bound_is_void,
             "bound_is_known": None if self.constants is None else self.constants.small_steps,
             "best": _schedule(self.best),
             "best_at_pick": _schedule(self.best_at_pick),
         }
+        plain: dict[str, Any] = finite(said)
+        return plain
 
 
 def make_plan(
     park: Park,
-    network: Network,
+    network: ParkNetwork,
     constants: BoundConstants | None = None,
     *,
     most_iterations: int = 500,
     speedup: float = 1.0,
-) -> Plan:
+) -> ParkPlan:
     """Return the plan of a park; the last three arguments are those of :func:`best_schedule`."""
     worth = None if constants is None else worth_of_round(park.iterations, constants)
-    return Plan(
+    return ParkPlan(
         park=park,
         network=network,
         constants=constants,
@@ -116,10 +119,6 @@ def make_plan(
             park, network, constants, most_iterations=most_iterations, speedup=speedup, picks=[park.pick]
         ),
     )
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _schedule(schedule: Schedule | None) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from fedgs.network.checks import positive, whole
 from fedgs.network.convergence import BoundConstants, drift_weight, drifts
-from fedgs.network.links import Network
+from fedgs.network.links import ParkNetwork
 from fedgs.network.round_time import Park, RoundTime, fedavg_round, fedgs_round
 
 
@@ -51,7 +51,7 @@ class Schedule:
 
 def best_schedule(
     park: Park,
-    network: Network,
+    network: ParkNetwork,
     constants: BoundConstants | None = None,
     *,
     most_iterations: int = 500,
@@ -85,7 +85,7 @@ def best_schedule(
 
 
 def objective(
-    park: Park, network: Network, constants: BoundConstants | None, most_iterations: int
+    park: Park, network: ParkNetwork, constants: BoundConstants | None, most_iterations: int
 ) -> NDArray[np.float64]:
     """Return seconds per effective iteration for T = 1, 2, …; infinite where the bound is void."""
     fixed, each = _fixed_and_each(fedgs_round, park, network)
@@ -96,7 +96,7 @@ def objective(
 
 
 def _best_round(
-    park: Park, network: Network, constants: BoundConstants | None, most: int, speedup: float
+    park: Park, network: ParkNetwork, constants: BoundConstants | None, most: int, speedup: float
 ) -> Schedule | None:
     fixed, each = _fixed_and_each(fedgs_round, park, network)
     flat_fixed, flat_each = _fixed_and_each(fedavg_round, park, network)
@@ -110,7 +110,9 @@ def _best_round(
     return Schedule(place + 1, park.pick, float(seconds[place]), float(flat[place]), worth)
 
 
-def _fixed_and_each(time: Callable[[Park, Network], RoundTime], park: Park, network: Network) -> tuple[float, float]:
+def _fixed_and_each(
+    time: Callable[[Park, ParkNetwork], RoundTime], park: Park, network: ParkNetwork
+) -> tuple[float, float]:
     """Return what a round costs once, and what each of its iterations adds."""
     one = time(park.but(iterations=1), network)
     return one.top, one.internal + one.selection + one.computation

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 from fedgs.errors import NetworkError
 from fedgs.network.checks import not_negative, positive, whole
-from fedgs.network.links import Network
+from fedgs.network.links import ParkNetwork
 
 
 @dataclass(frozen=True)
 class Park:
-    """Who trains what; the defaults are the paper's."""
+    """An industrial park: its factories and devices, and the model they train. The defaults are the paper's."""
 
     model_bits: float
     """size of the model in bits (S)"""
@@ -49,7 +49,7 @@ class Park:
 
     @property
     def devices_per_factory(self) -> int:
-        """Devices of the smallest factory when they are dealt out evenly (K^m)."""
+        """Devices of the smallest factory when all have as many, or one more (K^m)."""
         return self.devices // self.factories
 
     def but(self, *, iterations: int | None = None, pick: int | None = None) -> "Park":
@@ -80,22 +80,22 @@ class RoundTime:
         return self.top + self.internal + self.selection + self.computation
 
 
-def internal_sync_seconds(park: Park, network: Network) -> float:
+def internal_sync_seconds(park: Park, network: ParkNetwork) -> float:
     """Return T_int: L devices send their models to the station and receive its mean (eq. t_int_comm)."""
     return network.internal.round_trip(park.model_bits * park.pick)
 
 
-def external_sync_seconds(park: Park, network: Network) -> float:
+def external_sync_seconds(park: Park, network: ParkNetwork) -> float:
     """Return T_ext: M stations send their models to the top server and receive the global one (eq. t_ext_comm)."""
     return network.external.round_trip(park.model_bits * park.factories)
 
 
-def direct_sync_seconds(park: Park, network: Network) -> float:
+def direct_sync_seconds(park: Park, network: ParkNetwork) -> float:
     """Return T̃_ext: M·L devices do so themselves (eq. t_ext_comm_fedavg)."""
     return network.direct.round_trip(park.model_bits * park.factories * park.pick)
 
 
-def fedgs_round(park: Park, network: Network) -> RoundTime:
+def fedgs_round(park: Park, network: ParkNetwork) -> RoundTime:
     """Return the time of a round of FedGS (eq. t_fedgs)."""
     return RoundTime(
         top=external_sync_seconds(park, network),
@@ -105,7 +105,7 @@ def fedgs_round(park: Park, network: Network) -> RoundTime:
     )
 
 
-def fedavg_round(park: Park, network: Network) -> RoundTime:
+def fedavg_round(park: Park, network: ParkNetwork) -> RoundTime:
     """Return the time of a round of FedAvg with as many devices and local steps (eq. t_fedavg)."""
     return RoundTime(
         top=direct_sync_seconds(park, network),

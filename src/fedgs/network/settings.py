@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from fedgs.errors import ConfigError, NetworkError
-from fedgs.network.links import Channel, Link, Network
+from fedgs.network.links import Channel, Link, ParkNetwork
 from fedgs.section import Section
 
 if TYPE_CHECKING:
@@ -95,10 +95,10 @@ class LinksSettings(Section):
             direct=self.direct.over(below.direct),
         )
 
-    def network(self) -> Network:
+    def network(self) -> ParkNetwork:
         """Return the links. ``direct``, where not given, is ``external`` with devices as receivers, as in the paper."""
         direct = self.direct.over(LinkSettings(up=self.external.up, down=self._direct_down()))
-        return Network(self.internal.link("internal"), self.external.link("external"), direct.link("direct"))
+        return ParkNetwork(self.internal.link("internal"), self.external.link("external"), direct.link("direct"))
 
     def _direct_down(self) -> ChannelSettings:
         outside, device = self.external.down, self.internal.down
@@ -143,7 +143,7 @@ class ClockSettings(LinksSettings):
             raise PydanticCustomError("profile", "{hint}", {"hint": f"no such profile; {profile_hint(value)}"})
         return value
 
-    def links(self) -> Network:
+    def links(self) -> ParkNetwork:
         """Return the links: those given here over those of the profile; what cannot be is one line."""
         from fedgs.network.profiles import load_profile
 

@@ -12,39 +12,19 @@ T_FedGS < T_FedAvg is the exact condition
 and, where the selection takes no time, Proposition 4: T·L/(M·(L − 1)) < B_int/B_ext.
 """
 
-import math
-
 from fedgs.errors import NetworkError
 from fedgs.network.checks import positive, whole
-from fedgs.network.links import snr_from_db
+from fedgs.network.links import Channel
 from fedgs.network.round_time import Park
-
-
-def bits_per_hertz(snr_db: float) -> float:
-    """Return b = log₂(1 + γ) of an SNR in dB."""
-    return math.log1p(snr_from_db(snr_db)) / math.log(2.0)
-
-
-def fedgs_seconds(park: Park, internal: float, external: float, snr_db: float) -> float:
-    """Return T_FedGS; bandwidths in Hz."""
-    external_rate, internal_rate = _rates(internal, external, snr_db)
-    iteration = park.select_seconds + 2 * park.model_bits * park.pick / internal_rate + park.step_seconds
-    return 2 * park.model_bits * park.factories / external_rate + park.iterations * iteration
-
-
-def fedavg_seconds(park: Park, external: float, snr_db: float) -> float:
-    """Return T_FedAvg; bandwidth in Hz."""
-    external_rate, _ = _rates(1.0, external, snr_db)
-    return 2 * park.model_bits * park.factories * park.pick / external_rate + park.iterations * park.step_seconds
 
 
 def exact_condition(park: Park, internal: float, external: float, snr_db: float) -> bool:
     """Return whether FedGS beats FedAvg, the time of the selection counted."""
-    positive("external", external, "Hz")
-    positive("internal", internal, "Hz")
+    for name, value in (("external", external), ("internal", internal)):
+        positive(name, value, "Hz")
     _more_than_one(park.pick)
     spent = external / internal * park.model_bits * park.pick
-    spent += park.select_seconds * bits_per_hertz(snr_db) * external / 2
+    spent += park.select_seconds * Channel(external, snr_db).rate / 2
     return spent < park.model_bits * park.factories * (park.pick - 1) / park.iterations
 
 
@@ -59,12 +39,6 @@ def proposition_threshold(factories: int, pick: int, iterations: int) -> float:
 def proposition_holds(park: Park, ratio: float) -> bool:
     """Return whether Proposition 4 promises that FedGS beats FedAvg at this B_int/B_ext."""
     return proposition_threshold(park.factories, park.pick, park.iterations) < positive("ratio", ratio)
-
-
-def _rates(internal: float, external: float, snr_db: float) -> tuple[float, float]:
-    """Return the rates outside and inside, in bits a second."""
-    b = bits_per_hertz(snr_db)
-    return positive("external", external, "Hz") * b, positive("internal", internal, "Hz") * b
 
 
 def _more_than_one(pick: int) -> None:

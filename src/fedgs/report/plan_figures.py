@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedgs.errors import OutputError
 from fedgs.files import write_bytes
-from fedgs.network.plan import Plan
+from fedgs.network.plan import ParkPlan
 from fedgs.network.planner import objective, with_pick
 from fedgs.network.round_time import fedavg_round, fedgs_round
 
@@ -35,7 +35,7 @@ def check_picture(path: Path) -> None:
         raise OutputError(f"{path}: there is no folder {path.parent}")
 
 
-def draw_plan(path: Path, plan: Plan, title: str = "") -> Path:
+def draw_plan(path: Path, plan: ParkPlan, title: str = "") -> Path:
     """Draw a plan into a file."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -60,7 +60,7 @@ def draw_plan(path: Path, plan: Plan, title: str = "") -> Path:
     return write_bytes(path, content.getvalue())
 
 
-def _draw_ratios(axes: "Axes", plan: Plan) -> None:
+def _draw_ratios(axes: "Axes", plan: ParkPlan) -> None:
     """Draw time per round over B_int/B_ext; the internal bandwidths are varied."""
     here = plan.network.ratio
     marks = [1.0, 100.0, here, *([plan.break_even] if math.isfinite(plan.break_even) else [])]
@@ -81,7 +81,7 @@ def _draw_ratios(axes: "Axes", plan: Plan) -> None:
     axes.legend(frameon=False, fontsize=8, loc="upper right")
 
 
-def _draw_lengths(axes: "Axes", plan: Plan) -> None:
+def _draw_lengths(axes: "Axes", plan: ParkPlan) -> None:
     """Draw time per round over T."""
     best = 0 if plan.best is None else plan.best.iterations
     most = max(10, math.ceil(1.3 * max(plan.park.iterations, min(plan.longest_round, 500), best)))
@@ -104,7 +104,7 @@ def _draw_lengths(axes: "Axes", plan: Plan) -> None:
     axes.legend(frameon=False, fontsize=8, loc="upper left")
 
 
-def _draw_objective(axes: "Axes", plan: Plan) -> None:
+def _draw_objective(axes: "Axes", plan: ParkPlan) -> None:
     """Draw seconds per effective iteration over T, for the park's own L."""
     best = 0 if plan.best is None else plan.best.iterations
     most = min(MOST_DRAWN, max(10, 2 * max(plan.park.iterations, best)))

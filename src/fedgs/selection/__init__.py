@@ -12,15 +12,13 @@
 
 from fedgs.selection.batch import solve_batch
 from fedgs.selection.problem import SelectionProblem, SelectionResult
-from fedgs.selection.solve import SOLVERS, Solver, solve
-from fedgs.selection.subset import SubsetResult, choose_subset
+from fedgs.selection.solve import SOLVERS, Solver, choose_subset, solve
 
 __all__ = [
     "SOLVERS",
     "SelectionProblem",
     "SelectionResult",
     "Solver",
-    "SubsetResult",
     "choose_subset",
     "solve",
     "solve_batch",

@@ -37,7 +37,7 @@ def pieces_of(method: int) -> tuple[Piece, Piece]:
     return (True if method <= 1 else None), (True if 1 <= method <= 3 else None)
 
 
-class Batch(NamedTuple):
+class ProblemBatch(NamedTuple):
     """Problems laid end to end. Problem i has the rows ``rows[i]:rows[i+1]`` and the answer ``picks[i]:picks[i+1]``."""
 
     counts: Floats
@@ -171,8 +171,8 @@ def _timed_range(*arguments: Any) -> float:
     return thread_time() - began
 
 
-def _lay_out(problems: list[SelectionProblem], keys: NDArray[np.uint64]) -> Batch:
-    batch = Batch(
+def _lay_out(problems: list[SelectionProblem], keys: NDArray[np.uint64]) -> ProblemBatch:
+    batch = ProblemBatch(
         counts=np.concatenate([p.counts for p in problems]),
         sizes=np.concatenate([p.sizes for p in problems]),
         bonus=np.concatenate([p.bonus for p in problems]),
@@ -229,7 +229,7 @@ def solve_one(
 
 @composed
 def solve_range(
-    batch: Batch,
+    batch: ProblemBatch,
     answers: Answers,
     method: int,
     starts: int,

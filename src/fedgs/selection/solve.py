@@ -13,6 +13,7 @@ from inspect import signature
 from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedgs import rng
 from fedgs.errors import SolverError
@@ -181,6 +182,24 @@ def solve(
     divergence, distance = problem.measure_unchecked(chosen)
     steps = None if tracer is None else tracer.steps
     return SelectionResult(chosen, divergence, distance, bool(proven), steps, name, seconds)
+
+
+def choose_subset(
+    matrix: ArrayLike, target: ArrayLike, pick: int, solver: str = "auto", seed: int = 0, **options: Any
+) -> SelectionResult:
+    """Minimise ‖Mx − y‖₂, the ``distance`` of the result, over 0-1 vectors x with exactly ``pick`` ones.
+
+    The paper notes that its optimiser serves any 0-1 programme with a fixed number of ones, "such as game matching".
+
+    Args:
+        matrix: M, (rows, columns), any finite real numbers.
+        target: y, one number a row.
+        pick: how many columns to take.
+        solver: a name in ``SOLVERS``, or ``"auto"`` to choose by size.
+        seed: the same seed gives the same answer.
+        options: of the solver.
+    """
+    return solve(SelectionProblem.of_matrix(matrix, target, pick), solver, seed, **options)
 
 
 def look_up(name: str | Solver, options: dict[str, Any]) -> Solver:
