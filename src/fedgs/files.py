@@ -1,11 +1,14 @@
-"""Writing files so that nobody ever sees half of one: to a temporary name first, then renamed."""
+"""Files: written to a temporary name first, then renamed, so that nobody sees half of one; and .npz files read."""
 
 import math
 import os
 from pathlib import Path
 from typing import Any
 
-from fedgs.errors import OutputError
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgs.errors import InputFileError, OutputError
 
 
 def make_folder(path: Path) -> None:
@@ -43,6 +46,23 @@ def write_bytes(path: Path, content: bytes, durable: bool = False) -> Path:
         temporary.unlink(missing_ok=True)
         raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
     return path
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """Return every array of a .npz file, or an error that names the file."""
+    try:
+        with path.open("rb") as file:  # opened here: np.load would leave a broken file open
+            opened = np.load(file, allow_pickle=False)
+            if isinstance(opened, np.ndarray):
+                raise InputFileError(f"{path}: holds a single array; a .npz with several is expected")
+            return {key: opened[key] for key in opened.files}
+    except InputFileError:
+        raise
+    except FileNotFoundError:
+        raise InputFileError(f"{path}: no such file") from None
+    except Exception as error:  # a damaged archive makes numpy fail in a dozen ways, down to its header's parser
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+        raise InputFileError(f"{path}: not a readable .npz file ({reason})") from None
 
 
 def finite(value: Any) -> Any:

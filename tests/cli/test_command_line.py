@@ -205,7 +205,7 @@ def test_npz_files_without_counts_or_with_objects(tmp_path: Path) -> None:
     assert "not numbers" in one_line_error(fedgs("select", tmp_path / "b.npz", "--pick", 1))
     np.save(tmp_path / "d.npy", np.ones((2, 2)))
     (tmp_path / "d.npy").rename(tmp_path / "d.npz")
-    assert "holds one array" in one_line_error(fedgs("select", tmp_path / "d.npz", "--pick", 1))
+    assert "holds a single array" in one_line_error(fedgs("select", tmp_path / "d.npz", "--pick", 1))
     np.savez(tmp_path / "e.npz", counts=np.ones((2, 2)), base=np.ones(3))
     assert "base has 3 entries" in one_line_error(fedgs("select", tmp_path / "e.npz", "--pick", 1))
     np.savez(tmp_path / "f.npz", counts=np.ones((3, 0)))

@@ -54,7 +54,7 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
         load_npz(file)
     with file.open("wb") as stream_:
         np.save(stream_, np.zeros(2))
-    with pytest.raises(InputFileError, match=r"a.npz: a single array"):
+    with pytest.raises(InputFileError, match=r"a.npz: holds a single array"):
         load_npz(file)
     save_npz(small_set(), file)
     file.write_bytes(file.read_bytes()[:-200])

@@ -174,7 +174,7 @@ def test_bad_npz(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match=r"empty\.npz: not a readable"):
         from_npz(tmp_path / "empty.npz")
     np.save(tmp_path / "one.npy", np.zeros(3))
-    with pytest.raises(InputFileError, match=r"one\.npy: a single array"):
+    with pytest.raises(InputFileError, match=r"one\.npy: holds a single array"):
         from_npz(tmp_path / "one.npy")
     np.savez(tmp_path / "half.npz", images=number_images(3))
     with pytest.raises(InputFileError, match=r"half\.npz: no array 'targets' or 'labels'; it holds images"):

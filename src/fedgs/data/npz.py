@@ -1,4 +1,4 @@
-"""A data set as one .npz file: to carry to another machine, or to hand to somebody who has only numpy.
+"""A data set as one .npz file, to carry to another machine or to read with numpy alone.
 
 Keys: ``inputs``, ``targets``, ``clients``, ``client_names``, ``classes``, ``name``; ``inputs_<name>`` where there are
 several (a dict; ``inputs_0``, ``inputs_1``, … a tuple), ``targets_<name>`` likewise; ``attribute_<name>`` for each
@@ -8,8 +8,7 @@ attribute; ``test`` where the source was split; ``fedgs_format`` marks the file 
 
 import os
 import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 from fedgs.data.arrays import leaves
 from fedgs.data.dataset import DataSet
 from fedgs.errors import DataError, InputFileError, OutputError
+from fedgs.files import read_npz
 
 FORMAT = 2
 _MARK = "fedgs_format"
@@ -58,23 +58,6 @@ def save_npz(dataset: DataSet, path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
-    """Return every array of a .npz, or an error that names the file."""
-    try:
-        with path.open("rb") as file:  # opened here: np.load would leave a broken file open
-            opened = np.load(file, allow_pickle=False)
-            if isinstance(opened, np.ndarray):
-                raise InputFileError(f"{path}: a single array; a .npz with several is expected")
-            return {key: opened[key] for key in opened.files}
-    except InputFileError:
-        raise
-    except FileNotFoundError:
-        raise InputFileError(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
-        raise InputFileError(f"{path}: not a readable .npz file ({reason})") from None
-
-
 def tree_in(arrays: Mapping[str, Any], name: str, old: str) -> Any:
     """Return the array (or tuple, or dict of them) called ``name``, in older files ``old``; None: there is none."""
     for key in (name, old):
@@ -99,9 +82,9 @@ def texts(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]], key:
     return tuple(map(str, arrays[key]))
 
 
-def is_own(arrays: Mapping[str, Any]) -> bool:
-    """Tell whether these arrays were written by :func:`save_npz`."""
-    return _MARK in arrays
+def is_own(keys: Container[str]) -> bool:
+    """Tell whether arrays of these names were written by :func:`save_npz`."""
+    return _MARK in keys
 
 
 def keys_of(path: Path) -> set[str]:
@@ -113,15 +96,10 @@ def keys_of(path: Path) -> set[str]:
         return set()
 
 
-def is_own_file(path: Path) -> bool:
-    """Tell whether :func:`save_npz` wrote this file, without reading its images."""
-    return is_own(dict.fromkeys(keys_of(path)))
-
-
 def load_npz(path: str | os.PathLike[str]) -> DataSet:
     """Read what :func:`save_npz` wrote."""
     path = Path(path)
-    return from_arrays(path, read_arrays(path))
+    return from_arrays(path, read_npz(path))
 
 
 def from_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]) -> DataSet:

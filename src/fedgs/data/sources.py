@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from fedgs.data import cache
 from fedgs.data.dataset import DataSet
-from fedgs.data.npz import is_own_file, load_npz
+from fedgs.data.npz import is_own, keys_of, load_npz
 from fedgs.data.user_data import from_folder, from_npz, image_files
 from fedgs.errors import DataError, InputFileError
 
@@ -54,7 +54,7 @@ def _without_conversion(name: str, options: "FemnistOptions") -> DataSet | None:
         raise InputFileError(
             f"{name}: no such file or folder, and no set of this name; names are {', '.join(known_names())}"
         )
-    if is_name or cache.is_set(path) or is_own_file(path):
+    if is_name or cache.is_set(path) or is_own(keys_of(path)):
         if original:
             raise DataError(
                 f"{name}: converted already; --layout, --leaf-compat and --invert are for FEMNIST's original files"

@@ -6,7 +6,7 @@ For a device (or factory) with class distribution p and the pooled distribution 
     L2               ‖p − P‖₂, the paper's measure of divergence (Sec. V and VII-B).
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,10 +38,6 @@ class Quantiles:
             return cls(*[float("nan")] * 6)
         low, first, middle, third, high = np.quantile(numbers, [0, 0.25, 0.5, 0.75, 1])
         return cls(float(low), float(first), float(middle), float(numbers.mean()), float(third), float(high))
-
-    def as_dict(self) -> dict[str, float]:
-        """Return the six numbers by name."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

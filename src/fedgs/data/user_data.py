@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedgs.data.arrays import Arrays, map_tree, rows_of, take
 from fedgs.data.dataset import DataSet
-from fedgs.data.npz import ATTRIBUTE, read_arrays, texts, tree_in
+from fedgs.data.npz import ATTRIBUTE, texts, tree_in
 from fedgs.errors import DataError, InputFileError
+from fedgs.files import read_npz
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -85,7 +86,7 @@ def from_arrays(
 def from_npz(path: str | Path, name: str | None = None) -> DataSet:
     """Read an .npz file of arrays."""
     file = Path(path)
-    arrays = read_arrays(file)
+    arrays = read_npz(file)
     inputs, targets = (tree_in(arrays, new, old) for new, old in (("inputs", "images"), ("targets", "labels")))
     for key, found in (("inputs' or 'images", inputs), ("targets' or 'labels", targets)):
         if found is None:

@@ -6,7 +6,7 @@ histogram, samples per device, and how far the class distributions of devices an
 
 import csv
 import io
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -304,50 +304,51 @@ def _shapes(inputs: Any) -> list[tuple[Cell, ...]]:
 
 def _statistics(statistics: Heterogeneity) -> Table:
     columns = ("statistic", "min", "25 %", "median", "mean", "75 %", "max")
-    rows: list[tuple[Cell, ...]] = []
-    for title, quantiles in statistics.summary().items():
-        rows.append((title, *(round(value, 4) for value in quantiles.as_dict().values())))
-    return Table("statistics", columns, tuple(rows))
+    found = statistics.summary().items()
+    rows = tuple((title, *(round(value, 4) for value in astuple(quantiles))) for title, quantiles in found)
+    return Table("statistics", columns, rows)
 
 
 def _classes(statistics: Heterogeneity) -> Table:
-    triples = zip(statistics.classes, statistics.class_counts, statistics.p_real, strict=True)
-    rows = tuple((name, int(count), round(float(share), 6)) for name, count, share in triples)
-    return Table("classes", ("class", "samples", "share"), rows)
+    return _table(
+        "classes",
+        {"class": statistics.classes, "samples": statistics.class_counts, "share": statistics.p_real},
+    )
 
 
 def _factories(statistics: Heterogeneity) -> tuple[Table, ...]:
-    if statistics.factory_devices is None or statistics.factory_tv is None or statistics.factory_l2 is None:
+    if statistics.factory_devices is None:
         return ()
-    numbers = zip(
-        statistics.factory_names,
-        statistics.factory_devices,
-        statistics.factory_tv,
-        statistics.factory_l2,
-        strict=True,
-    )
-    rows = tuple((name, int(devices), round(float(tv), 4), round(float(l2), 4)) for name, devices, tv, l2 in numbers)
-    return (Table("factories", ("factory", "devices", "TV", "L2"), rows),)
+    columns = {
+        "factory": statistics.factory_names,
+        "devices": statistics.factory_devices,
+        "TV": statistics.factory_tv,
+        "L2": statistics.factory_l2,
+    }
+    return (_table("factories", columns, digits=4),)
 
 
 def _devices(source: DataSet | Federation, statistics: Heterogeneity) -> Table:
     factories: list[str] = [""] * len(statistics.device_names)
     if isinstance(source, Federation):
         factories = [source.factory_names[number] for number in source.factory_of]
-    numbers = zip(
-        statistics.device_names,
-        factories,
-        statistics.device_samples,
-        statistics.device_classes,
-        statistics.device_tv,
-        statistics.device_l2,
-        strict=True,
-    )
-    rows = tuple(
-        (name, factory, int(samples), int(classes), round(float(tv), 6), round(float(l2), 6))
-        for name, factory, samples, classes, tv, l2 in numbers
-    )
-    return Table("devices", ("device", "factory", statistics.counted, "classes", "TV", "L2"), rows)
+    columns = {
+        "device": statistics.device_names,
+        "factory": factories,
+        statistics.counted: statistics.device_samples,
+        "classes": statistics.device_classes,
+        "TV": statistics.device_tv,
+        "L2": statistics.device_l2,
+    }
+    return _table("devices", columns)
+
+
+def _table(title: str, columns: dict[str, Any], digits: int = 6) -> Table:
+    """Return a table of columns, names or numbers; fractions are rounded."""
+    plain = [np.asarray(values).tolist() for values in columns.values()]
+    rows = zip(*plain, strict=True)
+    rounded = (tuple(round(cell, digits) if isinstance(cell, float) else cell for cell in row) for row in rows)
+    return Table(title, tuple(columns), tuple(rounded))
 
 
 def _figure(width: float, height: float) -> "tuple[Figure, Axes]":

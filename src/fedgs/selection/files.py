@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from fedgs.errors import InputFileError, ProblemError
+from fedgs.files import read_npz
 from fedgs.selection.problem import Floats, SelectionProblem
 
 NAME_COLUMNS = ("", "id", "index", "name", "device", "client", "camera", "robot", "sensor", "user", "writer")
@@ -66,19 +67,10 @@ def _problem(arrays: dict[str, Floats], pick: int) -> SelectionProblem:
 
 
 def _read_npz(path: Path) -> dict[str, Floats]:
-    try:
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if isinstance(archive, np.ndarray):
-                raise InputFileError(f"{path}: holds one array, not a .npz of several; it needs one called counts")
-            arrays = {name: archive[name] for name in ARRAYS if name in archive}
-            known = ", ".join(archive.files)
-    except InputFileError:
-        raise
-    except Exception as error:  # a damaged archive makes numpy fail in a dozen ways, down to its header's parser
-        raise InputFileError(f"{path}: not a readable .npz file ({' '.join(str(error).split())})") from None
-    if "counts" not in arrays:
-        raise InputFileError(f"{path}: holds no array called counts; it has: {known or 'nothing'}")
+    found = read_npz(path)
+    if "counts" not in found:
+        raise InputFileError(f"{path}: holds no array called counts; it has: {', '.join(found) or 'nothing'}")
+    arrays = {name: found[name] for name in ARRAYS if name in found}
     for name, array in arrays.items():
         if array.dtype.kind not in "biuf":
             raise InputFileError(f"{path}: {name} holds {array.dtype}, not numbers")

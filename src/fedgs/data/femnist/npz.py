@@ -13,8 +13,9 @@ import numpy as np
 
 from fedgs.data import user_data
 from fedgs.data.femnist.form import CLASSES, SIDE, Conversion, check_labels, partition_attribute, partition_of
-from fedgs.data.npz import from_arrays, is_own, keys_of, read_arrays, texts
+from fedgs.data.npz import from_arrays, is_own, keys_of, texts
 from fedgs.errors import DataError, InputFileError
+from fedgs.files import read_npz
 
 _KEYS = ("images", "labels", "writers", "writer_names", "classes")
 
@@ -27,13 +28,13 @@ def find(path: Path) -> list[Path]:
 
 def _is_other_data(file: Path) -> bool:
     keys = keys_of(file)  # of a file that cannot be read there are none: the error comes when it is loaded
-    return bool(keys) and not is_own(dict.fromkeys(keys)) and not {"writers", "writer_names"} & keys
+    return bool(keys) and not is_own(keys) and not {"writers", "writer_names"} & keys
 
 
 def load(path: Path, leaf_compat: bool = False, workers: int | None = None, progress: bool = False) -> Conversion:
     """Read either kind of .npz, or the only one in a folder."""
     path = next(iter(find(path)), path)
-    arrays = read_arrays(path)
+    arrays = read_npz(path)
     if is_own(arrays):
         dataset = from_arrays(path, arrays)
         _check_form(path, dataset.inputs, dataset.classes)
