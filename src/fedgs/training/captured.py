@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgs.training.engine import RoundResult, Setup, Tick
+from fedgs.training.engine import Engine, RoundInput, RoundResult, Setup
 from fedgs.training.optimizers import Optimizer
 from fedgs.training.precision import gpu_precision
 from fedgs.training.round_plan import RoundPlan
@@ -160,7 +160,7 @@ def capture(
     return graph
 
 
-class CapturedEngine(ABC):
+class CapturedEngine(Engine):
     """Trains all factories at once; what a network's step is, its children say."""
 
     def __init__(self, setup: Setup) -> None:
@@ -172,16 +172,9 @@ class CapturedEngine(ABC):
     def make_stations(self, shape: Shape, classes: int) -> Stations:
         """Return the stations for rounds of this shape; ``classes``: as for :class:`Stations`."""
 
-    def train_round(
-        self,
-        weights: Tensor,
-        plan: RoundPlan,
-        rates: NDArray[np.float64],
-        memory: dict[str, Tensor] | None = None,
-        local: Tensor | None = None,
-        tick: Tick | None = None,
-    ) -> RoundResult:
+    def run(self, given: RoundInput) -> RoundResult:
         """Train a round; the first one, and one of another shape, captures the graph before."""
+        plan = given.plan
         iterations, factories, places = plan.devices.shape
         shape = (iterations, factories, places, plan.samples.shape[-1])
         precision = self.setup.training.precision
@@ -194,19 +187,18 @@ class CapturedEngine(ABC):
                 self._stations = None  # its memory goes back first
                 self._stations = self.make_stations(shape, classes)
                 if not self.setup.traits.reads_values:
-                    self._stations.set(weights, None)
+                    self._stations.set(given.weights, None)
                     self._stations.capture()
             stations = self._stations
-            stations.set(weights, memory)
-            stations.load(plan, rates)
+            stations.set(given.weights, given.memory)
+            stations.load(plan, given.rates)
             for _ in range(iterations):
                 stations.step()
         losses = stations.losses()
         losses[plan.totals == 0] = np.nan
-        if tick is not None:
-            tick(float(iterations))
+        given.tick(float(iterations))
         trained, kept = stations.result()
-        return RoundResult(trained, losses, kept, local)
+        return RoundResult(trained, losses, kept, given.local)
 
     def close(self) -> None:
         """Give the memory back."""

@@ -12,18 +12,20 @@ files. Every engine must agree with :class:`fedgs.training.per_device.PerDeviceE
 ==============  ======================================================================================
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.errors import ConfigError
 from fedgs.settings import TrainingSettings
 from fedgs.training.network import ModuleNetwork
-from fedgs.training.objective import Objective
+from fedgs.training.objective import Objective, Sent
+from fedgs.training.optimizers import Optimizer
 from fedgs.training.probe import Traits
 from fedgs.training.round_plan import RoundPlan
 from fedgs.training.store import SampleStore
@@ -68,7 +70,48 @@ class Setup:
         return self.network.draws or self.store.task.task.augment is not None
 
 
-class Engine(Protocol):
+@dataclass(frozen=True)
+class RoundInput:
+    """What a round of training is given."""
+
+    weights: Tensor
+    """The global model, flat."""
+    plan: RoundPlan
+    rates: NDArray[np.float64]
+    """(iterations,) learning rates."""
+    memory: dict[str, Tensor] | None
+    """What the stations' optimisers remember from the round before; None: nothing yet."""
+    local: Tensor | None
+    """(devices, …) what devices keep to themselves."""
+    tick: Tick
+
+    def start(self, setup: Setup, optimizer: Optimizer) -> tuple[RoundResult, Sent]:
+        """Return a round that has not begun: copies to be trained in place, losses of NaN, and what is sent."""
+        device, layout = setup.store.device, setup.network.layout
+        iterations, factories, _ = self.plan.devices.shape
+        weights = self.weights.to(device)
+        result = RoundResult(
+            weights.repeat(factories, 1),
+            np.full((iterations, factories), np.nan),
+            begin_memory(optimizer, self.memory, factories, layout.trained_size, device),
+            None if self.local is None else self.local.to(device).clone(),
+        )
+        return result, Sent({name: view[None] for name, view in layout.views(weights).items()}, {})
+
+
+def begin_memory(
+    optimizer: Optimizer, before: dict[str, Tensor] | None, rows: int, size: int, device: torch.device
+) -> dict[str, Tensor]:
+    """Return what optimisers remember at the beginning of a round: copies of what is there, else nothing at all."""
+    if before:
+        return {entry: value.to(device).clone() for entry, value in before.items()}
+    memory = {entry: torch.zeros(rows, size, device=device) for entry in optimizer.entries}
+    if optimizer.counts_steps:
+        memory["steps"] = torch.zeros(rows, device=device)
+    return memory
+
+
+class Engine(ABC):
     """Trains one round."""
 
     def train_round(
@@ -80,15 +123,15 @@ class Engine(Protocol):
         local: Tensor | None = None,
         tick: Tick | None = None,
     ) -> RoundResult:
-        """Train every factory of ``plan`` from the global ``weights`` (flat), with one learning rate an iteration.
+        """Train every factory of ``plan`` from the global ``weights``; the arguments are the fields of RoundInput."""
+        return self.run(RoundInput(weights, plan, rates, memory, local, tick or (lambda share: None)))
 
-        ``memory`` is that of the round before; none begins at rest. ``local`` is what devices keep to themselves.
-        """
-        ...
+    @abstractmethod
+    def run(self, given: RoundInput) -> RoundResult:
+        """Train a round; nothing that is given changes."""
 
-    def close(self) -> None:
-        """Give back threads and memory."""
-        ...
+    def close(self) -> None:  # noqa: B027 (most have nothing to give back)
+        """Give back threads and memory; by default there are none."""
 
 
 def make_engine(setup: Setup) -> Engine:

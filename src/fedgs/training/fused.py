@@ -16,24 +16,23 @@ them side by side.
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.training.batches import one_client, union
 from fedgs.training.dropout import generator_kept
-from fedgs.training.engine import RoundResult, Setup, Tick
+from fedgs.training.engine import Engine, RoundInput, RoundResult, Setup
 from fedgs.training.objective import Sent
 from fedgs.training.optimizers import Optimizer
-from fedgs.training.per_device import begin_memory
 from fedgs.training.precision import gpu_precision, one_thread_each
 from fedgs.training.round_plan import RoundPlan
 from fedgs.training.step import descend, gradient_of
 
 
-class FactoryThreads:
+class FactoryThreads(Engine):
     """Trains each factory in a thread, on union batches or device by device."""
 
     def __init__(self, setup: Setup, union: bool = True) -> None:
@@ -45,38 +44,23 @@ class FactoryThreads:
         self._threads = 1 if alone else setup.threads or os.cpu_count() or 1
         self._pool: ThreadPoolExecutor | None = None
 
-    def train_round(
-        self,
-        weights: Tensor,
-        plan: RoundPlan,
-        rates: NDArray[np.float64],
-        memory: dict[str, Tensor] | None = None,
-        local: Tensor | None = None,
-        tick: Tick | None = None,
-    ) -> RoundResult:
+    def run(self, given: RoundInput) -> RoundResult:
         """Train every factory for a round."""
-        iterations, factories, _ = plan.devices.shape
-        device = self.setup.store.device
-        start = weights.to(device)
-        stations = start.repeat(factories, 1)
-        kept = begin_memory(self._optimizer, memory, factories, self.layout.trained_size, device)
-        local = None if local is None else local.to(device).clone()
-        losses = torch.full((iterations, factories), torch.nan, device=device)
-        sent = Sent({name: view[None] for name, view in self.layout.views(start).items()}, {})
+        result, sent = given.start(self.setup, self._optimizer)
+        losses = torch.full(result.losses.shape, torch.nan, device=result.stations.device)
 
         def train(factory: int) -> None:
-            own = {entry: value[factory] for entry, value in kept.items()}
-            self._train_factory(factory, stations[factory], plan, rates, own, losses[:, factory], sent, local, tick)
+            self._train_factory(factory, given, result, losses[:, factory], sent)
 
-        if device.type == "cuda":
+        if self.setup.store.device.type == "cuda":
             with gpu_precision(self.setup.training.precision):
-                for factory in range(factories):
+                for factory in range(len(result.stations)):
                     train(factory)
         else:
             with one_thread_each(), generator_kept():
-                for _ in self._workers().map(train, range(factories)):
+                for _ in self._workers().map(train, range(len(result.stations))):
                     pass
-        return RoundResult(stations, losses.double().cpu().numpy(), kept, local)
+        return replace(result, losses=losses.double().cpu().numpy())
 
     def _workers(self) -> ThreadPoolExecutor:
         if self._pool is None:
@@ -85,11 +69,10 @@ class FactoryThreads:
             )
         return self._pool
 
-    def _train_factory(
-        self, factory: int, station: Tensor, plan: RoundPlan, rates: NDArray[np.float64], memory: dict[str, Tensor],
-        losses: Tensor, sent: Sent, local: Tensor | None, tick: Tick | None,
-    ) -> None:  # fmt: skip
-        """Train one factory for a round; ``station``, ``memory``, ``losses`` and ``local`` are changed in place."""
+    def _train_factory(self, factory: int, given: RoundInput, result: RoundResult, losses: Tensor, sent: Sent) -> None:
+        """Train one factory for a round; its parts of ``result`` and its ``losses`` are changed in place."""
+        plan, station, local = given.plan, result.stations[factory], result.local
+        memory = {entry: value[factory] for entry, value in result.memory.items()}
         setup, layout, optimizer = self.setup, self.layout, self._optimizer
         views = {name: view[None] for name, view in layout.views(station).items()}
         trained = [view[0] for view in list(views.values())[: layout.trained]]
@@ -97,7 +80,7 @@ class FactoryThreads:
         start = [sent.weights[name][0] for name in layout.names[: layout.trained]]
         shared = [name not in layout.local for name in layout.names[: layout.trained]]
         share = 1.0 / plan.devices.shape[1]
-        for iteration, rate in enumerate(rates.tolist()):
+        for iteration, rate in enumerate(given.rates.tolist()):
             if plan.sizes[iteration, factory].any():
                 if self._union:
                     batch = union(setup, plan, iteration, factory)
@@ -115,8 +98,7 @@ class FactoryThreads:
                     trained, gradients, rate, optimizer, held, memory.get("steps", 0), setup.training.clip,
                     setup.objective.pull, start,
                 )  # fmt: skip
-            if tick is not None:
-                tick(share)
+            given.tick(share)
 
     def _summed(
         self, station: Tensor, plan: RoundPlan, iteration: int, factory: int, rate: float, sent: Sent,

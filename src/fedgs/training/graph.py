@@ -5,18 +5,15 @@ that of :mod:`fedgs.training.captured`. Device by device, short batches cannot b
 would change: a round with such batches (stragglers) is trained by the oracle.
 """
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.data.arrays import map_tree
 from fedgs.training.captured import CapturedEngine, Shape, Stations
-from fedgs.training.engine import RoundResult, Setup, Tick
+from fedgs.training.engine import RoundInput, RoundResult, Setup, begin_memory
 from fedgs.training.objective import Batch, Sent
 from fedgs.training.optimizers import Optimizer
-from fedgs.training.per_device import PerDeviceEngine, begin_memory
-from fedgs.training.round_plan import RoundPlan
+from fedgs.training.per_device import PerDeviceEngine
 from fedgs.training.step import descend, gradient_of
 
 
@@ -33,20 +30,12 @@ class GraphEngine(CapturedEngine):
         """Return a network for each factory."""
         return _Networks(self.setup, self.optimizer, shape, classes, self._union)
 
-    def train_round(
-        self,
-        weights: Tensor,
-        plan: RoundPlan,
-        rates: NDArray[np.float64],
-        memory: dict[str, Tensor] | None = None,
-        local: Tensor | None = None,
-        tick: Tick | None = None,
-    ) -> RoundResult:
+    def run(self, given: RoundInput) -> RoundResult:
         """Train a round."""
-        short = (plan.sizes > 0) & (plan.sizes < plan.samples.shape[-1])
-        if not self._union and short.any():
-            return PerDeviceEngine(self.setup).train_round(weights, plan, rates, memory, local, tick)
-        return super().train_round(weights, plan, rates, memory, local, tick)
+        sizes, batch = given.plan.sizes, given.plan.samples.shape[-1]
+        if not self._union and ((sizes > 0) & (sizes < batch)).any():
+            return PerDeviceEngine(self.setup).run(given)
+        return super().run(given)
 
 
 class _Networks(Stations):

@@ -21,7 +21,7 @@ from torch import Tensor
 from fedgs.training.batches import one_client
 from fedgs.training.clipping import shortened
 from fedgs.training.dropout import generator_kept
-from fedgs.training.engine import RoundResult, Setup, Tick
+from fedgs.training.engine import Engine, RoundInput, RoundResult, Setup
 from fedgs.training.objective import Sent
 from fedgs.training.optimizers import Optimizer
 from fedgs.training.precision import gpu_precision, one_thread_each
@@ -29,7 +29,7 @@ from fedgs.training.round_plan import RoundPlan
 from fedgs.training.step import gradient_of
 
 
-class PerDeviceEngine:
+class PerDeviceEngine(Engine):
     """Trains device by device, on any torch device."""
 
     def __init__(self, setup: Setup) -> None:
@@ -39,35 +39,21 @@ class PerDeviceEngine:
         """The average of the devices' models is the next model; nothing needs their mean gradient."""
         self._local = torch.from_numpy(self.layout.local_places).to(setup.store.device)
 
-    def train_round(
-        self,
-        weights: Tensor,
-        plan: RoundPlan,
-        rates: NDArray[np.float64],
-        memory: dict[str, Tensor] | None = None,
-        local: Tensor | None = None,
-        tick: Tick | None = None,
-    ) -> RoundResult:
+    def run(self, given: RoundInput) -> RoundResult:
         """Train the factories one after the other, and their devices one after the other."""
+        plan, rates, start = given.plan, given.rates, given.weights.to(self.setup.store.device)
         # Batches of one device are too small to share out among cores; and so the number of cores changes no bit.
         with one_thread_each(), generator_kept(), gpu_precision(self.setup.training.precision):
-            iterations, factories, _ = plan.devices.shape
-            device = self.setup.store.device
-            stations = weights.to(device).repeat(factories, 1)
-            kept = begin_memory(self._optimizer, memory, factories, self.layout.trained_size, device)
-            local = None if local is None else local.to(device).clone()
-            losses = np.full((iterations, factories), np.nan)
-            sent = Sent({name: view[None] for name, view in self.layout.views(weights.to(device)).items()}, {})
-            for iteration in range(iterations):
-                for factory in range(factories):
+            result, sent = given.start(self.setup, self._optimizer)
+            for iteration in range(len(rates)):
+                for factory, station in enumerate(result.stations):
                     if plan.sizes[iteration, factory].any():
-                        found = self._average(stations[factory], plan, iteration, factory, rates, sent, local)
-                        losses[iteration, factory] = found[2]
-                        own = {entry: value[factory] for entry, value in kept.items()}
-                        self._move(stations[factory], *found[:2], float(rates[iteration]), own, weights.to(device))
-                if tick is not None:
-                    tick(1.0)
-            return RoundResult(stations, losses, kept, local)
+                        found = self._average(station, plan, iteration, factory, rates, sent, result.local)
+                        result.losses[iteration, factory] = found[2]
+                        own = {entry: value[factory] for entry, value in result.memory.items()}
+                        self._move(station, *found[:2], float(rates[iteration]), own, start)
+                given.tick(1.0)
+            return result
 
     def _average(
         self, station: Tensor, plan: RoundPlan, iteration: int, factory: int, rates: NDArray[np.float64], sent: Sent,
@@ -131,18 +117,3 @@ class PerDeviceEngine:
         if len(self._local):
             inside = self._local[self._local < size]
             station[inside] = before[inside]
-
-    def close(self) -> None:
-        """Nothing to give back."""
-
-
-def begin_memory(
-    optimizer: Optimizer, before: dict[str, Tensor] | None, rows: int, size: int, device: torch.device
-) -> dict[str, Tensor]:
-    """Return what optimisers remember at the beginning of a round: copies of what is there, else nothing at all."""
-    if before:
-        return {entry: value.to(device).clone() for entry, value in before.items()}
-    memory = {entry: torch.zeros(rows, size, device=device) for entry in optimizer.entries}
-    if optimizer.counts_steps:
-        memory["steps"] = torch.zeros(rows, device=device)
-    return memory
