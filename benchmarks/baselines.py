@@ -4,7 +4,7 @@
     python benchmarks/baselines.py --femnist femnist_350.npz --device cuda    # the paper's: 100 devices, 5 epochs
 
 Prints, for every name in ``fedgs.algorithms.BASELINES``, the median seconds of a round (local training and server),
-its ratio to FedAvg's, what was asked for, and the peak of memory. Then, where asked for, FedAvg with no step put off
+its ratio to FedAvg's, what was asked for, and the peak of memory. Then, where asked for, FedAvg with no update deferred
 (``--at-once``, on a GPU; fedgs.training.deferred), one device after the other (``--one-by-one``), and the accuracy of
 its first rounds (``--accuracy``).
 """

@@ -73,7 +73,7 @@ def rounds_with(name: str, algorithm: str, engine: str | None, device: str, **tr
         rounds.engine = PerDeviceEngine(setup) if engine is None else STATION_ENGINES[engine](setup)
     else:
         assert isinstance(rounds, ClientServer)
-        client = ClientSetup(rounds.network, rounds.baseline, store, rounds.numbers, settings.training, traits)
+        client = ClientSetup(rounds.network, rounds.baseline, store, rounds.client_ids, settings.training, traits)
         rounds.trainer = Sequential(client, threads=1) if engine is None else CLIENT_ENGINES[engine](client)
     return rounds
 

@@ -14,7 +14,7 @@ from fedgs.algorithms.client_server import ClientServer
 from fedgs.algorithms.upload import Weights
 from fedgs.simulation.participants import ParticipantPlan
 from fedgs.training import stacked_ops
-from fedgs.training.captured_clients import AT_ONCE, LARGE, RUNG, CapturedTraining
+from fedgs.training.captured_clients import GRAPH_SPACING, LARGE, MOST_DEFERRED, CapturedTraining
 from fedgs.training.clients import ClientSetup
 from fedgs.training.network import Network
 from fedgs.training.precision import gpu_precision
@@ -36,7 +36,7 @@ def train(
 ) -> tuple[np.ndarray, ...]:
     """Two rounds by both trainers, from weights that are not the first ones; the largest difference of each round.
 
-    ``large``: weights of a dense layer from which on its steps are put off.
+    ``large``: weights of a dense layer from which on its updates are deferred.
 
     On a GPU one device of ten may be off by a little more in a round: among millions of rectifiers one or another
     stands within rounding of its edge, and falls the other way. Seen once, with fedfusion+multi: 6e-4 in the bias of
@@ -49,7 +49,7 @@ def train(
     rounds = small_rounds(settings, FEDERATION, device)
     assert isinstance(rounds, ClientServer)
     setup = ClientSetup(
-        rounds.network, baseline or rounds.baseline, rounds.store, rounds.numbers, rounds.settings.training
+        rounds.network, baseline or rounds.baseline, rounds.store, rounds.client_ids, rounds.settings.training
     )
     fast, slow = CapturedTraining(setup), Sequential(setup, threads=1)
     fast.large = large
@@ -63,9 +63,9 @@ def train(
     for _ in range(2):
         sent = Sent({key: weight[None] for key, weight in rounds.layout.views(weights).items()}, memory)
         following = plan.next_round()
-        # Not a multiple of a rung are ever busy: some who are done take part with nothing.
-        assert large == LARGE or len(following.sizes) > 2 * AT_ONCE
-        assert any((10 - following.active(step)) % RUNG for step in range(len(following.sizes)))
+        # Not a multiple of a size are ever busy: some who are done take part with nothing.
+        assert large == LARGE or len(following.sizes) > 2 * MOST_DEFERRED
+        assert any((10 - following.active(step)) % GRAPH_SPACING for step in range(len(following.sizes)))
         one, other = fast.train(sent, following, 0.02), slow.train(sent, following, 0.02)
         by_device = torch.stack([(one.weights[k] - other.weights[k]).abs().flatten(1).amax(1) for k in one.weights])
         worst, second = by_device.amax(0).topk(2).values.tolist()
@@ -87,14 +87,14 @@ def test_captured_steps_equal_one_device_after_the_other(name: str, device: str)
 
 @pytest.mark.parametrize("device", ["cpu", GPU])
 @pytest.mark.parametrize("name", [name for name in TRAINED_THEIR_OWN_WAY if name not in ALIKE_HERE])
-def test_steps_that_are_put_off_equal_those_made_at_once(name: str, device: str) -> None:
+def test_deferred_updates_equal_those_made_at_once(name: str, device: str) -> None:
     limit = 5e-3 if name == "fedmmd" else 1e-4
     assert max(train(name, device, "compact", "algorithm.local_epochs=4", large=1)) < limit
 
 
 @pytest.mark.parametrize("device", ["cpu", GPU])
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedfusion+multi"])
-def test_steps_that_are_put_off_are_clipped_as_well(name: str, device: str) -> None:
+def test_deferred_updates_are_clipped_as_well(name: str, device: str) -> None:
     """FedFusion goes through its layer twice a step; a pull is not clipped."""
     options = ["algorithm.local_epochs=4", "training.clip=0.1"]
     options += ["algorithm.options.mu=1.0"] if name == "fedprox" else []

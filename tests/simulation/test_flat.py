@@ -83,7 +83,7 @@ def one_round(name: str, trainer: type[ClientTraining], threads: int | None = No
     views = rounds.layout.views(weights)
     sent = Sent({key: weight[None] for key, weight in views.items()}, rounds.begin(weights))
     setup = ClientSetup(
-        rounds.network, rounds.baseline, rounds.store, rounds.numbers, rounds.settings.training, threads=threads
+        rounds.network, rounds.baseline, rounds.store, rounds.client_ids, rounds.settings.training, threads=threads
     )
     return trainer(setup).train(sent, ParticipantPlan(FEDERATION, rounds.settings).next_round(), 0.05)
 
@@ -206,7 +206,7 @@ def test_a_device_is_known_by_the_place_of_its_name() -> None:
     for federation in (FEDERATION, other):
         rounds = rounds_of("cgau", federation)
         names = sorted(federation.device_names)
-        assert [names[number] for number in rounds.numbers] == list(federation.device_names)
+        assert [names[number] for number in rounds.client_ids] == list(federation.device_names)
 
 
 def test_rates_of_a_flat_round() -> None:

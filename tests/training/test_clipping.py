@@ -11,24 +11,24 @@ from hypothesis import strategies as st
 from fedgs.config import load_settings
 from fedgs.errors import ConfigError
 from fedgs.simulation.simulator import Simulator
-from fedgs.training.clipping import factor_of, factors_of, shortened
+from fedgs.training.clipping import clip_factor, clip_factors, clip_scale
 from tests.simulation.small import small_federation, small_settings
 
 
 def test_worked_by_hand() -> None:
     """(3, 4) has the length 5 and (0, 0, 12) with it 13; nothing stays nothing."""
     one = [torch.tensor([3.0, 4.0]), torch.tensor([[0.0], [0.0], [12.0]])]
-    assert float(factor_of(one, 6.5)) == pytest.approx(0.5)
-    assert float(factor_of(one, 14.0)) == 1.0
-    assert float(factor_of([torch.zeros(3)], 1.0)) == 1.0
+    assert float(clip_factor(one, 6.5)) == pytest.approx(0.5)
+    assert float(clip_factor(one, 14.0)) == 1.0
+    assert float(clip_factor([torch.zeros(3)], 1.0)) == 1.0
     both = [torch.stack([gradient, 10 * gradient]) for gradient in one]
-    assert factors_of(both, 26.0).tolist() == pytest.approx([1.0, 0.2])
+    assert clip_factors(both, 26.0).tolist() == pytest.approx([1.0, 0.2])
 
 
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=9), st.floats(1e-3, 1e3))
 def test_never_longer_always_in_the_same_direction(numbers: list[float], most: float) -> None:
     gradient = torch.tensor(numbers, dtype=torch.float64)
-    factor = float(factor_of([gradient[:4], gradient[4:]], most))
+    factor = float(clip_factor([gradient[:4], gradient[4:]], most))
     assert 0 < factor <= 1
     length = float(gradient.norm())
     assert factor * length == pytest.approx(min(length, most), rel=1e-6)
@@ -36,8 +36,8 @@ def test_never_longer_always_in_the_same_direction(numbers: list[float], most: f
 
 def test_what_is_no_number_stays_none_and_what_is_too_long_becomes_none() -> None:
     for norm in (torch.tensor(torch.inf), torch.tensor(torch.nan)):
-        assert shortened(norm, 1.0).isnan()
-    assert factor_of([torch.full((1000,), 1e20)], 1.0).isnan()
+        assert clip_scale(norm, 1.0).isnan()
+    assert clip_factor([torch.full((1000,), 1e20)], 1.0).isnan()
 
 
 def test_a_station_moves_by_no_more_than_rate_times_c() -> None:

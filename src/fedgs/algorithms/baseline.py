@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedgs.algorithms.fedavg import FedAvg
 from fedgs.algorithms.options import check_positive
-from fedgs.algorithms.rule import ServerRule, asked_for
+from fedgs.algorithms.rule import ServerRule, required_metrics
 from fedgs.algorithms.state import State
 from fedgs.algorithms.upload import Upload, Weights
 from fedgs.training.objective import Batch, Objective, Sent
@@ -73,7 +73,7 @@ class Baseline(Objective):
     def traffic(self, weights: Weights) -> tuple[int, int]:
         """Return the bytes a participant receives and sends in a round: the model, and each number it reports."""
         model = sum(weight.nbytes for weight in weights.values())
-        return model, model + NUMBER_BYTES * len(asked_for(self.rule))
+        return model, model + NUMBER_BYTES * len(required_metrics(self.rule))
 
     def tests(self) -> Mapping[str, "Baseline"]:
         """Return other ways of testing that are logged beside the one that counts, by name."""

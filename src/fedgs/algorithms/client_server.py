@@ -58,9 +58,9 @@ class ClientServer:
                 _ = self._base.num_classes  # refuses a task that has no accuracy
         self.smallest_batch = traits.smallest_batch
         # A device is known to the network by the place of its name in the sorted list of all names.
-        self.numbers = np.argsort(np.argsort(np.array(self.federation.device_names), kind="stable"), kind="stable")
+        self.client_ids = np.argsort(np.argsort(np.array(self.federation.device_names), kind="stable"), kind="stable")
         self.trainer = make_client_training(
-            ClientSetup(self.network, baseline, self.store, self.numbers, training, traits, note=context.note)
+            ClientSetup(self.network, baseline, self.store, self.client_ids, training, traits, note=context.note)
         )
         self.server_label = f"algorithm.name={self.settings.algorithm.name!r}"
         self._rate_setting = (
@@ -138,7 +138,7 @@ class ClientServer:
 
         def forward_of(baseline: Baseline) -> "Forward":
             def forward(samples: NDArray[np.int64], devices: NDArray[np.int64]) -> Any:
-                clients = torch.from_numpy(self.numbers[devices]).to(device)[None]
+                clients = torch.from_numpy(self.client_ids[devices]).to(device)[None]
                 own = stacked
                 if local is not None:  # all samples of a call belong to one device then
                     mine = flat.clone()
@@ -199,7 +199,7 @@ class ClientServer:
         uploads = []
         order = np.argsort(plan.devices).tolist()
         for place in order:
-            metrics = {"device": float(self.numbers[plan.devices[place]]), "steps": float(plan.steps[place])}
+            metrics = {"device": float(self.client_ids[plan.devices[place]]), "steps": float(plan.steps[place])}
             if accuracies is not None:
                 metrics["train_acc"] = float(accuracies[place])
             own = {name: weights[name][place] for name in names[: self.layout.trained]}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedgs.algorithms.mean import Weighting, sample_shares, settle, weighted_mean
+from fedgs.algorithms.mean import Weighting, checked_cast, sample_shares, weighted_mean
 from fedgs.algorithms.options import check_choice, check_decay, check_flag, check_positive
 from fedgs.algorithms.state import State, check_entries, filled, moments
 from fedgs.algorithms.upload import Upload, Weights, check_uploads, check_weights
@@ -61,5 +61,5 @@ class FedAvgM:
                 momentum[key] = self.beta * momentum[key] + gradient
                 step = gradient + self.beta * momentum[key] if self.nesterov else momentum[key]
                 new = old - self.server_lr * step
-            new_weights[key] = settle(key, new, own, uploads)
+            new_weights[key] = checked_cast(key, new, own, uploads)
         return new_weights, {"momentum": momentum}

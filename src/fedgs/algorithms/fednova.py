@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fedgs.algorithms.fedavg import FedAvg
-from fedgs.algorithms.mean import normalised, sample_shares, settle, weighted_mean
+from fedgs.algorithms.mean import checked_cast, normalised, sample_shares, weighted_mean
 from fedgs.algorithms.state import State, check_entries
 from fedgs.algorithms.upload import Upload, Weights, check_uploads
 from fedgs.errors import AlgorithmError
@@ -49,7 +49,7 @@ class FedNova(FedAvg):
             if own.is_floating_point():
                 old = own.detach().to(torch.float64)
                 new = old + stride * (new - old)
-            new_weights[key] = settle(key, new, own, uploads)
+            new_weights[key] = checked_cast(key, new, own, uploads)
         return new_weights, {}
 
 

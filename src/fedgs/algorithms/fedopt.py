@@ -31,7 +31,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedgs.algorithms.mean import Weighting, explain_non_finite, sample_shares, settle, weighted_mean
+from fedgs.algorithms.mean import Weighting, checked_cast, explain_non_finite, sample_shares, weighted_mean
 from fedgs.algorithms.options import check_choice, check_decay, check_positive
 from fedgs.algorithms.state import State, check_entries, count, filled, moments
 from fedgs.algorithms.upload import Upload, Weights, check_uploads, check_weights, first_non_finite
@@ -88,7 +88,7 @@ class FedOpt(ABC):
                 first[key] = self.beta1 * first[key] + (1 - self.beta1) * change
                 second[key] = self.second_moment(second[key], change * change)
                 new = old + rate * first[key] / (second[key].sqrt() + self.tau)
-            new_weights[key] = settle(key, new, own, uploads)
+            new_weights[key] = checked_cast(key, new, own, uploads)
             # A square too large for float64 would divide every later step to zero without a word.
             bad = first_non_finite(second[key]) if key in second else None
             if bad is not None:

@@ -45,7 +45,9 @@ def normalised(values: Sequence[float]) -> list[float]:
 
 def average(weights: Weights, uploads: Sequence[Upload], shares: Sequence[float]) -> dict[str, Tensor]:
     """Return Σ c_k w_k of all tensors, each in its own dtype."""
-    return {key: settle(key, weighted_mean(key, own, uploads, shares), own, uploads) for key, own in weights.items()}
+    return {
+        key: checked_cast(key, weighted_mean(key, own, uploads, shares), own, uploads) for key, own in weights.items()
+    }
 
 
 def weighted_mean(key: str, own: Tensor, uploads: Sequence[Upload], shares: Sequence[float]) -> Tensor:
@@ -83,14 +85,14 @@ def distances_to(reference: Tensor, key: str, uploads: Sequence[Upload], norm: N
     return found
 
 
-def settle(key: str, value: Tensor, own: Tensor, uploads: Sequence[Upload]) -> Tensor:
+def checked_cast(key: str, value: Tensor, own: Tensor, uploads: Sequence[Upload]) -> Tensor:
     """Return a new weight in the dtype of the old one, after making sure that it is a number."""
-    settled = value.to(own.dtype)
-    bad = first_non_finite(settled)
+    cast = value.to(own.dtype)
+    bad = first_non_finite(cast)
     if bad is not None:
         check_finite(key, uploads)
         explain_non_finite(key, bad, own)
-    return settled
+    return cast
 
 
 def explain_non_finite(key: str, bad: float, own: Tensor) -> None:

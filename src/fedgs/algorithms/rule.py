@@ -9,7 +9,7 @@ from fedgs.algorithms.state import State
 from fedgs.algorithms.upload import Upload, Weights
 
 
-def asked_for(rule: "ServerRule") -> tuple[str, ...]:
+def required_metrics(rule: "ServerRule") -> tuple[str, ...]:
     """Return what a rule wants participants to report beside their weights: its ``reports``, where it has any."""
     found: tuple[str, ...] = getattr(rule, "reports", ())
     return found

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.algorithms.class_wise import ClassRows, row_weights
-from fedgs.algorithms.rule import ServerRule, asked_for
+from fedgs.algorithms.rule import ServerRule, required_metrics
 from fedgs.algorithms.server import rule_of
 from fedgs.algorithms.upload import Upload
 from fedgs.settings import ServerSettings
@@ -43,7 +43,7 @@ class Synchroniser:
     @property
     def needs_accuracy(self) -> bool:
         """Whether stations must report their training accuracy (INTRAC)."""
-        return self._rule is not None and "train_acc" in asked_for(self._rule)
+        return self._rule is not None and "train_acc" in required_metrics(self._rule)
 
     def begin(self, weights: Tensor) -> dict[str, Any]:
         """Return what the rule remembers before the first round."""

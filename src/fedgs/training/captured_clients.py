@@ -5,7 +5,7 @@ them. So the step of the first A devices is captured once for A = P, P − 4, P 
 Before each replay the step's batches are copied to where the graph reads them. With A rounded up to the next such
 number, up to three devices that are done take part with nothing: no shares, a learning rate of 0.
 
-The steps of large dense layers are put off and made every few steps, to spare the GPU the traffic of their weights
+Updates of large dense layers are deferred and written every few steps, to spare the GPU the traffic of their weights
 (:mod:`fedgs.training.deferred`); not so with momentum, whose velocity is as large as the weights.
 
 Without a GPU the same step runs as it stands: that is how it is tested.
@@ -20,24 +20,24 @@ from torch import Tensor
 from fedgs.training.captured import capture
 from fedgs.training.client_plan import ClientPlan
 from fedgs.training.clients import KEYS_A_STEP, Tick, Trained
-from fedgs.training.deferred import PutOff
+from fedgs.training.deferred import DeferredLayer
 from fedgs.training.objective import Batch, Sent
 from fedgs.training.precision import gpu_precision
 from fedgs.training.slots import copy_memory, map_memory
 from fedgs.training.stacked_clients import Batches, StackedTraining
 
-RUNG = 4
+GRAPH_SPACING = 4
 """Devices between two graphs."""
-AT_ONCE = 8
-"""Steps that are put off until they are made: with more, what is kept grows; with fewer, weights are written more."""
+MOST_DEFERRED = 8
+"""Deferred steps before they are written: more need more memory, fewer write the weights more often."""
 LARGE = 1 << 21
-"""Weights of a dense layer from which on its steps are put off."""
+"""Weights of a dense layer from which on its updates are deferred."""
 
 
 class CapturedTraining(StackedTraining):
     """Trains the participants of a round together, replaying graphs."""
 
-    _bench: "_Bench | None" = None
+    _buffers: "_GraphBuffers | None" = None
     large = LARGE
 
     def train(
@@ -47,37 +47,37 @@ class CapturedTraining(StackedTraining):
         steps, count = plan.sizes.shape
         on_gpu = self.store.device.type == "cuda"
         with gpu_precision(self.precision) if on_gpu else nullcontext():
-            if self._bench is None or self._bench.size != (count, plan.samples.shape[2]):
-                self._bench = None  # its memory goes back first
-                self._bench = _Bench(self, sent, count, plan.samples.shape[2])
-            bench = self._bench
-            bench.begin(sent, rate)
-            batches = Batches(self.store, plan, self.numbers)
+            if self._buffers is None or self._buffers.size != (count, plan.samples.shape[2]):
+                self._buffers = None  # its memory goes back first
+                self._buffers = _GraphBuffers(self, sent, count, plan.samples.shape[2])
+            buffers = self._buffers
+            buffers.begin(sent, rate)
+            batches = Batches(self.store, plan, self.client_ids)
             losses = torch.full((steps, count), float("nan"), device=self.store.device)
             hits = torch.zeros(steps, count, device=self.store.device)
             for step in range(steps):
                 active = plan.active(step)
                 if active == 0:
                     break
-                bench.load(batches, step)
-                bench.step(active)
-                losses[step, :active] = bench.losses[:active]
-                hits[step, :active] = bench.hits[:active]
-            bench.settle()
+                buffers.load(batches, step)
+                buffers.step(active)
+                losses[step, :active] = buffers.losses[:active]
+                hits[step, :active] = buffers.hits[:active]
+            buffers.flush()
             final = torch.zeros(count, device=self.store.device)
             if self.objective.train_acc == "final":
-                self._final_hits(bench.sent, plan, batches, bench.weights, final)
-            trained = Trained(bench.weights, losses.double().cpu().numpy(), self._accuracies(plan, hits, final))
+                self._final_hits(buffers.sent, plan, batches, buffers.weights, final)
+            trained = Trained(buffers.weights, losses.double().cpu().numpy(), self._accuracies(plan, hits, final))
         if tick is not None:
             tick(1.0)
         return trained
 
     def close(self) -> None:
         """Give the graphs and their memory back."""
-        self._bench = None
+        self._buffers = None
 
 
-class _Bench:
+class _GraphBuffers:
     """Where the graphs of one shape read and write: weights, what was sent, the batches of a step."""
 
     def __init__(self, training: CapturedTraining, sent: Sent, count: int, batch: int) -> None:
@@ -90,7 +90,7 @@ class _Bench:
         """Of the step, counted from 1: for the optimisers."""
         memory = map_memory(torch.clone, sent.memory)
         self.sent = Sent({name: torch.empty_like(weight) for name, weight in sent.weights.items()}, memory)
-        self._put_off = self._large_layers(batch)
+        self._deferred = self._large_layers(batch)
         self._kept, self._first = 0, 0
         """Uses of these layers since they were written, and by how many devices at first."""
         self.losses, self.hits = torch.zeros(count, device=device), torch.zeros(count, device=device)
@@ -105,12 +105,12 @@ class _Bench:
         self._side = stream(device) if device.type == "cuda" else None
         self._pool: Any = None
 
-    def _large_layers(self, batch: int) -> dict[str, PutOff]:
+    def _large_layers(self, batch: int) -> dict[str, DeferredLayer]:
         training = self._training
         if not training.optimizer.plain or training.objective.reads_weights:
             return {}
         return {
-            name: PutOff(weight, AT_ONCE, batch, training.network.dtype, training.objective.pull)
+            name: DeferredLayer(weight, MOST_DEFERRED, batch, training.network.dtype, training.objective.pull)
             for name, weight in self.weights.items()
             if name.endswith(".weight") and weight.ndim == 3 and weight[0].numel() >= training.large
         }
@@ -125,7 +125,7 @@ class _Bench:
         for held in self._memory.values():
             for value in held.values():
                 value.zero_()
-        for name, layer in self._put_off.items():
+        for name, layer in self._deferred.items():
             layer.begin(sent.weights[name][0])
         self._kept = 0
 
@@ -139,31 +139,31 @@ class _Bench:
 
     def step(self, active: int) -> None:
         """Make one step of the first ``active`` devices."""
-        rung = self.size[0] - (self.size[0] - active) // RUNG * RUNG
-        uses = max((layer.uses for layer in self._put_off.values()), default=0)
-        if self._kept + uses > AT_ONCE:
-            self.settle()
+        size = self.size[0] - (self.size[0] - active) // GRAPH_SPACING * GRAPH_SPACING
+        uses = max((layer.uses for layer in self._deferred.values()), default=0)
+        if self._kept + uses > MOST_DEFERRED:
+            self.flush()
         if self._kept == 0:
-            self._first = rung  # later there are never more: who is done makes no step
-        for layer in self._put_off.values():
+            self._first = size  # later there are never more: who is done makes no step
+        for layer in self._deferred.values():
             layer.at(self._kept)
-        self._replay(rung)
-        self._kept += max((layer.uses for layer in self._put_off.values()), default=0)
+        self._replay(size)
+        self._kept += max((layer.uses for layer in self._deferred.values()), default=0)
 
-    def settle(self) -> None:
-        """Make the steps that were put off."""
+    def flush(self) -> None:
+        """Write the deferred steps."""
         if self._kept:
-            for layer in self._put_off.values():
-                layer.settle(self._first)
+            for layer in self._deferred.values():
+                layer.flush(self._first)
         self._kept = 0
 
-    def _replay(self, rung: int) -> None:
+    def _replay(self, size: int) -> None:
         if self._training.store.device.type != "cuda":
-            self._step(rung)
+            self._step(size)
             return
-        if rung not in self._graphs:
-            self._capture(rung)
-        self._graphs[rung].replay()
+        if size not in self._graphs:
+            self._capture(size)
+        self._graphs[size].replay()
 
     def _capture(self, active: int) -> None:
         """Capture the step of some clients; what the steps before the capture do is undone."""
@@ -179,8 +179,8 @@ class _Bench:
 
     def _changing(self) -> dict[str, Tensor]:
         held = {f"{entry}/{name}": value for entry, group in self._memory.items() for name, value in group.items()}
-        kept = {f"{part}/{name}": getattr(layer, part) for name, layer in self._put_off.items()
-                for part in ("came", "went", "left")}  # fmt: skip
+        kept = {f"{part}/{name}": getattr(layer, part) for name, layer in self._deferred.items()
+                for part in ("inputs", "scaled_grads", "decay")}  # fmt: skip
         return {**self.weights, **held, **kept}
 
     def _step(self, active: int) -> None:
@@ -191,7 +191,7 @@ class _Bench:
         batch = Batch(images, labels, shares, clients, self._keys[:active])
         rates = self._rate * (shares.sum(1) > 0)
         losses, logits = training.descend(
-            self.weights, self._memory, self._number[0], self.sent, batch, rates, active, self._put_off
+            self.weights, self._memory, self._number[0], self.sent, batch, rates, active, self._deferred
         )
         self.losses[:active] = losses
         if training.objective.train_acc == "running":

@@ -50,7 +50,7 @@ class ClientSetup:
     network: Network
     objective: Objective
     store: SampleStore
-    numbers: NDArray[np.int64]
+    client_ids: NDArray[np.int64]
     """The clients' numbers as the network knows them."""
     training: TrainingSettings
     traits: Traits = field(default_factory=Traits)
@@ -65,7 +65,7 @@ class ClientTraining(ABC):
         self.setup = setup
         self.network, self.objective, self.store = setup.network, setup.objective, setup.store
         self.layout = setup.network.layout
-        self.numbers, self.clip, self.precision = setup.numbers, setup.training.clip, setup.training.precision
+        self.client_ids, self.clip, self.precision = setup.client_ids, setup.training.clip, setup.training.precision
         self.optimizer = Optimizer.of(setup.training)
 
     @abstractmethod

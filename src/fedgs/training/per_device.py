@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.training.batches import one_client
-from fedgs.training.clipping import shortened
+from fedgs.training.clipping import clip_scale
 from fedgs.training.dropout import generator_kept
 from fedgs.training.engine import Engine, RoundInput, RoundResult, Setup
 from fedgs.training.objective import Sent
@@ -104,7 +104,7 @@ class PerDeviceEngine(Engine):
         size = self.layout.trained_size
         before = station[:size].clone()
         if clip is not None:
-            gradient = gradient * shortened(gradient.norm(), clip)
+            gradient = gradient * clip_scale(gradient.norm(), clip)
         if optimizer.counts_steps:
             memory["steps"] += 1
         direction, new = optimizer.direction(gradient, before, memory, memory.get("steps", 0))

@@ -124,7 +124,7 @@ class Sequential(ClientTraining):
             inputs, targets = (map_tree(lambda value: value[None], tree) for tree in (inputs, targets))
         else:
             inputs, targets = self.store.pixels(torch.from_numpy(self.store.places(samples)).to(device)[None])
-        number = int(self.numbers[plan.devices[place]])
+        number = int(self.client_ids[plan.devices[place]])
         return Batch(
             inputs,
             targets,

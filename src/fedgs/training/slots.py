@@ -138,7 +138,7 @@ class _Table:
         self.size = (steps, count, batch)
         self.places = torch.zeros(steps, count, batch, dtype=torch.int64, device=device)
         self.shares = torch.zeros(steps, count, batch, device=device)
-        self.numbers = torch.zeros(count, dtype=torch.int64, device=device)
+        self.client_ids = torch.zeros(count, dtype=torch.int64, device=device)
         self.rate = torch.zeros(1, device=device)
         self.start = torch.zeros(training.layout.size, device=device)
         self.losses = torch.zeros(steps, count, device=device)
@@ -157,7 +157,7 @@ class _Table:
         places = training.store.places(np.where(counting, plan.samples, 0))
         self.places[:steps, :count].copy_(torch.from_numpy(places))
         self.shares[:steps, :count].copy_(torch.from_numpy(shares.astype(np.float32)))
-        self.numbers[:count].copy_(torch.from_numpy(training.numbers[plan.devices]))
+        self.client_ids[:count].copy_(torch.from_numpy(training.client_ids[plan.devices]))
         self.rate.fill_(rate)
         names = training.layout.names
         training.layout.flatten({name: sent.weights[name][0] for name in names}, self.start)
@@ -170,7 +170,7 @@ class _Table:
     def batch(self, training: SlotTraining, step: int, place: int, size: int) -> Batch:
         """Return one batch, outside a graph."""
         return self._made(
-            training, self.places[step, place, :size], self.shares[step, place, :size], self.numbers[place]
+            training, self.places[step, place, :size], self.shares[step, place, :size], self.client_ids[place]
         )
 
     def next_batch(self, training: SlotTraining, step: Tensor, place: Tensor, size: int) -> Batch:
@@ -178,7 +178,7 @@ class _Table:
         row = step * self.size[1] + place
         places = self.places.view(-1, self.size[2]).index_select(0, row)[0, :size]
         shares = self.shares.view(-1, self.size[2]).index_select(0, row)[0, :size]
-        return self._made(training, places, shares, self.numbers.index_select(0, place)[0])
+        return self._made(training, places, shares, self.client_ids.index_select(0, place)[0])
 
     def _made(self, training: SlotTraining, places: Tensor, shares: Tensor, number: Tensor) -> Batch:
         inputs, targets = training.store.gather(places)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedgs.training import stacked_ops
 from fedgs.training.captured import CapturedEngine, Shape, Stations
-from fedgs.training.clipping import factors_of
+from fedgs.training.clipping import clip_factors
 from fedgs.training.engine import Setup
 from fedgs.training.objective import Objective
 from fedgs.training.optimizers import Optimizer
@@ -87,7 +87,7 @@ class _Stacked(Stations):
         gradients = {name: torch.zeros_like(weight) for name, weight in self._weights.items()}
         losses = self._send_back(samples, shares, shares, shift, gradients)
         here = (shares.sum(1) > 0).float()  # a factory without anybody keeps its velocity and does not move
-        factors = here if self._clip is None else here * factors_of(gradients.values(), self._clip)
+        factors = here if self._clip is None else here * clip_factors(gradients.values(), self._clip)
         for name, weight in self._weights.items():
             alike = (-1, *[1] * (weight.ndim - 1))
             if self._velocity is None:

@@ -28,8 +28,8 @@ from torch import Tensor
 from fedgs.training import stacked_ops
 from fedgs.training.client_plan import ClientPlan
 from fedgs.training.clients import KEYS_A_STEP, ClientSetup, ClientTraining, Tick, Trained, running_accuracies
-from fedgs.training.clipping import factors_of
-from fedgs.training.deferred import PutOff
+from fedgs.training.clipping import clip_factors
+from fedgs.training.deferred import DeferredLayer
 from fedgs.training.objective import Batch, Sent
 from fedgs.training.precision import one_thread_each
 from fedgs.training.stacked_layers import triton_kernels
@@ -37,7 +37,7 @@ from fedgs.training.store import SampleStore
 
 BUCKET = 12
 """Clients trained together by one thread of a processor; beyond it a step leaves the caches."""
-NOTHING: Mapping[str, PutOff] = MappingProxyType({})
+NOTHING_DEFERRED: Mapping[str, DeferredLayer] = MappingProxyType({})
 Memory = dict[str, dict[str, Tensor]]
 """What the clients' optimisers remember: (P, …) a weight, by entry."""
 
@@ -85,7 +85,7 @@ class StackedTraining(ClientTraining):
     ) -> None:  # fmt: skip
         """Train some participants, in place."""
         memory = self.fresh_memory(weights)
-        batches = Batches(self.store, plan, self.numbers)
+        batches = Batches(self.store, plan, self.client_ids)
         rates = torch.full((len(plan.devices),), rate)
         for step in range(len(plan.sizes)):
             active = plan.active(step)
@@ -110,24 +110,24 @@ class StackedTraining(ClientTraining):
 
     def descend(
         self, weights: dict[str, Tensor], memory: Memory, steps: Any, sent: Sent, batch: Batch, rates: Tensor,
-        active: int, put_off: Mapping[str, PutOff] = NOTHING,
+        active: int, deferred: Mapping[str, DeferredLayer] = NOTHING_DEFERRED,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Make step number ``steps`` of the first ``active`` clients, each with its own rate; losses and logits before
         it.
 
-        A loss that is told is the task's alone, whatever penalty the objective adds to it. Layers in ``put_off`` keep
+        The loss returned is the task's alone, whatever penalty the objective adds to it. Layers in ``deferred`` keep
         their steps to themselves for now.
         """
         # .data, because autograd would otherwise see other threads step down in their parts of the same tensor.
-        own = {name: weight.data[:active].requires_grad_() for name, weight in weights.items() if name not in put_off}
-        everything: dict[str, Any] = {**own, **put_off}
+        own = {name: weight.data[:active].requires_grad_() for name, weight in weights.items() if name not in deferred}
+        everything: dict[str, Any] = {**own, **deferred}
         losses, logits = self.objective.objective(self.network, everything, sent, batch)
         gradients = torch.autograd.grad(losses.sum(), list(own.values()), allow_unused=True)
         with torch.no_grad():
             factors = None
             if self.clip is not None:
                 written = (gradient for gradient in gradients if gradient is not None)
-                factors = factors_of(written, self.clip, (layer.norms(active) for layer in put_off.values()))
+                factors = clip_factors(written, self.clip, (layer.norms(active) for layer in deferred.values()))
             for name, gradient in zip(own, gradients, strict=True):
                 if gradient is None:  # of a frozen weight
                     continue
@@ -138,7 +138,7 @@ class StackedTraining(ClientTraining):
                 if direction.stride() != weight.stride():
                     direction = torch.empty_like(weight).copy_(direction)
                 self._ops.step_down(weight, direction, sent.weights[name], rates, self.objective.pull)
-            for layer in put_off.values():
+            for layer in deferred.values():
                 layer.step(rates, factors)
             return self.network.loss(logits, batch), logits.detach()
 
@@ -180,7 +180,7 @@ class StackedTraining(ClientTraining):
 class Batches:
     """The mini-batches of a round, where the training wants them."""
 
-    def __init__(self, store: SampleStore, plan: ClientPlan, numbers: NDArray[np.int64]) -> None:
+    def __init__(self, store: SampleStore, plan: ClientPlan, client_ids: NDArray[np.int64]) -> None:
         counting = plan.samples >= 0
         shares = counting / np.maximum(plan.sizes, 1)[..., None]
         device = store.device
@@ -189,7 +189,7 @@ class Batches:
         """(S, P, B) where the samples lie; that of sample 0 beyond a batch's size."""
         self.shares = torch.from_numpy(shares.astype(np.float32)).to(device)
         """(S, P, B) 1/n for each sample of a batch, 0 beyond."""
-        self.clients = torch.from_numpy(numbers[plan.devices]).to(device)
+        self.clients = torch.from_numpy(client_ids[plan.devices]).to(device)
         self.keys = torch.from_numpy(plan.keys).to(device)
 
     def step(self, step: int, active: int) -> Batch:

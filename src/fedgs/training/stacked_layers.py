@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, max_pool2d
 
 from fedgs.training import stacked_ops
-from fedgs.training.deferred import PutOff
+from fedgs.training.deferred import DeferredLayer
 
 
 def convolution(inputs: Tensor, kernels: Tensor, biases: Tensor, *, stride: int = 1, padding: int = 0) -> Tensor:
@@ -39,9 +39,11 @@ def normalised(images: Tensor) -> Tensor:
     return images.permute(0, 1, 4, 2, 3).float() / 255
 
 
-def dense(inputs: Tensor, weights: Tensor | PutOff, biases: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+def dense(
+    inputs: Tensor, weights: Tensor | DeferredLayer, biases: Tensor, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """Return inputs · weightsᵀ + biases of (D, B, I) with (D, O, I), computed in ``dtype``."""
-    if isinstance(weights, PutOff):
+    if isinstance(weights, DeferredLayer):
         return weights.product(inputs.to(dtype), biases)
     apply: Any = _Dense.apply
     outputs: Tensor = apply(inputs.to(dtype), weights, biases)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedgs.training.clipping import factor_of
+from fedgs.training.clipping import clip_factor
 from fedgs.training.network import Network
 from fedgs.training.objective import Batch, Objective, Sent, Weights
 from fedgs.training.optimizers import Optimizer
@@ -71,7 +71,7 @@ def descend(
     own = [weights[place] for place in there]
     found: list[Tensor] = [gradients[place] for place in there]  # type: ignore[misc]
     if clip is not None:
-        factor = factor_of(found, clip)
+        factor = clip_factor(found, clip)
         if active is not None:
             factor = torch.where(active > 0, factor, torch.zeros_like(factor))
         found = list(torch._foreach_mul(found, factor))

@@ -1,4 +1,4 @@
-"""Steps that are put off, against plain steps on weights that are written every time."""
+"""Deferred updates, against plain steps on weights that are written every time."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedgs.training.deferred import PutOff
+from fedgs.training.deferred import DeferredLayer
 from fedgs.training.stacked_layers import dense
 
 DEVICES, OUTPUTS, INPUTS, BATCH, ROOM = 3, 5, 4, 2, 4
@@ -23,12 +23,12 @@ def play(
 
     start, biases = draw(OUTPUTS, INPUTS), draw(DEVICES, OUTPUTS)
     plain = start.repeat(DEVICES, 1, 1)
-    layer = PutOff(plain.clone(), ROOM, BATCH, dtype, pull)
+    layer = DeferredLayer(plain.clone(), ROOM, BATCH, dtype, pull)
     layer.begin(start)
     kept, first, gap = 0, 0, 0.0
     for count in counts:
         if kept + uses > ROOM:
-            layer.settle(first)
+            layer.flush(first)
             kept = 0
         if kept == 0:
             first = count
@@ -47,7 +47,7 @@ def play(
         layer.step(rates)
         kept += uses
         plain[:count] -= rates[:, None, None] * (gradient + pull * (plain[:count] - start))
-    layer.settle(first)
+    layer.flush(first)
     return layer.weights, plain, gap
 
 
@@ -74,17 +74,17 @@ def test_in_bfloat16_they_are_the_same_but_for_rounding(pull: float) -> None:
 
 def test_a_step_that_notes_nothing_changes_nothing() -> None:
     start = torch.ones(OUTPUTS, INPUTS)
-    layer = PutOff(start.repeat(2, 1, 1), ROOM, BATCH, torch.float32)
+    layer = DeferredLayer(start.repeat(2, 1, 1), ROOM, BATCH, torch.float32)
     layer.begin(start)
     layer.at(0)
     layer.step(torch.ones(2))
-    layer.settle(2)
+    layer.flush(2)
     assert torch.equal(layer.weights, start.repeat(2, 1, 1))
 
 
-def test_weights_that_are_put_off_are_no_tensor() -> None:
+def test_deferred_weights_are_no_tensor() -> None:
     """Whoever looks at them other than through the network is told, and says ``reads_weights``."""
-    layer: Tensor = PutOff(torch.ones(1, OUTPUTS, INPUTS), ROOM, BATCH, torch.float32)  # type: ignore[assignment]
+    layer: Tensor = DeferredLayer(torch.ones(1, OUTPUTS, INPUTS), ROOM, BATCH, torch.float32)  # type: ignore[assignment]
     with pytest.raises(TypeError, match="reads_weights = True"):
         layer.square().sum()
 
@@ -94,7 +94,7 @@ def test_the_length_of_a_step_that_is_not_written_out(uses: int) -> None:
     """As that of the gradient itself; and half of it is kept where half is asked for."""
     draws = torch.Generator().manual_seed(1)
     start = torch.randn(OUTPUTS, INPUTS, generator=draws)
-    layer = PutOff(start.repeat(2, 1, 1), ROOM, BATCH, torch.float32)
+    layer = DeferredLayer(start.repeat(2, 1, 1), ROOM, BATCH, torch.float32)
     layer.begin(start)
     layer.at(0)
     gradient = torch.zeros(2, OUTPUTS, INPUTS)
@@ -106,5 +106,5 @@ def test_the_length_of_a_step_that_is_not_written_out(uses: int) -> None:
     torch.testing.assert_close(layer.norms(2), gradient.flatten(1).norm(dim=1), rtol=1e-5, atol=1e-6)
     factors = torch.tensor([0.5, 1.0])
     layer.step(torch.full((2,), 0.1), factors)
-    layer.settle(2)
+    layer.flush(2)
     torch.testing.assert_close(layer.weights, start - 0.1 * factors[:, None, None] * gradient)
