@@ -32,7 +32,7 @@ def autoencoder() -> nn.Module:
 
 task = fedgs.reconstruction(autoencoder, by="mode", bins=4, prepare=spectrum)
 history = fedgs.run(
-    task, federation, rounds=10, iterations=20, batch_size=16, pick=4, optimizer="adam", learning_rate=0.003
+    task, federation, rounds=6, iterations=20, batch_size=16, pick=4, optimizer="adam", learning_rate=0.003
 )
 print(history.frame()[["round", "auroc", "error", "divergence"]].iloc[::2].to_string(index=False))
 print(f"AUROC {history.metrics[-1]['auroc']:.3f} of {len(federation.test.flat)} test windows")

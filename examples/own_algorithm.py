@@ -50,7 +50,7 @@ faults = (machines + draws.integers(0, 2, 1_200)) % 4
 readings = (draws.normal(size=(1_200, 8)) + 1.5 * np.eye(4, 8)[faults]).astype(np.float32)
 federation = fedgs.Federation.from_arrays(readings, faults, devices=machines, factories=4)
 task = fedgs.classification(lambda: nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4)), 4)
-options = {"rounds": 10, "iterations": 10, "batch_size": 16, "pick": 2, "learning_rate": 0.1}
+options = {"rounds": 5, "iterations": 10, "batch_size": 16, "pick": 2, "learning_rate": 0.1}
 
 print(
     fedgs.compare(

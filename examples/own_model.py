@@ -29,9 +29,9 @@ class Net(nn.Module):
 
 task = fedgs.classification(Net, classes=["healthy", "inner race", "outer race", "ball"])
 federation = fedgs.Federation.from_arrays(signals, faults, devices=machines, factories=2)
-options = {"rounds": 10, "iterations": 20, "batch_size": 16, "pick": 4, "learning_rate": 0.1}
-history = fedgs.run(task, federation, **options)  # 20 iterations × 8 machines × 16 samples a round, FedAvg as many:
-baseline = fedgs.run(task, federation, algorithm="fedavg", **options, settings={"algorithm": {"local_epochs": 6}})
+options = {"rounds": 8, "iterations": 10, "batch_size": 16, "pick": 4, "learning_rate": 0.3}
+history = fedgs.run(task, federation, **options)  # 10 iterations × 8 machines × 16 samples a round, FedAvg as many:
+baseline = fedgs.run(task, federation, algorithm="fedavg", **options, settings={"algorithm": {"local_epochs": 3}})
 comparison = fedgs.compare(history, baseline)
 print(comparison)
 comparison.plot("own_model.png")

@@ -72,10 +72,10 @@ def test_settings_files_can_be_read(page: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", [page for page, text in TEXT.items() if COMMAND.search(text)])
 def test_commands_and_their_options_exist(page: str) -> None:
-    for line in COMMAND.findall(TEXT[page]):
+    for line in COMMAND.findall(re.sub(r"\\\n +", "", TEXT[page])):
         if "|" in line or "…" in line:
             continue
-        words = shlex.split(line.partition("  #")[0].partition("\\")[0])[1:]
+        words = shlex.split(line.partition("  #")[0])[1:]
         command: click.Command = get_command(app)
         while isinstance(command, click.Group):
             command = command.commands[words.pop(0)]
