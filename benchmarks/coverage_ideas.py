@@ -62,7 +62,7 @@ from fedgs.training.optimizers import Optimizer
 from fedgs.training.round_plan import RoundPlan
 from fedgs.training.step import descend, gradient_of
 from reproduction.experiments.reproduction import Reproduction
-from reproduction.experiments.selection_study import DEALS, make_parts
+from reproduction.experiments.selection_study import DEALS, make_jobs
 from reproduction.experiments.unskewed import UNSKEWED
 
 IDEAS = ("plain", "by-data", "window", "weighted", "iteration", "calibration", "rows", "unmatched", "loss", "diversity",
@@ -287,7 +287,7 @@ def _shares(plan: RoundPlan, federation: Federation) -> np.ndarray:
     return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
 
-def part_name(deal: str, idea: str, seed: int) -> str:
+def job_name(deal: str, idea: str, seed: int) -> str:
     return f"study-{deal}-{POLICY.get(idea, 'queues')}-seed-{seed}"
 
 
@@ -308,16 +308,16 @@ def main() -> None:
     overrides += ["training.precision=bfloat16"] if device.type == "cuda" else []
     overrides += [] if given.clip is None else [f"training.clip={given.clip}"]
     reproduction = Reproduction(given.femnist, [given.seed], given.rounds, overrides)
-    parts = {part.name: part for part in make_parts(reproduction)}
+    jobs = {job.name: job for job in make_jobs(reproduction)}
     for deal in given.deals:
-        if part_name(deal, "plain", given.seed) not in parts:
+        if job_name(deal, "plain", given.seed) not in jobs:
             raise ConfigError(f"--deals {deal}: this data set has not what its factories are made of; leave it out")
     print(f"{'':24}" + "".join(f"{idea:>13}" for idea in given.ideas))
     for deal in given.deals:
         print(f"{deal:24}", end="", flush=True)
         for idea in given.ideas:
-            part = parts[part_name(deal, idea, given.seed)]
-            late = run(part.settings, reproduction.federation(part.federation, given.seed), idea, device)
+            job = jobs[job_name(deal, idea, given.seed)]
+            late = run(job.settings, reproduction.federation(job.federation, given.seed), idea, device)
             print(f"{100 * late:13.2f}", end="", flush=True)
         print(flush=True)
 

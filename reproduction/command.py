@@ -10,13 +10,13 @@ import typer
 from reproduction.experiments.catalogue import EXPERIMENTS
 
 if TYPE_CHECKING:
-    from reproduction.experiments.parts import Results
+    from reproduction.experiments.jobs import Results
     from reproduction.experiments.reproduction import Reproduction
 
 WHAT = (*EXPERIMENTS, "all", "report")
 MOST_SEEDS = 100
 HELP = "\n".join([
-    "Reproduce the paper part by part; write JSON, pictures and a report.", "",
+    "Reproduce the paper, experiment by experiment; write JSON, figures and a report.", "",
     *(f"- {name}: {experiment.summary}" for name, experiment in EXPERIMENTS.items()),
     "- all: every one of them",
     "- report: the report alone, from what is there",
@@ -35,16 +35,16 @@ def reproduce(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of results; parts that are there are not run again (default: results/NAME)."),
+        typer.Option(help="Folder of results; jobs that are there are not run again (default: results/NAME)."),
     ] = None,
     preset: Annotated[
         str | None, typer.Option(help="quick: glyphs at a small size, minutes on two cores; so without --femnist.")
     ] = None,
     stop_after: Annotated[
-        float | None, typer.Option(min=0, help="Begin no part later than so many seconds from the start.")
+        float | None, typer.Option(min=0, help="Begin no job later than so many seconds from the start.")
     ] = None,
     jobs: Annotated[
-        int, typer.Option(min=1, help="Parts at work at a time, each in its own process; one seldom fills a GPU.")
+        int, typer.Option(min=1, help="Jobs at a time, each in its own process; one seldom fills a GPU.")
     ] = 1,
     again: Annotated[
         bool, typer.Option("--again", help="Replace results that were made with other settings; else they are refused.")
@@ -57,7 +57,7 @@ def reproduce(
         list[str] | None, typer.Option("--set", help="key.path=value for every run; repeatable.")
     ] = None,
 ) -> None:
-    """Reproduce the paper part by part; write JSON, pictures and a report."""
+    """Reproduce the paper, experiment by experiment; write JSON, figures and a report."""
     from fedgs.errors import ConfigError
 
     if what not in WHAT:
@@ -106,8 +106,8 @@ def reproduce(
                     place.rmdir()
         failed = sum("failed" in result for result in results.values())
         typer.echo(
-            f"{folder}: {len(results)} of {total} parts"
-            + (f", {failed} of them went astray" if failed else "")
+            f"{folder}: {len(results)} of {total} jobs"
+            + (f", {failed} of them diverged" if failed else "")
             + ("" if len(results) == total else "; the same command goes on with the others")
         )
         found = bool(results)
@@ -117,7 +117,7 @@ def reproduce(
 
 def _not_there(folder: Path) -> list[Path]:
     """Return the folders that results would make, innermost first."""
-    from reproduction.experiments.parts import FOLDER
+    from reproduction.experiments.jobs import FOLDER
 
     return [place for place in (folder / FOLDER, folder, *folder.parents) if not place.exists()]
 
@@ -145,26 +145,32 @@ def _given(context: typer.Context, name: str) -> object:
 
 
 def _run(
-    what: str, reproduction: "Reproduction", device: str, folder: Path, stop_after: float | None, jobs: int, again: bool
+    what: str,
+    reproduction: "Reproduction",
+    device: str,
+    folder: Path,
+    stop_after: float | None,
+    workers: int,
+    again: bool,
 ) -> "tuple[Results, int]":
     import time
 
     from fedgs.simulation.simulator import pick_device
-    from reproduction.display import PartsDisplay
+    from reproduction.display import JobsDisplay
     from reproduction.experiments.catalogue import stages_of
-    from reproduction.experiments.parts import run_parts
+    from reproduction.experiments.jobs import run_jobs
 
     began = time.perf_counter()
     results: Results = {}
     names: set[str] = set()
     digest = None
     for stage in stages_of(what):
-        while parts := [part for part in stage(reproduction, results) if part.name not in names]:
+        while jobs := [job for job in stage(reproduction, results) if job.name not in names]:
             digest = digest or reproduction.digest()
             left = None if stop_after is None else max(0.0, stop_after - (time.perf_counter() - began))
-            names |= {part.name for part in parts}
-            results |= run_parts(
-                parts, folder, reproduction.federation, digest, pick_device(device), PartsDisplay(), left, jobs, again
+            names |= {job.name for job in jobs}
+            results |= run_jobs(
+                jobs, folder, reproduction.federation, digest, pick_device(device), JobsDisplay(), left, workers, again
             )
     return results, len(names)
 
@@ -182,7 +188,7 @@ def _numbers(text: str) -> list[int]:
     from fedgs.errors import ConfigError
 
     try:
-        numbers = [int(part) for part in text.split(",")]
+        numbers = [int(seed) for seed in text.split(",")]
     except ValueError:
         numbers = [-1]
     if min(numbers) < 0 or len(set(numbers)) < len(numbers) or len(numbers) > MOST_SEEDS:

@@ -1,10 +1,10 @@
-"""The progress of a reproduction on stderr: one line that moves on a terminal, else a line for every part that is done.
+"""The progress of a reproduction on stderr: one line that moves on a terminal, else a line for every job that is done.
 
      42% 0:12:10 ━━━━╸━━━━━ left 0:16:37 10/23 Table II: FedAvg, seed 0
 
     fedgs: 10 of 23: Table II: FedAvg, seed 0, 72.1 s
 
-Percentage and times go by parts and what is done of the one at work; the moving line fits 80 columns, and narrower
+Percentage and times go by jobs and what is done of the one at work; the moving line fits 80 columns, and narrower
 ones without its bar.
 """
 
@@ -16,7 +16,7 @@ from rich.progress import BarColumn, ProgressColumn, TaskProgressColumn, TextCol
 from rich.progress import Progress as Bar
 from rich.table import Column
 
-from reproduction.experiments.parts import Part, Progress, Result
+from reproduction.experiments.jobs import Job, Progress, Result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,8 @@ BARS = {110: 24, 78: 10}
 """Columns of a terminal from which there is room for a bar, and how long it is."""
 
 
-class PartsDisplay(Progress):
-    """A line on stderr that moves while it is a terminal; else one a part, for whoever reads the log of a long job."""
+class JobsDisplay(Progress):
+    """A line on stderr that moves while it is a terminal; else one a job, for whoever reads the log of a long job."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
@@ -41,16 +41,16 @@ class PartsDisplay(Progress):
         self._room = max(self._console.width - taken, 10)
         self._bar = Bar(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
 
-    def begin(self, parts: "Sequence[Part]", done: int) -> None:
+    def begin(self, jobs: "Sequence[Job]", done: int) -> None:
         """Show the line."""
-        self._total, self._done, self._began, self._first = len(parts), done, time.perf_counter(), done
-        self._task = self._bar.add_task("…", total=max(len(parts), 1), completed=done)
+        self._total, self._done, self._began, self._first = len(jobs), done, time.perf_counter(), done
+        self._task = self._bar.add_task("…", total=max(len(jobs), 1), completed=done)
         if self._console.is_terminal:
             self._bar.start()
 
-    def part(self, part: Part) -> None:
-        """Name the part that begins."""
-        self._title = part.title
+    def job(self, job: Job) -> None:
+        """Name the job that begins."""
+        self._title = job.title
         self._show(0.0)
 
     def share(self, share: float) -> None:
@@ -67,18 +67,18 @@ class PartsDisplay(Progress):
         cut = text if len(text) <= self._room else text[: self._room - 1] + "…"
         self._bar.update(self._task, completed=completed, description=cut)
 
-    def end(self, part: Part, result: Result) -> None:
+    def end(self, job: Job, result: Result) -> None:
         """Count it."""
         self._done += 1
         self._bar.update(self._task, completed=self._done)
         if not self._console.is_terminal:
-            self._say(f"fedgs: {self._done} of {self._total}: {part.title}, {result['seconds']:.1f} s")
+            self._say(f"fedgs: {self._done} of {self._total}: {job.title}, {result['seconds']:.1f} s")
         if result.get("failed"):
-            self._say(f"fedgs: note: {part.title} went astray: {result['failed']}")
+            self._say(f"fedgs: note: {job.title} diverged: {result['failed']}")
 
-    def note(self, part: Part, text: str) -> None:
+    def note(self, job: Job, text: str) -> None:
         """Say it."""
-        self._say(f"fedgs: note: {part.title}: {text}")
+        self._say(f"fedgs: note: {job.title}: {text}")
 
     def _say(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedgs.settings import COVERAGE_WEIGHT
-from reproduction.experiments import table2
+from reproduction.experiments.jobs import Job, Result, Results
 from reproduction.experiments.measures import collapse, last_quarter
-from reproduction.experiments.parts import Part, Result, Results
 from reproduction.experiments.reproduction import PAPER, Scale
+from reproduction.experiments.run_group import RunGroup
 
 if TYPE_CHECKING:
     from reproduction.experiments.reproduction import Reproduction
@@ -78,11 +78,11 @@ def overrides_of(side: str, trial: Trial, factor: float = 1.0) -> list[str]:
     return [*common, *([f"server.rule={trial.rule}"] if trial.rule else [])]
 
 
-def trial_parts(reproduction: "Reproduction") -> list[Part]:
+def trial_jobs(reproduction: "Reproduction") -> list[Job]:
     """Return the trials of both sides, beside each other."""
     seed = reproduction.seeds_or((0, 1))[0]
     return [
-        _part(
+        _job(
             reproduction,
             f"{side}-{key}",
             f"{name}, rate {trial.title}",
@@ -95,13 +95,13 @@ def trial_parts(reproduction: "Reproduction") -> list[Part]:
     ]
 
 
-def final_parts(reproduction: "Reproduction", results: Results) -> list[Part]:
+def final_jobs(reproduction: "Reproduction", results: Results) -> list[Job]:
     """Return the runs of what was chosen; none before all trials are there."""
     seeds = reproduction.seeds_or((0, 1))
     if any(len(tried(side, results, seeds[0])) < len(TRIALS) for side in SIDES):
         return []
     chosen = {side: choose(side, results, seeds[0]) for side in SIDES}
-    parts = []
+    jobs = []
     for seed in seeds:
         for final, title in FINALS.items():
             side = "fedavg" if final == "fedavg" else "fedgs"
@@ -115,19 +115,19 @@ def final_parts(reproduction: "Reproduction", results: Results) -> list[Part]:
                 # The classifier goes class by class where the server takes the mean; other rules have their own way.
                 overrides += ["server.class_wise=true"] if TRIALS[key].rule is None else []
             words = f"{title}, rate {TRIALS[key].title}, seed {seed}"
-            parts.append(_part(reproduction, f"{final}-tuned-{key}", words, overrides, seed, 1))
-    return parts
+            jobs.append(_job(reproduction, f"{final}-tuned-{key}", words, overrides, seed, 1))
+    return jobs
 
 
 def _factor(reproduction: "Reproduction") -> float:
     return SMALL.rate / FULL.rate / 3 if reproduction.quick else 1.0
 
 
-def _part(reproduction: "Reproduction", name: str, title: str, overrides: Sequence[str], seed: int, share: int) -> Part:
+def _job(reproduction: "Reproduction", name: str, title: str, overrides: Sequence[str], seed: int, share: int) -> Job:
     rounds = reproduction.rounds or (SMALL if reproduction.quick else FULL).rounds
     shorter = replace(reproduction, rounds=max(1, rounds // share))
     settings = shorter.settings(FULL, SMALL, *overrides, f"seed={seed}")
-    return Part(f"{PREFIX}{name}-seed-{seed}", f"beyond: {title}", settings, PAPER)
+    return Job(f"{PREFIX}{name}-seed-{seed}", f"beyond: {title}", settings, PAPER)
 
 
 @dataclass(frozen=True)
@@ -186,10 +186,10 @@ def rejected(side: str, results: Results) -> dict[str, list[Result]]:
     return found
 
 
-def finals(results: Results) -> dict[str, table2.Outcome]:
+def finals(results: Results) -> dict[str, RunGroup]:
     """Return what the chosen ones came to in full."""
     found, _ = final_runs(results)
-    return {final: table2.outcome_of(final, found[final]) for final in FINALS if final in found}
+    return {final: RunGroup.of(final, found[final]) for final in FINALS if final in found}
 
 
 def final_runs(results: Results) -> tuple[dict[str, list[Result]], int]:

@@ -1,8 +1,8 @@
-"""The experiments of ``python -m reproduction`` by name: what they show, and the parts they are made of.
+"""The experiments of ``python -m reproduction`` by name: what they show, and the jobs they are made of.
 
-An experiment goes in stages, for some parts follow from the results of others (what was chosen is run in full). A stage
-is asked again until it names no new part, for its own results may change what follows (what does not hold in full).
-Curves have no runs of their own: they are those of Table II. The functions that make parts are named and looked up when
+An experiment goes in stages, for some jobs follow from the results of others (what was chosen is run in full). A stage
+is asked again until it names no new job, for its own results may change what follows (what does not hold in full).
+Curves have no runs of their own: they are those of Table II. The functions that make jobs are named and looked up when
 they are called, so that the command line can list the experiments without loading what they need.
 """
 
@@ -12,10 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reproduction.experiments.parts import Part, Results
+    from reproduction.experiments.jobs import Job, Results
     from reproduction.experiments.reproduction import Reproduction
 
-Stage = Callable[["Reproduction", "Results"], "list[Part]"]
+Stage = Callable[["Reproduction", "Results"], "list[Job]"]
 
 
 @dataclass(frozen=True)
@@ -25,22 +25,22 @@ class Experiment:
     summary: str
     stages: Sequence[Stage]
     one_seed: bool = False
-    """Whether it has parts for the first seed alone."""
+    """Whether it has jobs for the first seed alone."""
     trains: bool = True
-    """Whether its parts are training runs."""
+    """Whether its jobs are training runs."""
     in_all: bool = True
     """Whether ``all`` runs it."""
 
 
-def _stage(module: str, function: str = "make_parts", follows: bool = False) -> Stage:
-    """Return the stage whose parts a function of this package makes; ``follows``: from the results before it."""
+def _stage(module: str, function: str = "make_jobs", follows: bool = False) -> Stage:
+    """Return the stage whose jobs a function of this package makes; ``follows``: from the results before it."""
 
-    def parts(reproduction: "Reproduction", results: "Results") -> "list[Part]":
+    def jobs(reproduction: "Reproduction", results: "Results") -> "list[Job]":
         make = getattr(import_module(f"reproduction.experiments.{module}"), function)
-        made: list[Part] = make(reproduction, results) if follows else make(reproduction)
+        made: list[Job] = make(reproduction, results) if follows else make(reproduction)
         return made
 
-    return parts
+    return jobs
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -51,7 +51,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "surfaces": Experiment("FedGS over T, n, M and L", [_stage("surfaces")], one_seed=True),
     "fedopt-rates": Experiment("FedOpt over its learning rates", [_stage("fedopt_rates")], one_seed=True),
     "beyond": Experiment(
-        "FedGS and FedAvg both tuned", [_stage("beyond", "trial_parts"), _stage("beyond", "final_parts", follows=True)]
+        "FedGS and FedAvg both tuned", [_stage("beyond", "trial_jobs"), _stage("beyond", "final_jobs", follows=True)]
     ),
     "selection-study": Experiment("does selection earn its keep", [_stage("selection_study")]),
 }
@@ -66,13 +66,13 @@ def stages_of(what: str) -> list[Stage]:
 
 
 def _together(experiments: Sequence[Experiment], stage: int) -> Stage:
-    def parts(reproduction: "Reproduction", results: "Results") -> "list[Part]":
+    def jobs(reproduction: "Reproduction", results: "Results") -> "list[Job]":
         found = []
         for experiment in experiments:
             if stage < len(experiment.stages):
                 asked = reproduction.asked(experiment.trains, experiment.one_seed)
                 made = experiment.stages[stage](reproduction, results)
-                found += [replace(part, asked=asked) for part in made]
+                found += [replace(job, asked=asked) for job in made]
         return found
 
-    return parts
+    return jobs

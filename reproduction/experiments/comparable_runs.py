@@ -7,7 +7,7 @@ map are compared with each other, so a map shows one kind, and its section says 
 from collections import Counter
 from typing import Any
 
-from reproduction.experiments.parts import Result, Results
+from reproduction.experiments.jobs import Result, Results
 
 MADE_WITH = ("learning_rate", "momentum", "clip", "precision", "schedule")
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from fedgs.config import load_settings
 from reproduction.experiments.comparable_runs import comparable
+from reproduction.experiments.jobs import Job, Result, Results
 from reproduction.experiments.measures import last_quarter
-from reproduction.experiments.parts import Part, Result, Results
 from reproduction.experiments.reproduction import PAPER, Scale
 from reproduction.experiments.resolved import resolved_of
 from reproduction.experiments.table2 import PREFIX as TABLE
@@ -70,28 +70,28 @@ def grids(quick: bool) -> dict[str, Grid]:
     return SMALL_GRIDS if quick else GRIDS
 
 
-def make_parts(reproduction: "Reproduction") -> list[Part]:
+def make_jobs(reproduction: "Reproduction") -> list[Job]:
     """Return the cells, the middle of each grid first, rules in turn."""
     seed = reproduction.seeds_or((0,))[0]
     found = grids(reproduction.quick)
     most = max(len(grid.places) for grid in found.values())
     return [
-        _part(reproduction, rule, *grid.places[place], seed)
+        _job(reproduction, rule, *grid.places[place], seed)
         for place in range(most)
         for rule, grid in found.items()
         if place < len(grid.places)
     ]
 
 
-def _part(reproduction: "Reproduction", rule: str, client: float, server: float, seed: int) -> Part:
+def _job(reproduction: "Reproduction", rule: str, client: float, server: float, seed: int) -> Job:
     options = [f"algorithm.options.client_lr={client}", f"algorithm.options.server_lr={server}"]
     settings = reproduction.settings(FULL, SMALL, f"algorithm.name={rule}", *options, f"seed={seed}")
     title = f"FedOpt's rates: {ROWS[rule].title}, devices {client:g}, server {server:g}"
-    return Part(f"{PREFIX}{rule}-{client:g}-{server:g}-seed-{seed}", title, settings, PAPER)
+    return Job(f"{PREFIX}{rule}-{client:g}-{server:g}-seed-{seed}", title, settings, PAPER)
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """One cell that has been run."""
 
     run: Result
@@ -101,7 +101,7 @@ class Cell:
 
 Place = tuple[float, float]
 """The rate of the devices and that of the server."""
-Map = dict[Place, Cell]
+Map = dict[Place, GridCell]
 
 
 def read(results: Results, quick: bool) -> tuple[dict[str, Map], int]:
@@ -110,7 +110,7 @@ def read(results: Results, quick: bool) -> tuple[dict[str, Map], int]:
     found: dict[str, Map] = {}
     for rule, grid in grids(quick).items():
         cells = {
-            place: Cell(run, None if run.get("failed") else last_quarter(run))
+            place: GridCell(run, None if run.get("failed") else last_quarter(run))
             for run in runs.values()
             if run["settings"]["algorithm"]["name"] == rule and (place := place_of(grid, *rates_of(run))) is not None
         }

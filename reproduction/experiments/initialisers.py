@@ -6,13 +6,13 @@ many instances of the same federation, beside the proven optimum of the same ins
 
 from typing import TYPE_CHECKING
 
-from reproduction.experiments.samplers import STARTS, comparison_part
+from reproduction.experiments.samplers import STARTS, comparison_job
 
 if TYPE_CHECKING:
-    from reproduction.experiments.parts import Part
+    from reproduction.experiments.jobs import Job
     from reproduction.experiments.reproduction import Reproduction
 
 
-def make_parts(reproduction: "Reproduction") -> "list[Part]":
-    """Return the one part of this figure, for the first seed."""
-    return [comparison_part(reproduction, "initialisers", "GBP-CS from its three starts", ("exact",), STARTS)]
+def make_jobs(reproduction: "Reproduction") -> "list[Job]":
+    """Return the one job of this figure, for the first seed."""
+    return [comparison_job(reproduction, "initialisers", "GBP-CS from its three starts", ("exact",), STARTS)]

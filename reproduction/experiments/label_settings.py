@@ -1,4 +1,4 @@
-"""The settings of a part on labels alone (samplers, initialisers), and what of them makes it another part.
+"""The settings of a job on labels alone (samplers, initialisers), and what of them makes it another job.
 
 It deals devices out, draws their next mini-batches and has solvers pick among them. Nothing is trained, so precision,
 learning rates and the like may differ from those in a file that was made before: its numbers are the same.
@@ -11,13 +11,13 @@ from fedgs.config import load_settings
 from fedgs.settings import Settings
 
 SECTIONS = ("federation", "data", "selection")
-"""Overrides of these make another part. L_rnd follows from the solver, so selection is among them as a whole."""
+"""Overrides of these make another job. L_rnd follows from the solver, so selection is among them as a whole."""
 BATCH_SIZE = "training.batch_size"
 """… and so does this one, alone in its section."""
 
 
 def label_settings(overrides: Sequence[str], size: Iterable[str], seed: int) -> Settings:
-    """Return the settings of a part on labels; where overrides size the federation, ``size`` lies beneath them."""
+    """Return the settings of a job on labels; where overrides size the federation, ``size`` lies beneath them."""
     beneath = []
     if any(section(override) == "federation" for override in overrides):
         beneath = [override for override in size if section(override) in ("federation", "selection")]
@@ -36,8 +36,8 @@ def section(override: str) -> str:
     return key(override).partition(".")[0]
 
 
-def read_by_a_label_part(settings: Settings) -> tuple[Any, ...]:
-    """Return all that such a part reads of its settings."""
+def read_by_a_label_job(settings: Settings) -> tuple[Any, ...]:
+    """Return all that such a job reads of its settings."""
     data, selection = settings.data, settings.selection
     return (settings.seed, settings.federation, data.min_samples, data.train_fraction, data.partition, data.attribute,
             selection.pick, selection.presample, settings.training.batch_size)  # fmt: skip

@@ -4,21 +4,12 @@ One test is noisy, so runs are judged by the mean of their late tests; the last 
 the first round never counts.
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from reproduction.experiments.parts import Result
-
-
-class Seeded(Protocol):
-    """Several runs of one kind: their seeds, and tuples that go seed by seed."""
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """In ascending order."""
-
+from reproduction.experiments.jobs import Result
 
 LEARNT = 0.2
 """An accuracy that no constant answer has: below, up and down mean nothing."""
@@ -61,21 +52,7 @@ def collapse(result: Result) -> tuple[float, float] | None:
     return None
 
 
-def final(result: Result) -> float:
-    """Return the accuracy of the last round."""
-    return float(result["curve"]["accuracy"][-1])
-
-
-def by_seed(one: Seeded, other: Seeded, what: str) -> dict[int, float]:
-    """Return by how much one is better than another, seed by seed, on the seeds both have.
-
-    ``what`` names the attribute that is compared: accuracies, one a seed.
-    """
-    ours, theirs = (dict(zip(some.seeds, getattr(some, what), strict=True)) for some in (one, other))
-    return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
-
-
-def mean_of(values: Sequence[float | None]) -> float | None:
+def mean_of(values: Iterable[float | None]) -> float | None:
     """Return the mean of what is there; None if nothing is."""
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None

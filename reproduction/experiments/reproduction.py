@@ -67,7 +67,7 @@ class Reproduction:
     overrides: Sequence[str] = ()
     """Of the settings of every run; what makes a row or a cell what it is lies above them.
 
-    Whether they are possible turns out when settings are made of them, before anything is loaded: parts differ in size.
+    Whether they are possible turns out when settings are made of them, before anything is loaded: jobs differ in size.
     """
     _dataset: DataSet | None = field(default=None, init=False)
     _dealt: tuple[tuple[str, int], Federation] | None = field(default=None, init=False)
@@ -117,10 +117,10 @@ class Reproduction:
         return load_settings(overrides=[*base, *self.overrides, *overrides], given=self.overrides)
 
     def label_settings(self, seed: int) -> Settings:
-        """Return the settings of a part on labels alone: the paper's size, even where runs are small.
+        """Return the settings of a job on labels alone: the paper's size, even where runs are small.
 
-        Whoever sets the size of the federation gets it here as in the runs. Overrides that such a part knows nothing
-        of (how the model is trained and tested, …) make no other part of it.
+        Whoever sets the size of the federation gets it here as in the runs. Overrides that such a job knows nothing
+        of (how the model is trained and tested, …) make no other job of it.
         """
         return label_settings(self.overrides, SMALL if self.quick else (), seed)
 
@@ -191,7 +191,7 @@ class Reproduction:
         )
 
     def _size(self) -> Settings:
-        """Return the settings of the data set and of who takes part; what else is set, the parts have looked at."""
+        """Return the settings of the data set and of who takes part; what else is set, the jobs have looked at."""
         own = [override for override in self.overrides if section(override) in ("federation", "data")]
         beneath = SMALL if self.quick else ()
         return load_settings(overrides=[*beneath, *own, "selection.cap=true"], given=own)

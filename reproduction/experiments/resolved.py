@@ -22,7 +22,7 @@ CLASSES = 62
 def resolved_of(settings: Settings | Mapping[str, Any], classes: int = CLASSES) -> dict[str, Any]:
     """Return ``learning_rate`` and ``options`` as they were in a run with these settings.
 
-    ``settings`` may be those of a part's file, of any age: a file without ``resolved`` is so resolved now.
+    ``settings`` may be those of a job's file, of any age: a file without ``resolved`` is so resolved now.
     ``learning_rate`` is that of the devices of a baseline (``client_lr``, where it has one), of the stations of
     FedGS; before the schedule. ``options`` are all others of the baseline and of its server rule together, those that
     its name decides among them; FedGS has those of ``server.rule`` (none with the paper's mean).

@@ -4,7 +4,7 @@ dist-optim-curve) and of GBP-CS's initialisers (figure dist-optim-init-curve), o
 Every solver is warmed up on the first instance, so that compiling is not timed. The gap of a solver is its divergence
 over that of the proven optimum of the same instance, minus one.
 
-``bench-selection`` runs it alone; in a reproduction it is one part, and the initialisers are another.
+``bench-selection`` runs it alone; in a reproduction it is one job, and the initialisers are another.
 """
 
 import math
@@ -30,8 +30,8 @@ from reproduction.experiments import paper
 from reproduction.experiments.instances import draw_instances
 
 if TYPE_CHECKING:
-    from reproduction.experiments.part_checkpoint import PartCheckpoint
-    from reproduction.experiments.parts import Part, Result, Share
+    from reproduction.experiments.job_checkpoint import JobCheckpoint
+    from reproduction.experiments.jobs import Job, Result, Share
     from reproduction.experiments.reproduction import Reproduction
 
 INSTANCES, FEW_INSTANCES = 100, 20
@@ -172,17 +172,17 @@ def compare_samplers(
     )
 
 
-def make_parts(reproduction: "Reproduction") -> "list[Part]":
-    """Return the one part of the comparison of samplers, for the first seed."""
-    return [comparison_part(reproduction, "samplers", "samplers on the same instances", tuple(SOLVERS), ())]
+def make_jobs(reproduction: "Reproduction") -> "list[Job]":
+    """Return the one job of the comparison of samplers, for the first seed."""
+    return [comparison_job(reproduction, "samplers", "samplers on the same instances", tuple(SOLVERS), ())]
 
 
-def comparison_part(
+def comparison_job(
     reproduction: "Reproduction", name: str, title: str, solvers: Sequence[str], starts: Sequence[str]
-) -> "Part":
-    """Return the part that compares these on a factory's next mini-batches at the paper's size."""
-    from reproduction.experiments.label_settings import read_by_a_label_part
-    from reproduction.experiments.parts import Part
+) -> "Job":
+    """Return the job that compares these on a factory's next mini-batches at the paper's size."""
+    from reproduction.experiments.jobs import Job
+    from reproduction.experiments.label_settings import read_by_a_label_job
     from reproduction.experiments.reproduction import LABELS
 
     settings = reproduction.label_settings(reproduction.seeds_or((0,))[0])
@@ -190,7 +190,7 @@ def comparison_part(
         _compare, count=FEW_INSTANCES if reproduction.quick else INSTANCES, solvers=tuple(solvers), starts=tuple(starts)
     )
     title = f"{title}, seed {settings.seed}"
-    return Part(f"{name}-seed-{settings.seed}", title, settings, LABELS, work, read_by_a_label_part)
+    return Job(f"{name}-seed-{settings.seed}", title, settings, LABELS, work, read_by_a_label_job)
 
 
 def _compare(
@@ -198,13 +198,13 @@ def _compare(
     federation: Federation,
     device: torch.device,
     share: "Share",
-    part_checkpoint: "PartCheckpoint",  # nothing of it is worth keeping
+    job_checkpoint: "JobCheckpoint",  # nothing of it is worth keeping
     *,
     count: int,
     solvers: Sequence[str],
     starts: Sequence[str],
 ) -> "Result":
-    """Do the work of a part; a function of the module, for it goes to other processes."""
+    """Do the work of a job; a function of the module, for it goes to other processes."""
     problems = draw_instances(federation, settings, count)
     source = f"{count} instances of {federation.name}, {len(problems[0].counts)} candidates, pick {problems[0].pick}"
 

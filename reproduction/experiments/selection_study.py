@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING
 from fedgs.data import DataSet, Federation, build_federation, classes_per_device, dirichlet, dirichlet_factories
 from fedgs.errors import ConfigError
 from fedgs.settings import COVERAGE_WEIGHT, Settings
-from reproduction.experiments.parts import Part
+from reproduction.experiments.jobs import Job
 from reproduction.experiments.unskewed import UNSKEWED, without_skew
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 def variant_of(name: str) -> str:
-    """Return the variant that a part of this name belongs to; "" for the study itself."""
+    """Return the variant that a job of this name belongs to; "" for the study itself."""
     return next((variant for variant in VARIANTS if name.startswith(f"{PREFIX}{variant}-")), "")
 
 
@@ -171,7 +171,7 @@ def deal_out(
     return build(None, "by-attribute", clients=clients, min_samples=FEWEST, empty="drop", attribute="factory")
 
 
-def make_parts(reproduction: "Reproduction") -> list[Part]:
+def make_jobs(reproduction: "Reproduction") -> list[Job]:
     """Return the cells of the study; federations by an attribute the data set has not are left out."""
     from reproduction.experiments.reproduction import Scale
 
@@ -179,40 +179,40 @@ def make_parts(reproduction: "Reproduction") -> list[Part]:
     base = reproduction.settings(full, quick, "selection.cap=true")
     long_rounds = 4 * base.training.iterations
     attributes = tuple(reproduction.dataset.attributes)
-    found: list[Part] = []
-    variants: dict[str, list[Part]] = {name: [] for name in VARIANTS}
+    found: list[Job] = []
+    variants: dict[str, list[Job]] = {name: [] for name in VARIANTS}
     seeds = reproduction.seeds_or((0, 1, 2))
     for seed in seeds:
         for key, deal in DEALS.items():
             if deal.attribute is not None and deal.attribute not in attributes:
                 continue
             for iterations in (base.training.iterations, *([long_rounds] if key == LONG_DEAL else [])):
-                found += [_part(base, seed, key, policy, iterations) for policy in (*POLICIES, UNSKEWED)]
+                found += [_job(base, seed, key, policy, iterations) for policy in (*POLICIES, UNSKEWED)]
                 for name, variant in VARIANTS.items():
                     wanted = (*variant.policies, *([UNSKEWED] if variant.unskewed else []))
-                    cells = [_part(base, seed, key, policy, iterations) for policy in wanted]
+                    cells = [_job(base, seed, key, policy, iterations) for policy in wanted]
                     variants[name] += [_with_variant(cell, name) for cell in cells]
             if seed == seeds[0] and key in WEIGHED:
-                found += [_part(base, seed, key, "queues", base.training.iterations, weight) for weight in WEIGHTS]
+                found += [_job(base, seed, key, "queues", base.training.iterations, weight) for weight in WEIGHTS]
     # The small size has a high learning rate from the start.
     return found if reproduction.quick else [*found, *chain.from_iterable(variants.values())]
 
 
-def _with_variant(part: Part, name: str) -> Part:
+def _with_variant(job: Job, name: str) -> Job:
     """Return the same cell with another learning rate."""
-    variant, training = VARIANTS[name], part.settings.training
+    variant, training = VARIANTS[name], job.settings.training
     other = training.model_copy(
         update={"learning_rate": variant.rate_factor * training.learning_rate, "clip": variant.clip or training.clip}
     )
-    return Part(
-        part.name.replace(PREFIX, f"{PREFIX}{name}-", 1),
-        f"{part.title}, {variant.title}",
-        part.settings.model_copy(update={"training": other}),
-        part.federation,
+    return Job(
+        job.name.replace(PREFIX, f"{PREFIX}{name}-", 1),
+        f"{job.title}, {variant.title}",
+        job.settings.model_copy(update={"training": other}),
+        job.federation,
     )
 
 
-def _part(base: Settings, seed: int, deal: str, policy: str, iterations: int, weight: float | None = None) -> Part:
+def _job(base: Settings, seed: int, deal: str, policy: str, iterations: int, weight: float | None = None) -> Job:
     """Return one cell; long rounds are fewer, so that all cells have the same number of iterations."""
     way = POLICIES["random-by-data" if policy == UNSKEWED else policy]
     selection = {**base.selection.model_dump(include={"pick", "cap"}), "solver": way.solver}
@@ -230,7 +230,7 @@ def _part(base: Settings, seed: int, deal: str, policy: str, iterations: int, we
     name = policy if weight is None else f"{policy}-V{weight:g}"
     federation = f"{deal}-{UNSKEWED}" if policy == UNSKEWED else deal
     title = f"{title_of(key)}: {name}, seed {seed}"
-    return Part(f"{PREFIX}{key}-{name}-seed-{seed}", title, Settings(**values), federation)
+    return Job(f"{PREFIX}{key}-{name}-seed-{seed}", title, Settings(**values), federation)
 
 
 def title_of(key: str) -> str:

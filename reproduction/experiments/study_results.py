@@ -5,15 +5,12 @@ network, precision and iterations; runs with other settings than most are left o
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Mapping
 
 from fedgs.settings import COVERAGE_WEIGHT
 from reproduction.experiments.comparable_runs import made_with
-from reproduction.experiments.measures import at_round, final, last_quarter, mean_of
-from reproduction.experiments.parts import Result, Results
+from reproduction.experiments.jobs import Result, Results
+from reproduction.experiments.run_group import RunGroup
 from reproduction.experiments.selection_study import (
     DEALS,
     MILD_TO_SKEWED,
@@ -28,52 +25,18 @@ from reproduction.experiments.selection_study import (
 from reproduction.experiments.unskewed import UNSKEWED
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One federation and policy over all its seeds; tuples go seed by seed."""
-
-    policy: str
-    seeds: tuple[int, ...]
-    late: tuple[float, ...]
-    """Mean accuracy of the tests in the last quarter of the rounds: the number that counts."""
-    final: tuple[float, ...]
-    runs: tuple[Result, ...]
-
-    @property
-    def mean(self) -> float:
-        """The mean over seeds of the number that counts."""
-        return float(np.mean(self.late))
-
-    def fact(self, key: str, seeds: Collection[int] | None = None) -> float | None:
-        """Return the mean of a fact of the summary, such as divergence, over these seeds or all."""
-        return mean_of(self.facts(key, seeds))
-
-    def facts(self, key: str, seeds: Collection[int] | None = None) -> list[float | None]:
-        """Return a fact of the summary seed by seed."""
-        return [
-            run["summary"].get(key, run["summary"]["selection"].get(key))
-            for seed, run in zip(self.seeds, self.runs, strict=True)
-            if seeds is None or seed in seeds
-        ]
-
-    def at(self, number: int) -> float | None:
-        """Return the mean accuracy in a round; None where it was not tested."""
-        found = [at_round(run, number) for run in self.runs]
-        return None if None in found else mean_of(found)
-
-
-def common(one: Cell, other: Cell) -> set[int]:
+def common(one: RunGroup, other: RunGroup) -> set[int]:
     """Return the seeds both have."""
     return set(one.seeds) & set(other.seeds)
 
 
-def with_all_seeds(cells: Mapping[str, Cell]) -> dict[str, Cell]:
+def with_all_seeds(cells: Mapping[str, RunGroup]) -> dict[str, RunGroup]:
     """Return the policies of a federation that have run with as many seeds as any: means of others are of less."""
     most = max(len(cell.seeds) for cell in cells.values())
     return {policy: cell for policy, cell in cells.items() if len(cell.seeds) == most}
 
 
-Study = dict[str, dict[str, Cell]]
+Study = dict[str, dict[str, RunGroup]]
 """By federation (with "-T200" behind it where rounds are long) and policy, in the order of the study."""
 
 
@@ -84,7 +47,7 @@ def read_study(results: Results) -> tuple[Study, int]:
     return {key: cells for key, cells in without.items() if cells}, left_out
 
 
-def read_unskewed(results: Results) -> dict[str, Cell]:
+def read_unskewed(results: Results) -> dict[str, RunGroup]:
     """Return the reference of every federation: what it comes to without its skew."""
     return {key: cells[UNSKEWED] for key, cells in _read(results)[0].items() if UNSKEWED in cells}
 
@@ -113,7 +76,7 @@ def _read(results: Results) -> tuple[Study, int]:
     study: Study = {}
     for key in sorted({key for key, _ in groups}, key=_place):
         policies = [policy for policy in (*POLICIES, UNSKEWED) if (key, policy) in groups]
-        study[key] = {policy: _cell(policy, groups[key, policy]) for policy in policies}
+        study[key] = {policy: RunGroup.of(policy, groups[key, policy]) for policy in policies}
     return study, left_out
 
 
@@ -143,7 +106,7 @@ def in_variant(results: Results, variant: str) -> Results:
 
 
 def _key_of(name: str) -> tuple[str, str]:
-    """Return federation and policy of a part's name; ("", "") if it is none of the study."""
+    """Return federation and policy of a job's name; ("", "") if it is none of the study."""
     if not name.startswith(PREFIX):
         return "", ""
     cell = name.removeprefix(PREFIX).rpartition("-seed-")[0]
@@ -177,14 +140,3 @@ def _iterations(result: Result) -> int:
 
 def _place(key: str) -> tuple[int, str]:
     return MILD_TO_SKEWED.index(key.partition("-T")[0]), key
-
-
-def _cell(policy: str, found: Sequence[Result]) -> Cell:
-    runs = tuple(sorted(found, key=lambda run: int(run["settings"]["seed"])))
-    return Cell(
-        policy,
-        tuple(run["settings"]["seed"] for run in runs),
-        tuple(last_quarter(run) for run in runs),
-        tuple(final(run) for run in runs),
-        runs,
-    )

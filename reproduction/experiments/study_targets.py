@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from reproduction.experiments.measures import by_seed
+from reproduction.experiments.run_group import by_seed
 from reproduction.experiments.selection_study import DEALS
 from reproduction.experiments.study_results import Study
 

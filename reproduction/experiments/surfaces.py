@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from fedgs.settings import Settings
 from reproduction.experiments import paper
 from reproduction.experiments.comparable_runs import comparable
+from reproduction.experiments.jobs import Job, Result, Results
 from reproduction.experiments.measures import last_ten
-from reproduction.experiments.parts import Part, Result, Results
 from reproduction.experiments.reproduction import PAPER, Scale, paper_with
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def values_of(symbol: str, quick: bool) -> tuple[int, ...]:
     return AXES[symbol].small if quick else AXES[symbol].values
 
 
-def make_parts(reproduction: "Reproduction") -> list[Part]:
+def make_jobs(reproduction: "Reproduction") -> list[Job]:
     """Return the cells of both surfaces, what decides most first."""
     seed, quick = reproduction.seeds_or((0,))[0], reproduction.quick
     base = reproduction.settings(FULL, SMALL, "selection.solver=gbp-cs", f"seed={seed}")
@@ -84,7 +84,7 @@ def make_parts(reproduction: "Reproduction") -> list[Part]:
             symbols_of.setdefault(run, set()).update(symbols)
             ranks[run] = min(rank, ranks.get(run, rank))
     ordered = sorted(symbols_of, key=lambda run: ranks[run])
-    return [_part(reproduction, dict(zip(AXES, run, strict=True)), own, symbols_of[run], seed) for run in ordered]
+    return [_job(reproduction, dict(zip(AXES, run, strict=True)), own, symbols_of[run], seed) for run in ordered]
 
 
 def _least_alike(factories: int, pick: int, base: Settings, quick: bool) -> int:
@@ -101,15 +101,15 @@ def largest(devices: int, factories: int) -> int:
 
 
 def _rank(point: Mapping[str, int], own: Mapping[str, int], quick: bool) -> tuple[int, int]:
-    """Return the place of a cell in the order of parts: how much it differs, and whether it is a corner."""
+    """Return the place of a cell in the order of jobs: how much it differs, and whether it is a corner."""
     other = [symbol for symbol in AXES if point[symbol] != own[symbol]]
     ends = [symbol for symbol in other if point[symbol] in (values_of(symbol, quick)[0], values_of(symbol, quick)[-1])]
     return len(other), -len(ends)
 
 
-def _part(
+def _job(
     reproduction: "Reproduction", point: Mapping[str, int], own: Mapping[str, int], symbols: set[str], seed: int
-) -> Part:
+) -> Job:
     overrides = [f"{axis.section}.{axis.key}={point[symbol]}" for symbol, axis in AXES.items()]
     same_federation = point["M"] == own["M"]
     if not same_federation or point["L"] != own["L"]:
@@ -118,11 +118,11 @@ def _part(
     name = "-".join(f"{symbol}{point[symbol]}" for symbol in AXES if symbol in symbols)
     title = ", ".join(f"{symbol} = {point[symbol]}" for symbol in AXES if symbol in symbols)
     federation = PAPER if same_federation else paper_with(point["M"])
-    return Part(f"{PREFIX}{name}-seed-{seed}", f"surfaces: {title}", settings, federation)
+    return Job(f"{PREFIX}{name}-seed-{seed}", f"surfaces: {title}", settings, federation)
 
 
 @dataclass(frozen=True)
-class Cell:
+class SurfaceCell:
     """One cell of a surface that has been run."""
 
     run: Result
@@ -132,7 +132,7 @@ class Cell:
     """Whether L is at least the size of every factory, so that nobody is left to choose among."""
 
 
-Surface = dict[Place, Cell]
+Surface = dict[Place, SurfaceCell]
 
 
 def read(results: Results, quick: bool) -> tuple[dict[str, Surface], int]:
@@ -159,11 +159,11 @@ def read(results: Results, quick: bool) -> tuple[dict[str, Surface], int]:
     }, left_out
 
 
-def _cell(run: Result) -> Cell:
+def _cell(run: Result) -> SurfaceCell:
     settings = run["settings"]
     dealt_evenly = settings["data"]["partition"] == "balanced"
     everybody = dealt_evenly and largest(run["devices"], run["factories"]) <= settings["selection"]["pick"]
-    return Cell(run, None if run.get("failed") else last_ten(run), everybody)
+    return SurfaceCell(run, None if run.get("failed") else last_ten(run), everybody)
 
 
 def papers(key: str) -> dict[Place, float]:

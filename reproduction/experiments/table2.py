@@ -2,30 +2,26 @@
 
 Beside the paper's rows stand four of ours, which tell apart what FedGS is made of: the same with devices selected at
 random, with the proven optimum instead of GBP-CS, with coverage-aware selection, and CGAU with two gated layers, which
-the paper trained and did not print. The first seed runs all rows; further seeds those that the claims rest on. Parts
+the paper trained and did not print. The first seed runs all rows; further seeds those that the claims rest on. Jobs
 come in the order of what matters most.
 
 Tests are made every fifth round: "rounds to 82 %" is the first tested round at or above it, up to four rounds later
 than a test after every round would say. The accuracy and loss compared with the paper's are those of the last round.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import numpy as np
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fedgs.settings import COVERAGE_WEIGHT
 from reproduction.experiments import paper
 from reproduction.experiments.comparable_runs import comparable
-from reproduction.experiments.measures import last_ten
-from reproduction.experiments.parts import Part, Result, Results
+from reproduction.experiments.jobs import Job, Result, Results
 from reproduction.experiments.reproduction import PAPER, Scale
+from reproduction.experiments.run_group import RunGroup
 
 if TYPE_CHECKING:
     from reproduction.experiments.reproduction import Reproduction
 
-T = TypeVar("T")
 FULL = Scale(rounds=500, rate=0.01, every=5)
 SMALL = Scale(rounds=20, rate=0.15, every=2, target=0.25)
 PREFIX = "table2-"
@@ -113,75 +109,24 @@ OTHERS = ("fedgs-exact", "fedadam", "fedavgm", "fedyogi", "fedadagrad", "cgau", 
           "ida+intrac", "ida+fedavg", "fedfusion+multi", "fedfusion+conv", "fedfusion+single", "cgau-2x")  # fmt: skip
 
 
-def make_parts(reproduction: "Reproduction") -> list[Part]:
+def make_jobs(reproduction: "Reproduction") -> list[Job]:
     """Return the runs of the table, those that matter most first."""
     first, *further = reproduction.seeds_or((0, 1), (0, 1))
     order = [(row, seed) for seed in (first, *further[:1]) for row in MAIN]
     order += [(row, first) for row in OTHERS]
     order += [(row, seed) for seed in further[1:] for row in MAIN]
-    return [_part(reproduction, row, seed) for row, seed in order]
+    return [_job(reproduction, row, seed) for row, seed in order]
 
 
-def _part(reproduction: "Reproduction", row: str, seed: int) -> Part:
+def _job(reproduction: "Reproduction", row: str, seed: int) -> Job:
     overrides = [*ROWS[row].overrides, f"seed={seed}"]
     if reproduction.quick and row.startswith("cgau"):
         overrides.append("algorithm.options.pretrain_rounds=4")
     settings = reproduction.settings(FULL, SMALL, *overrides)
-    return Part(f"{PREFIX}{row}-seed-{seed}", f"Table II: {ROWS[row].title}, seed {seed}", settings, PAPER)
+    return Job(f"{PREFIX}{row}-seed-{seed}", f"Table II: {ROWS[row].title}, seed {seed}", settings, PAPER)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one row came to, seed by seed."""
-
-    key: str
-    seeds: tuple[int, ...]
-    final: tuple[float, ...]
-    last_ten: tuple[float, ...]
-    """Means of the last ten tests."""
-    best: tuple[float, ...]
-    loss: tuple[float, ...]
-    rounds: tuple[int | None, ...]
-    """First tested round at the target; None: never."""
-    divergence: tuple[float, ...]
-    failed: tuple[str, ...]
-    """Why, for each seed that diverged."""
-
-    def on(self, seeds: Collection[int]) -> "Outcome":
-        """Return what these seeds alone came to."""
-        kept = [place for place, seed in enumerate(self.seeds) if seed in seeds]
-
-        def of(values: tuple[T, ...]) -> tuple[T, ...]:
-            return tuple(values[place] for place in kept if place < len(values))
-
-        return replace(
-            self, seeds=of(self.seeds), final=of(self.final), last_ten=of(self.last_ten), best=of(self.best),
-            loss=of(self.loss), rounds=of(self.rounds), divergence=of(self.divergence),
-        )  # fmt: skip
-
-    @property
-    def ran(self) -> bool:
-        """Whether there is a number at all."""
-        return bool(self.final)
-
-    @property
-    def mean(self) -> float:
-        """The mean final accuracy."""
-        return float(np.mean(self.final))
-
-    @property
-    def mean_loss(self) -> float:
-        """The mean final loss."""
-        return float(np.mean(self.loss))
-
-    @property
-    def mean_rounds(self) -> float | None:
-        """The mean round of the target; None if a seed never got there."""
-        reached = [number for number in self.rounds if number is not None]
-        return float(np.mean(reached)) if reached and len(reached) == len(self.rounds) else None
-
-
-def outcomes(results: Results) -> dict[str, Outcome]:
+def outcomes(results: Results) -> dict[str, RunGroup]:
     """Return what the rows came to that have results, in the order of the table.
 
     Runs made otherwise than most (other rounds, another rate, …) have no place beside them: :func:`runs_of`.
@@ -189,7 +134,7 @@ def outcomes(results: Results) -> dict[str, Outcome]:
     found: dict[str, list[Result]] = {}
     for name, result in runs_of(results)[0].items():
         found.setdefault(row_of(name), []).append(result)
-    return {row: outcome_of(row, found[row]) for row in ROWS if row in found}
+    return {row: RunGroup.of(row, found[row]) for row in ROWS if row in found}
 
 
 def runs_of(results: Results) -> tuple[Results, int]:
@@ -199,27 +144,9 @@ def runs_of(results: Results) -> tuple[Results, int]:
 
 
 def row_of(name: str) -> str:
-    """Return the row of a part; empty: it is none of the table."""
+    """Return the row of a job; empty: it is none of the table."""
     row, _, seed = name.removeprefix(PREFIX).rpartition("-seed-")
     return row if name.startswith(PREFIX) and seed.isdecimal() else ""
-
-
-def outcome_of(key: str, runs: Sequence[Result]) -> Outcome:
-    """Return what these runs of one row came to."""
-    ordered = sorted(runs, key=lambda run: int(run["settings"]["seed"]))
-    whole = [run for run in ordered if run.get("summary")]
-    summaries: list[Mapping[str, Any]] = [run["summary"] for run in whole]
-    return Outcome(
-        key,
-        tuple(run["settings"]["seed"] for run in whole),
-        tuple(summary["accuracy"]["final"] for summary in summaries),
-        tuple(last_ten(run) for run in whole),
-        tuple(summary["accuracy"]["best"] for summary in summaries),
-        tuple(summary["loss"]["final"] for summary in summaries),
-        tuple(summary["target"]["round"] for summary in summaries),
-        tuple(s["divergence"] for s in summaries if s.get("divergence") is not None),
-        tuple(run["failed"] for run in ordered if run.get("failed")),
-    )
 
 
 def papers_row(key: str) -> tuple[float, float, int | None] | None:

@@ -1,4 +1,4 @@
-"""The work of most parts: a training run, from beginning to end or on from where it was stopped.
+"""The work of most jobs: a training run, from beginning to end or on from where it was stopped.
 
 What comes of it: the curve of the rounds that were tested, the summary of the run, and the rates and options it really
 used (``resolved``). A run that goes astray has a curve up to there, and says why under ``failed``.
@@ -15,15 +15,15 @@ from fedgs.settings import Settings
 from fedgs.simulation.memory import translate_oom
 from fedgs.simulation.simulator import Simulator
 from fedgs.simulation.summary import summarise
-from reproduction.experiments.part_checkpoint import PartCheckpoint
+from reproduction.experiments.job_checkpoint import JobCheckpoint
 from reproduction.experiments.resolved import resolved_of
 
 if TYPE_CHECKING:
-    from reproduction.experiments.parts import Result, Share
+    from reproduction.experiments.jobs import Result, Share
 
 
 def train(
-    settings: Settings, federation: Federation, device: torch.device, share: "Share", part_checkpoint: PartCheckpoint
+    settings: Settings, federation: Federation, device: torch.device, share: "Share", job_checkpoint: JobCheckpoint
 ) -> "Result":
     """Run a training from beginning to end, or on from where it was stopped: its curve and its summary."""
     # A baseline tells of shares of its rounds, FedGS of iterations.
@@ -35,20 +35,20 @@ def train(
         Simulator(settings, federation, device, tick=lambda iterations: share(iterations / work)) as simulator,
     ):
         try:
-            state = part_checkpoint.restore(simulator)
+            state = job_checkpoint.restore(simulator)
             if state is not None:
                 share(state.round / max(settings.training.rounds, 1))
             else:
                 state = simulator.begin()
-                part_checkpoint.save(simulator, state)  # pre-training can take its time
+                job_checkpoint.save(simulator, state)  # pre-training can take its time
             for following in simulator.rounds(state):
                 state = following
-                part_checkpoint.save(simulator, state)
+                job_checkpoint.save(simulator, state)
         except TrainingError as error:
             failed = str(error)
         except KeyboardInterrupt:
             if state is not None:
-                part_checkpoint.save(simulator, state, at_once=True)
+                job_checkpoint.save(simulator, state, at_once=True)
             raise
     came_out: Result = {"resolved": resolved_of(settings, len(federation.classes))}
     if failed is not None:

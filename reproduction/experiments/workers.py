@@ -1,7 +1,7 @@
-"""Parts side by side, each in a process of its own: one run seldom fills a GPU, nor all cores of a large machine.
+"""Jobs side by side, each in a process of its own: one run seldom fills a GPU, nor all cores of a large machine.
 
-Results are those of one part after the other, but for what a GPU's own order of adding changes. Times of a part are
-longer than alone; a part's file says how many could be at work at a time.
+Results are those of one job after the other, but for what a GPU's own order of adding changes. Times of a job are
+longer than alone; a job's file says how many could be at work at a time.
 """
 
 import multiprocessing
@@ -22,37 +22,37 @@ from fedgs.errors import DeviceError
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
-    from reproduction.experiments.parts import Part, Result
+    from reproduction.experiments.jobs import Job, Result
 
-Work = Callable[["Part"], "Result"]
+Work = Callable[["Job"], "Result"]
 STOP = signal.SIGUSR1
 """Asks a process to keep what is half done and to end; SIGTERM, the pool's own way, leaves no time for that."""
 PATIENCE = 20.0
 """Seconds that processes have to come to an end when they are stopped."""
 _work: Work | None = None
-"""What this process does with a part; set once, when it starts."""
+"""What this process does with a job; set once, when it starts."""
 _at_work = False
 
 
 def side_by_side(
-    parts: Sequence["Part"], jobs: int, work: Work, begin: Callable[["Part"], bool]
-) -> "Iterator[tuple[Part, Result]]":
-    """Yield parts with their results as they are done, at most ``jobs`` at work at a time.
+    jobs: Sequence["Job"], workers: int, work: Work, begin: Callable[["Job"], bool]
+) -> "Iterator[tuple[Job, Result]]":
+    """Yield jobs with their results as they are done, at most ``workers`` at work at a time.
 
-    ``begin`` is asked before a part begins; from its first no on, nothing begins any more.
+    ``begin`` is asked before a job begins; from its first no on, nothing begins any more.
     """
     others = multiprocessing.active_children()
-    waiting = iter(parts)
-    working: dict[Future[Result], Part] = {}
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start, (work, jobs))
+    waiting = iter(jobs)
+    working: dict[Future[Result], Job] = {}
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (work, workers))
     all_done = False
     try:
         while True:
-            while len(working) < jobs and (part := next(waiting, None)) is not None:
-                if not begin(part):
+            while len(working) < workers and (job := next(waiting, None)) is not None:
+                if not begin(job):
                     waiting = iter(())
                     break
-                working[pool.submit(_do, part)] = part
+                working[pool.submit(_do, job)] = job
             if not working:
                 all_done = True
                 return
@@ -60,7 +60,7 @@ def side_by_side(
                 yield working.pop(done), done.result()
     except BrokenProcessPool:
         raise DeviceError(
-            f"a process that ran a part came to an end, out of memory perhaps; use fewer than --jobs {jobs}"
+            f"a process that ran a job came to an end, out of memory perhaps; use fewer than --jobs {workers}"
         ) from None
     finally:
         if not all_done:  # an error, Ctrl-C
@@ -83,18 +83,18 @@ def _stop(pool: ProcessPoolExecutor, processes: "list[BaseProcess]") -> None:
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """Interrupt the part at work, as Ctrl-C would; who has none ends with the pool."""
+    """Interrupt the job at work, as Ctrl-C would; who has none ends with the pool."""
     if _at_work:
         raise KeyboardInterrupt
 
 
-def _start(work: Work, jobs: int) -> None:
+def _start(work: Work, workers: int) -> None:
     """Make a process ready; the one that started it hears Ctrl-C for both."""
     signal.signal(STOP, _interrupt)
-    global _work  # a pool has no other place for what is too large to be sent with every part
+    global _work  # a pool has no other place for what is too large to be sent with every job
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // jobs))
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
     _work = work
 
 
@@ -106,11 +106,11 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _do(part: "Part") -> "Result":
+def _do(job: "Job") -> "Result":
     global _at_work  # for the handler of a signal, which has no other way to know
     assert _work is not None
     _at_work = True
     try:
-        return _work(part)
+        return _work(job)
     finally:
         _at_work = False

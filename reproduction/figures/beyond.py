@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from reproduction.experiments.beyond import FINALS, SIDES, TRIALS, Tried
-from reproduction.experiments.parts import Result
+from reproduction.experiments.jobs import Result
 from reproduction.figures.canvas import BLUE, FAINT, GREEN, GREY, RED
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reproduction.experiments.measures import by_seed, last_quarter
-from reproduction.experiments.parts import Result
+from reproduction.experiments.jobs import Result
+from reproduction.experiments.measures import last_quarter
+from reproduction.experiments.run_group import RunGroup, by_seed
 from reproduction.experiments.selection_study import title_of
-from reproduction.experiments.study_results import Cell, Study, common, with_all_seeds
+from reproduction.experiments.study_results import Study, common, with_all_seeds
 from reproduction.experiments.study_targets import OURS, WITHIN
 from reproduction.figures.canvas import AMBER, BLUE, FAINT, GREEN, GREY, INK, PURPLE, RED
 from reproduction.report.markdown import signed
@@ -105,7 +106,7 @@ def weight_facts(result: Result) -> tuple[float, float, float]:
     return float(summary["selection"]["jain_of_epochs"]), float(summary["divergence"]), last_quarter(result)
 
 
-def _relative(cells: dict[str, Cell]) -> dict[str, tuple[float, float, float]]:
+def _relative(cells: dict[str, RunGroup]) -> dict[str, tuple[float, float, float]]:
     """Return divergence over random's, Jain's index and points over random, of the policies beside random."""
     if "random" not in cells:
         return {}
@@ -146,7 +147,7 @@ def paint_curves(figure: "Figure", study: Study) -> None:
     figure.supxlabel("round", fontsize=9)
 
 
-def _mean_curve(cell: Cell) -> tuple[list[int], list[float]]:
+def _mean_curve(cell: RunGroup) -> tuple[list[int], list[float]]:
     """Return rounds and mean accuracies, in the rounds that all seeds have tested."""
     curves = [dict(zip(run["curve"]["round"], run["curve"]["accuracy"], strict=True)) for run in cell.runs]
     rounds = sorted(set.intersection(*(set(curve) for curve in curves)) - {0})

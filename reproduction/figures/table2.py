@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reproduction.experiments.parts import Result
-from reproduction.experiments.table2 import ROWS, Outcome, papers_row
+from reproduction.experiments.jobs import Result
+from reproduction.experiments.run_group import RunGroup
+from reproduction.experiments.table2 import ROWS, papers_row
 from reproduction.figures.canvas import AMBER, BLUE, FAINT, GREEN, GREY, INK, PINK, PURPLE, RED
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def far_down(accuracies: Mapping[str, float]) -> list[str]:
     return [key for key, accuracy in accuracies.items() if accuracy < best - FAR_DOWN]
 
 
-def paint_rows(figure: "Figure", found: Mapping[str, Outcome], compare: bool) -> None:
+def paint_rows(figure: "Figure", found: Mapping[str, RunGroup], compare: bool) -> None:
     """Paint the final accuracy of every row, minimum to maximum over seeds, the paper's beside it."""
     axes = figure.add_subplot()
     ran = sorted((row for row in found.values() if row.ran), key=lambda row: row.mean)
@@ -54,7 +55,7 @@ def paint_rows(figure: "Figure", found: Mapping[str, Outcome], compare: bool) ->
     figure.legend(loc="outside upper right", ncols=3)
 
 
-def _label(row: Outcome) -> str:
+def _label(row: RunGroup) -> str:
     seeds = len(row.seeds)
     return ROWS[row.key].title + (f" ({seeds} seeds)" if seeds > 1 else "")
 

@@ -16,8 +16,8 @@ from fedgs.settings import Settings
 from reproduction.experiments.beyond import PREFIX as BEYOND
 from reproduction.experiments.comparable_runs import network_of
 from reproduction.experiments.fedopt_rates import PREFIX as RATES
+from reproduction.experiments.jobs import Result
 from reproduction.experiments.measures import collapse
-from reproduction.experiments.parts import Result
 from reproduction.experiments.reproduction import PAPER
 from reproduction.experiments.selection_study import PREFIX as CELLS
 from reproduction.experiments.study_results import title_of_run
@@ -42,7 +42,7 @@ SECTIONS: dict[str, tuple[str, Callable[[ReportInputs], dict[str, Any]]]] = {
 """By the name they have in the template, in its order: title, and the function that makes its tables and figures."""
 EXPERIMENTS_OF = {"initialisers": "initialisers-", "samplers": "samplers-", "table2": TABLE, "surfaces": SURFACES,
                   "fedopt-rates": RATES, "beyond": BEYOND, "selection-study": CELLS}  # fmt: skip
-"""By how the names of their parts begin."""
+"""By how the names of their jobs begin."""
 MARKDOWN, HTML = "report.md", "report.html"
 
 
@@ -169,10 +169,10 @@ def _how_to_repeat(inputs: ReportInputs) -> str:
     """Return the commands that make these results, and this report of them."""
     name = _place(inputs.folder)
     further = "".join(f" --with {_place(other)}" for other in dict.fromkeys(inputs.further.values()))
-    own = {part: run for part, run in inputs.results.items() if part not in inputs.further}
+    own = {key: run for key, run in inputs.results.items() if key not in inputs.further}
     lines = [
         f"    python -m reproduction {what} {options} --out {name}"
         for what, prefix in EXPERIMENTS_OF.items()
-        for options in _commands([run for part, run in own.items() if part.startswith(prefix)], inputs.quick)
+        for options in _commands([run for key, run in own.items() if key.startswith(prefix)], inputs.quick)
     ]
     return "\n".join([*lines, f"    python -m reproduction report --out {name}{further}"])

@@ -1,4 +1,4 @@
-"""Results as parts leave them, with made-up curves: for tables and figures without any training."""
+"""Results as jobs leave them, with made-up curves: for tables and figures without any training."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 
 from fedgs.data import DataSet
 from reproduction.experiments.catalogue import stages_of
-from reproduction.experiments.parts import Part, Result, Results, as_text
+from reproduction.experiments.jobs import Job, Result, Results, as_text
 from reproduction.experiments.reproduction import Reproduction
 
 HARDWARE = {"device": "a GPU", "cores": 4, "torch": "2.9", "python": "3.12"}
@@ -25,15 +25,15 @@ def full_size(seeds: Sequence[int] = (0, 1)) -> Reproduction:
     return reproduction
 
 
-def run(part: Part, end: float, jain: float = 0.9, divergence: float = 0.04) -> Result:
-    """Return the result of a part whose accuracy rises in a straight line up to ``end``."""
-    training, tests = part.settings.training, part.settings.eval
+def run(job: Job, end: float, jain: float = 0.9, divergence: float = 0.04) -> Result:
+    """Return the result of a job whose accuracy rises in a straight line up to ``end``."""
+    training, tests = job.settings.training, job.settings.eval
     numbers = [*range(0, training.rounds, tests.every), training.rounds]
     accuracy = [end * number / training.rounds for number in numbers]
     wanted = 2.0 if tests.target is None else tests.target
     target = next((n for n, a in zip(numbers, accuracy, strict=True) if n and a >= wanted), None)
     nothing = [None] * len(numbers)
-    return shell(part) | {
+    return shell(job) | {
         "curve": {
             "round": numbers,
             "accuracy": accuracy,
@@ -55,25 +55,25 @@ def run(part: Part, end: float, jain: float = 0.9, divergence: float = 0.04) -> 
     }
 
 
-def diverged(part: Part) -> Result:
+def diverged(job: Job) -> Result:
     """Return the result of a run whose loss was no number."""
-    curve = {key: values[:1] for key, values in run(part, 0.5)["curve"].items()}
-    return shell(part) | {"failed": "round 1: the loss is no finite number", "curve": curve, "summary": None}
+    curve = {key: values[:1] for key, values in run(job, 0.5)["curve"].items()}
+    return shell(job) | {"failed": "round 1: the loss is no finite number", "curve": curve, "summary": None}
 
 
-def shell(part: Part) -> Result:
+def shell(job: Job) -> Result:
     """Return what every result has."""
     return {
         "format": 1,
-        "part": part.name,
-        "title": part.title,
-        "federation": part.federation,
+        "part": job.name,
+        "title": job.title,
+        "federation": job.federation,
         "data": "d" * 32,
         "devices": 350,
         "factories": 10,
         "train_samples": 71000,
         "test_samples": 8000,
-        "settings": json.loads(part.settings.model_dump_json()),
+        "settings": json.loads(job.settings.model_dump_json()),
         "fedgs": "0.1.0",
         "hardware": dict(HARDWARE),
         "seconds": 60.0,
@@ -81,19 +81,19 @@ def shell(part: Part) -> Result:
 
 
 def results_of(
-    what: str, end: Callable[[Part], float], reproduction: Reproduction | None = None, **facts: Any
+    what: str, end: Callable[[Job], float], reproduction: Reproduction | None = None, **facts: Any
 ) -> Results:
-    """Return made-up results of all training parts of an experiment, stage after stage."""
+    """Return made-up results of all training jobs of an experiment, stage after stage."""
     reproduction = reproduction or full_size()
     results: Results = {}
     for stage in stages_of(what):
-        for part in stage(reproduction, results):
-            results[part.name] = run(part, end(part), **facts)
+        for job in stage(reproduction, results):
+            results[job.name] = run(job, end(job), **facts)
     return results
 
 
 def write(folder: Path, results: Results) -> Path:
-    """Write results as parts do."""
+    """Write results as jobs do."""
     (folder / "parts").mkdir(parents=True, exist_ok=True)
     for name, result in results.items():
         (folder / "parts" / f"{name}.json").write_text(as_text(result), encoding="utf-8")

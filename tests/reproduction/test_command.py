@@ -11,23 +11,23 @@ import pytest
 from rich.console import Console
 
 from fedgs.selection import SOLVERS
-from reproduction.display import PartsDisplay
+from reproduction.display import JobsDisplay
 from reproduction.experiments.catalogue import EXPERIMENTS
 from reproduction.experiments.source import source_digest
-from reproduction.experiments.table2 import ROWS, make_parts
+from reproduction.experiments.table2 import ROWS, make_jobs
 from tests.conftest import Here
 from tests.reproduction.made_up import full_size
 
 TINY = ["--rounds", "1", "--device", "cpu", *(
-    part
+    word
     for option in ("federation.devices=8", "federation.factories=2", "selection.pick=2", "training.iterations=2",
                    "data.samples_per_device=40", "training.batch_size=4", "algorithm.local_epochs=1")
-    for part in ("--set", option)
+    for word in ("--set", option)
 )]  # fmt: skip
 
 
-def all_parts_are_told(err: str, *stages: int) -> bool:
-    """Return whether a log has one line a part, in order, and nothing else."""
+def all_jobs_are_told(err: str, *stages: int) -> bool:
+    """Return whether a log has one line a job, in order, and nothing else."""
     told = [re.fullmatch(r"fedgs: (\d+) of (\d+): .+, \d+\.\d s", line) for line in err.splitlines()]
     expected = [(str(number), str(of)) for of in stages for number in range(1, of + 1)]
     return [line.groups() if line else None for line in told] == expected
@@ -46,13 +46,13 @@ def test_the_help_names_every_experiment(here: Here) -> None:
 def test_table_and_curves_of_the_same_runs(tmp_path: Path, here: Here) -> None:
     code, said, err = here("table2", "--out", "a", "--seeds", "0", *TINY, "--stop-after", "0")
     assert (code, err) == (0, "")
-    assert said == f"a: 0 of {len(ROWS)} parts; the same command goes on with the others\n"
+    assert said == f"a: 0 of {len(ROWS)} jobs; the same command goes on with the others\n"
     assert list(tmp_path.iterdir()) == []  # no empty folder stays behind
 
     code, said, err = here("table2", "--out", "a", "--seeds", "0", *TINY, "--no-report")
     assert code == 0
-    assert all_parts_are_told(err, len(ROWS))
-    assert said == f"a: {len(ROWS)} of {len(ROWS)} parts\n"
+    assert all_jobs_are_told(err, len(ROWS))
+    assert said == f"a: {len(ROWS)} of {len(ROWS)} jobs\n"
     assert not (tmp_path / "a/report.md").exists()
     result = json.loads((tmp_path / "a/parts/table2-cgau-seed-0.json").read_text())
     assert result["summary"]["pretraining"] == {"rounds": 4}
@@ -61,24 +61,24 @@ def test_table_and_curves_of_the_same_runs(tmp_path: Path, here: Here) -> None:
 
     code, said, _ = here("curves", "--preset", "quick", "--out", "a", "--seeds", "0", *TINY)
     assert code == 0
-    assert said.startswith(f"a: {len(ROWS)} of {len(ROWS)} parts\nreport: a/report.md, a/report.html")
+    assert said.startswith(f"a: {len(ROWS)} of {len(ROWS)} jobs\nreport: a/report.md, a/report.html")
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a/parts").iterdir()} == before
     report = (tmp_path / "a/report.md").read_text()
     assert "This is the quick reproduction" in report.splitlines()[2]
     assert "a compact network, 8 devices in 2 factories, a few rounds." in report
-    # What made these parts, by the words of the report; it finds all of them done.
+    # What made these jobs, by the words of the report; it finds all of them done.
     (command,) = [line.split() for line in report.splitlines() if line.startswith("    python -m reproduction table2 ")]
     assert "--rounds 1 --seeds 0 --set federation.devices=8" in " ".join(command)
     code, said, _ = here(*command[3:], "--no-report", "--stop-after", "0")
-    assert (code, said) == (0, f"a: {len(ROWS)} of {len(ROWS)} parts\n")
+    assert (code, said) == (0, f"a: {len(ROWS)} of {len(ROWS)} jobs\n")
     assert (tmp_path / "a/figures/curves-accuracy.svg").exists()
 
 
 def test_stages_follow_each_other(tmp_path: Path, here: Here) -> None:
     code, said, err = here("beyond", "--out", "a", *TINY, "--no-report")
     assert code == 0
-    assert all_parts_are_told(err, 22, 3)
-    assert re.match(r"a: 25 of 25 parts", said)
+    assert all_jobs_are_told(err, 22, 3)
+    assert re.match(r"a: 25 of 25 jobs", said)
     assert len(list((tmp_path / "a/parts").glob("beyond-coverage-tuned-*-seed-0.json"))) == 1
     assert not (tmp_path / "a/report.md").exists()
 
@@ -90,16 +90,16 @@ def test_what_does_not_hold_in_full_makes_room_for_the_next(tmp_path: Path, here
     held.write_text(json.dumps(result | {"failed": "round 2: the loss is no finite number", "summary": None}))
     code, said, _ = here("beyond", "--out", "a", *TINY, "--seeds", "0", "--no-report")
     assert code == 0
-    assert re.match(r"a: 26 of 26 parts, 1 of them went astray", said)
+    assert re.match(r"a: 26 of 26 jobs, 1 of them diverged", said)
     assert len(list((tmp_path / "a/parts").glob("beyond-fedavg-tuned-*.json"))) == 2
 
 
 def test_surfaces_have_federations_of_their_own(tmp_path: Path, here: Here) -> None:
     code, said, err = here("surfaces", "--out", "a", "--seeds", "1", *TINY)
     assert code == 0
-    assert all_parts_are_told(err, 6)
+    assert all_jobs_are_told(err, 6)
     # Four over T and n; two over M and L, for factories of four and of two devices have nobody to choose among.
-    assert said.startswith("a: 6 of 6 parts\nreport: a/report.md")
+    assert said.startswith("a: 6 of 6 jobs\nreport: a/report.md")
     factories = {}
     for path in (tmp_path / "a/parts").iterdir():
         result = json.loads(path.read_text())
@@ -119,8 +119,8 @@ def test_rates_of_fedopt_as_a_real_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "reproduction", "fedopt-rates", "--preset", "quick", "--out", "a", *TINY]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0
-    assert all_parts_are_told(done.stderr, 16)
-    assert done.stdout.startswith("a: 16 of 16 parts\nreport: a/report.md")
+    assert all_jobs_are_told(done.stderr, 16)
+    assert done.stdout.startswith("a: 16 of 16 jobs\nreport: a/report.md")
     result = json.loads((tmp_path / "a/parts/fedopt-rates-fedyogi-0.1-0.01-seed-0.json").read_text())
     assert (result["resolved"]["learning_rate"], result["resolved"]["options"]["server_lr"]) == (0.1, 0.01)
     report = (tmp_path / "a/report.md").read_text()
@@ -129,12 +129,12 @@ def test_rates_of_fedopt_as_a_real_process(tmp_path: Path) -> None:
     assert (tmp_path / "a/figures/fedopt-rates.png").exists()
 
 
-def test_parts_on_labels_side_by_side(tmp_path: Path) -> None:
+def test_jobs_on_labels_side_by_side(tmp_path: Path) -> None:
     """As a real process, which starts two others."""
     command = [sys.executable, "-m", "reproduction", "samplers", "--preset", "quick", "--jobs", "2", "--device",
                "cpu", "--seeds", "3", "--out", "a", "--no-report", "--set", "federation.factories=5"]  # fmt: skip
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode, done.stdout) == (0, "a: 1 of 1 parts\n")
+    assert (done.returncode, done.stdout) == (0, "a: 1 of 1 jobs\n")
     assert re.fullmatch(r"fedgs: 1 of 1: samplers on the same instances, seed 3, \d+\.\d s\n", done.stderr)
     result = json.loads((tmp_path / "a/parts/samplers-seed-3.json").read_text())
     assert (result["jobs"], result["factories"], result["settings"]["federation"]["factories"]) == (2, 5, 5)
@@ -144,13 +144,13 @@ def test_parts_on_labels_side_by_side(tmp_path: Path) -> None:
     assert result["asked"] == "--preset quick --seeds 3 --set federation.factories=5"
 
 
-def test_a_damaged_part_is_one_line(tmp_path: Path, here: Here) -> None:
+def test_a_damaged_job_is_one_line(tmp_path: Path, here: Here) -> None:
     (tmp_path / "a/parts").mkdir(parents=True)
     (tmp_path / "a/parts/x.json").write_text('{"format": 1, "settings": {}}')
     for what in ("report", "samplers"):
         code, out, err = here(what, "--out", "a")
         assert (code, out) == (2, "")
-        assert err == "reproduction: error: a/parts/x.json: is not the result of a part; take it out of this folder\n"
+        assert err == "reproduction: error: a/parts/x.json: is not the result of a job; take it out of this folder\n"
 
 
 @pytest.mark.parametrize(
@@ -207,16 +207,16 @@ def test_wrong_arguments_are_one_line(tmp_path: Path, here: Here, arguments: lis
 
 
 def shown(width: int) -> list[str]:
-    """Return the lines on a terminal of this width in the middle of the second part."""
+    """Return the lines on a terminal of this width in the middle of the second job."""
     file = io.StringIO()
-    display = PartsDisplay(Console(width=width, file=file, force_terminal=True))
-    parts = make_parts(full_size())
-    display.begin(parts, 10)
-    display.part(parts[11])
+    display = JobsDisplay(Console(width=width, file=file, force_terminal=True))
+    jobs = make_jobs(full_size())
+    display.begin(jobs, 10)
+    display.job(jobs[11])
     display.share(0.5)
     display._bar.refresh()
     text = file.getvalue()
-    display.end(parts[11], {"seconds": 1.0, "failed": "no [number]"})
+    display.end(jobs[11], {"seconds": 1.0, "failed": "no [number]"})
     display.close()
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "\n").splitlines()
     return [line.rstrip() for line in lines if line.strip()]
@@ -230,19 +230,19 @@ def test_the_display_is_one_line(width: int) -> None:
     assert len(re.findall("[━╸╺]", lines[-1])) == {60: 0, 80: 10, 120: 24}[width]
 
 
-def test_a_line_a_part_without_a_terminal() -> None:
+def test_a_line_a_job_without_a_terminal() -> None:
     file = io.StringIO()
-    display = PartsDisplay(Console(width=80, file=file, force_terminal=False))
-    parts = make_parts(full_size())
-    display.begin(parts, 4)
-    display.part(parts[0])
+    display = JobsDisplay(Console(width=80, file=file, force_terminal=False))
+    jobs = make_jobs(full_size())
+    display.begin(jobs, 4)
+    display.job(jobs[0])
     display.share(1.0)
-    display.end(parts[0], {"seconds": 71.26})
-    display.part(parts[1])
-    display.end(parts[1], {"seconds": 3.0, "failed": "no [number]"})
+    display.end(jobs[0], {"seconds": 71.26})
+    display.job(jobs[1])
+    display.end(jobs[1], {"seconds": 3.0, "failed": "no [number]"})
     display.close()
     assert file.getvalue().splitlines() == [
-        f"fedgs: 5 of 23: {parts[0].title}, 71.3 s",
-        f"fedgs: 6 of 23: {parts[1].title}, 3.0 s",
-        f"fedgs: note: {parts[1].title} went astray: no [number]",
+        f"fedgs: 5 of 23: {jobs[0].title}, 71.3 s",
+        f"fedgs: 6 of 23: {jobs[1].title}, 3.0 s",
+        f"fedgs: note: {jobs[1].title} diverged: no [number]",
     ]

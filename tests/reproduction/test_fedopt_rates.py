@@ -9,7 +9,7 @@ import pytest
 from reproduction.experiments.fedopt_rates import (
     GRIDS,
     SMALL_GRIDS,
-    make_parts,
+    make_jobs,
     on_edge,
     place_of,
     rates_of,
@@ -33,29 +33,27 @@ def test_grids_go_in_steps_of_the_root_of_ten() -> None:
 
 
 def test_the_runs_and_their_order() -> None:
-    parts = make_parts(full_size((2, 3)))
-    assert len({part.name for part in parts}) == len(parts) == 9 + 3 * 12
-    assert [part.settings.algorithm.name for part in parts[:8]] == [*GRIDS, *GRIDS]  # rules in turn
-    assert [part.name for part in parts[:4]] == [
+    jobs = make_jobs(full_size((2, 3)))
+    assert len({job.name for job in jobs}) == len(jobs) == 9 + 3 * 12
+    assert [job.settings.algorithm.name for job in jobs[:8]] == [*GRIDS, *GRIDS]  # rules in turn
+    assert [job.name for job in jobs[:4]] == [
         "fedopt-rates-fedavgm-0.0316-0.316-seed-2",
         "fedopt-rates-fedadagrad-0.0316-0.01-seed-2",
         "fedopt-rates-fedadam-0.0316-0.00316-seed-2",
         "fedopt-rates-fedyogi-0.0316-0.00316-seed-2",
     ]
     corners = {(client, server) for client in (0.01, 0.1) for server in (0.001, 0.0316)}
-    last = [rates_of(run(part, 0.5)) for part in parts if part.settings.algorithm.name == "fedadam"][-4:]
+    last = [rates_of(run(job, 0.5)) for job in jobs if job.settings.algorithm.name == "fedadam"][-4:]
     assert set(last) == corners
-    assert {(part.settings.training.rounds, part.settings.eval.every, part.settings.seed) for part in parts} == {
-        (60, 5, 2)
-    }
-    assert {part.federation for part in parts} == {PAPER}
-    assert len(make_parts(Reproduction(None))) == 16
+    assert {(job.settings.training.rounds, job.settings.eval.every, job.settings.seed) for job in jobs} == {(60, 5, 2)}
+    assert {job.federation for job in jobs} == {PAPER}
+    assert len(make_jobs(Reproduction(None))) == 16
 
 
-def test_a_part_trains_with_its_rates() -> None:
-    for part in make_parts(full_size((0,))):
-        used = resolved_of(part.settings)
-        assert part.name.split("-")[3:5] == [f"{used['learning_rate']:g}", f"{used['options']['server_lr']:g}"]
+def test_a_job_trains_with_its_rates() -> None:
+    for job in make_jobs(full_size((0,))):
+        used = resolved_of(job.settings)
+        assert job.name.split("-")[3:5] == [f"{used['learning_rate']:g}", f"{used['options']['server_lr']:g}"]
 
 
 def test_table_twos_rates_and_the_grid() -> None:
@@ -78,11 +76,11 @@ def test_table_twos_rates_and_the_grid() -> None:
 
 
 def test_scores_are_the_late_tests_and_cells_may_be_astray_or_missing() -> None:
-    parts = make_parts(full_size((0,)))
-    results = {part.name: run(part, 0.6) for part in parts}
-    wild = parts[2]
+    jobs = make_jobs(full_size((0,)))
+    results = {job.name: run(job, 0.6) for job in jobs}
+    wild = jobs[2]
     results[wild.name] = diverged(wild)
-    del results[parts[0].name]
+    del results[jobs[0].name]
     found, left_out = read(results, quick=False)
     assert left_out == 0
     assert Counter({rule: len(cells) for rule, cells in found.items()}) == {
@@ -96,9 +94,9 @@ def test_scores_are_the_late_tests_and_cells_may_be_astray_or_missing() -> None:
 
 
 def test_runs_of_another_seed_or_length_are_left_out() -> None:
-    results = {part.name: run(part, 0.6) for part in make_parts(full_size((0,)))}
+    results = {job.name: run(job, 0.6) for job in make_jobs(full_size((0,)))}
     shorter = Reproduction(Path("nowhere.npz"), (1,), 20)
-    results |= {part.name: run(part, 0.9) for part in make_parts(shorter)[:3]}
+    results |= {job.name: run(job, 0.9) for job in make_jobs(shorter)[:3]}
     found, left_out = read(results, quick=False)
     assert left_out == 3
     assert max(scores(found["fedadam"]).values()) < 0.6

@@ -2,17 +2,16 @@
 
 import pytest
 
+from reproduction.experiments.jobs import Result
 from reproduction.experiments.measures import (
     at_round,
     collapse,
-    final,
     last_quarter,
     last_ten,
     late_tests,
     mean_of,
     round_of,
 )
-from reproduction.experiments.parts import Result
 
 
 def curve(rounds: list[int], accuracy: list[float]) -> Result:
@@ -28,7 +27,6 @@ def test_late_tests_leave_the_untrained_model_out() -> None:
     assert late_tests(many) == 10
     long_rounds = curve(list(range(21)), [number / 100 for number in range(21)])
     assert last_quarter(long_rounds) == pytest.approx(0.18)  # rounds 16 to 20
-    assert final(long_rounds) == 0.2
 
 
 def test_rounds_and_targets() -> None:

@@ -49,14 +49,14 @@ def draw(folder: Path, name: str) -> None:
 def test_pictures_and_style_are_inside(tmp_path: Path) -> None:
     draw(tmp_path, "a")
     draw(tmp_path, "b")
-    text = "# Title & co\n\n## First part\n\n![a <line>](a.png)\n\n![the same](b.png)\n\n"
+    text = "# Title & co\n\n## First job\n\n![a <line>](a.png)\n\n![the same](b.png)\n\n"
     text += "| x | y |\n| :-- | --: |\n| 1 | 2 |\n"
     html = page(text, tmp_path)
     found = read(html)
     assert len(found.ids) == len(set(found.ids))
     assert "<title>Title &amp; co</title>" in html
-    assert '<a href="#first-part">First part</a>' in html
-    assert "first-part" in found.ids
+    assert '<a href="#first-job">First job</a>' in html
+    assert "first-job" in found.ids
     assert "a &lt;line&gt;" in html
     assert '<div class="table" tabindex="0"><table>' in html
     assert "prefers-color-scheme: dark" in html

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.experiments.parts import read_all
+from reproduction.experiments.jobs import read_all
 from reproduction.experiments.table2 import outcomes, papers_row
 
 ROOT = Path(__file__).parents[2]

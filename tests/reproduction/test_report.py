@@ -7,17 +7,17 @@ import pytest
 
 from fedgs.errors import InputFileError
 from reproduction.experiments import paper
-from reproduction.experiments.parts import Part, Result, Results
-from reproduction.experiments.table2 import make_parts
+from reproduction.experiments.jobs import Job, Result, Results
+from reproduction.experiments.table2 import make_jobs
 from reproduction.report.report_inputs import gather, read_remarks
 from reproduction.report.write import compose, write_report
 from tests.reproduction.made_up import diverged, full_size, results_of, write
 from tests.reproduction.words import Words, text_of
 
 
-def as_in_the_paper(part: Part) -> float:
+def as_in_the_paper(job: Job) -> float:
     """The paper's accuracy, FedAvg three points below it, and 0.85 for rows that it has not."""
-    row = part.name.removeprefix("table2-").rpartition("-seed-")[0]
+    row = job.name.removeprefix("table2-").rpartition("-seed-")[0]
     if row == "fedavg":
         return 0.791
     known = paper.facts()["table2"].get(row)
@@ -61,7 +61,7 @@ def commands_of(text: str) -> list[str]:
 def test_how_to_repeat_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, study = tmp_path / "table", tmp_path / "study"
     write(table, results_of("table2", as_in_the_paper))
-    cells = {name: run for name, run in results_of("selection-study", lambda part: 0.8).items() if "-natural-" in name}
+    cells = {name: run for name, run in results_of("selection-study", lambda job: 0.8).items() if "-natural-" in name}
     for result in cells.values():
         result["settings"]["training"]["precision"] = "bfloat16"
         result["hardware"]["kind"] = "cuda"
@@ -111,9 +111,9 @@ def test_how_many_states_of_the_source_files_there_are() -> None:
 def test_rows_without_a_result() -> None:
     every = results_of("table2", as_in_the_paper)
     few = {name: every[name] for name in ("table2-fedgs-seed-0", "table2-fedavg-seed-0")}
-    parts = {part.name: part for part in make_parts(full_size())}
+    jobs = {job.name: job for job in make_jobs(full_size())}
     wild = "table2-fedadam-seed-0"
-    text = text_of(few | {wild: diverged(parts[wild])})
+    text = text_of(few | {wild: diverged(jobs[wild])})
     assert "| FedProx | not run | 82.0 % |" in text
     assert "| FedAdam | diverged | 85.0 % |" in text
     assert "| Table II: FedAdam, seed 0 | diverged | round 1: the loss is no finite number | 0.0 % |" in text
@@ -122,7 +122,7 @@ def test_rows_without_a_result() -> None:
 
 
 def test_a_row_that_learnt_nothing_is_in_no_mean() -> None:
-    lost = results_of("table2", lambda part: 0.06 if "fedadagrad" in part.name else as_in_the_paper(part))
+    lost = results_of("table2", lambda job: 0.06 if "fedadagrad" in job.name else as_in_the_paper(job))
     text = text_of(lost)
     # 13 rows: (14 × 82.507 − 83.8) / 13 = 82.408 in the paper, here three points of FedAvg less, 82.177.
     assert "mean of the other 13 rows, points | +3.6 | +3.8 |" in text
@@ -147,7 +147,7 @@ def of_an_older_version(run: Result) -> None:
     ],
 )
 def test_another_size_is_not_compared_with_the_paper(change: Callable[[Result], object], size: str) -> None:
-    results = results_of("table2", lambda part: 0.5)
+    results = results_of("table2", lambda job: 0.5)
     for result in results.values():
         change(result)
     text = text_of(results)
@@ -158,7 +158,7 @@ def test_another_size_is_not_compared_with_the_paper(change: Callable[[Result], 
 
 
 def test_comparisons_are_of_the_seeds_both_have() -> None:
-    text = text_of(results_of("table2", lambda part: 0.8 - 0.1 * part.settings.seed))
+    text = text_of(results_of("table2", lambda job: 0.8 - 0.1 * job.settings.seed))
     assert "| CGAU over FedAvg, points | +1.2 | 0.0 | 0 |" in text  # one seed; FedAvg is 0.8 and 0.7
     assert "| FedGS over the mean of the other 14 rows, points | +3.5 | 0.0 | 0 |" in text
     results = results_of("table2", as_in_the_paper)
@@ -169,7 +169,7 @@ def test_comparisons_are_of_the_seeds_both_have() -> None:
 
 
 def test_times_faster() -> None:
-    results = results_of("table2", lambda part: 0.85)
+    results = results_of("table2", lambda job: 0.85)
     rounds = {("fedgs", 0): 150, ("fedgs", 1): 170, ("fedavg", 0): 300, ("fedavg", 1): 340}
     for (row, seed), number in rounds.items():
         results[f"table2-{row}-seed-{seed}"]["summary"]["target"]["round"] = number
@@ -185,7 +185,7 @@ def test_times_faster() -> None:
 
 @pytest.mark.parametrize("other", [{"learning_rate": 0.0001}, {"clip": 0.5}])
 def test_runs_with_other_settings_are_left_out_and_counted(other: dict[str, float]) -> None:
-    results = results_of("table2", lambda part: 0.8)
+    results = results_of("table2", lambda job: 0.8)
     odd = results["table2-fedgs-seed-1"]
     odd["settings"]["training"].update(other)
     odd["summary"]["accuracy"]["final"] = 0.1
@@ -238,7 +238,7 @@ def with_data(results: Results, data: str) -> Results:
 
 def test_results_of_further_folders(tmp_path: Path) -> None:
     table = {name: run for name, run in results_of("table2", as_in_the_paper).items() if "-fed" in name}
-    cells = {name: run for name, run in results_of("selection-study", lambda part: 0.8).items() if "-natural-" in name}
+    cells = {name: run for name, run in results_of("selection-study", lambda job: 0.8).items() if "-natural-" in name}
     own, study = write(tmp_path / "table", table), write(tmp_path / "study", cells)
     (study / "remarks.toml").write_text('[study]\nsection = "One machine."\n')
     both = gather(own, [study])

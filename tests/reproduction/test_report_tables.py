@@ -8,21 +8,19 @@ import pytest
 from matplotlib.figure import Figure
 
 from reproduction.experiments import fedopt_rates, paper, surfaces
-from reproduction.experiments.beyond import FINALS
-from reproduction.experiments.parts import Part, Result, Results
+from reproduction.experiments.jobs import Job, Result, Results
 from reproduction.experiments.samplers import Comparison, Row
 from reproduction.experiments.selection_study import variant_of
 from reproduction.figures.selection import draw_initialisers
-from reproduction.report.sections.beyond import first_runs
 from reproduction.report.sections.selection import initialisers_section, samplers_section
 from reproduction.report.write import write_report
 from tests.reproduction.made_up import diverged, full_size, results_of, run, write
 from tests.reproduction.words import Words, text_of
 
 
-def level(part: Part, end: float) -> Result:
+def level(job: Job, end: float) -> Result:
     """Return a result whose accuracy is the same in all tests after the first."""
-    result = run(part, end) | {"factories": part.settings.federation.factories}
+    result = run(job, end) | {"factories": job.settings.federation.factories}
     result["curve"]["accuracy"][1:] = [end] * (len(result["curve"]["accuracy"]) - 1)
     return result
 
@@ -34,8 +32,8 @@ def papers_surfaces() -> Results:
         return surfaces.papers("T_n")[T, n] if (M, L) == (10, 10) else surfaces.papers("M_L")[M, L]
 
     return {
-        part.name: level(part, end(*(axis.of(part.settings) for axis in surfaces.AXES.values())))
-        for part in surfaces.make_parts(full_size((0,)))
+        job.name: level(job, end(*(axis.of(job.settings) for axis in surfaces.AXES.values())))
+        for job in surfaces.make_jobs(full_size((0,)))
     }
 
 
@@ -53,22 +51,22 @@ def test_surfaces() -> None:
         "| T = 10 → 50, both after 5,000 iterations (round 500, round 100) | +6.77 |  | 4 |",
     ):
         assert line in text
-    parts = {part.name: part for part in surfaces.make_parts(full_size((0,)))}
+    jobs = {job.name: job for job in surfaces.make_jobs(full_size((0,)))}
     wild = "surfaces-M5-L40-seed-0"
     del results["surfaces-T10-n8-seed-0"], results["surfaces-M20-L20-seed-0"]
-    text = text_of({**results, wild: diverged(parts[wild])})
+    text = text_of({**results, wild: diverged(jobs[wild])})
     assert "| 86.3 % (86.3, 0.0) | diverged (86.4) |" in text
     assert "| T = 10 | not run (79.2) |" in text
-    assert "diverged (86.4)" in text_of({wild: diverged(parts[wild])})
+    assert "diverged (86.4)" in text_of({wild: diverged(jobs[wild])})
 
 
 def rates_of(end: Callable[[str, float, float], float | None]) -> Results:
     """Return results of all rules, of an accuracy by rule and rates; None: diverged."""
     results = {}
-    for part in fedopt_rates.make_parts(full_size((0,))):
-        options = part.settings.algorithm.options
-        value = end(part.settings.algorithm.name, options["client_lr"], options["server_lr"])
-        results[part.name] = diverged(part) if value is None else level(part, value)
+    for job in fedopt_rates.make_jobs(full_size((0,))):
+        options = job.settings.algorithm.options
+        value = end(job.settings.algorithm.name, options["client_lr"], options["server_lr"])
+        results[job.name] = diverged(job) if value is None else level(job, value)
     return results
 
 
@@ -97,7 +95,7 @@ def test_rates_of_fedopt() -> None:
     assert "| FedAdam | 4 of 12 | 0.01, 0.001 | 80.0 % | yes | 0.0316, 0.00316 | not run |  |" in text
     wild = text_of({name: run for name, run in results.items() if "fedadam-0.01-0.0316" in name})
     assert "| FedAdam | 1 of 12 |  |  |  | 0.0316, 0.00316 | not run |  |  |  |  | 1 |  |" in wild
-    other = fedopt_rates.make_parts(full_size((7,)))[0]
+    other = fedopt_rates.make_jobs(full_size((7,)))[0]
     assert "than most: 1." in text_of(results | {other.name: level(other, 0.9)})
 
 
@@ -154,7 +152,7 @@ def test_both_sides_tuned() -> None:
         "beyond", lambda p: best.get(p.name) or next((e for k, e in ends.items() if f"-{k}-tuned" in p.name), 0.5)
     )
     # Untuned with both seeds, tuned with the first alone: compared on that.
-    untuned = results_of("table2", lambda part: 0.8 + 0.05 * part.settings.seed)
+    untuned = results_of("table2", lambda job: 0.8 + 0.05 * job.settings.seed)
     first = {name: result for name, result in results.items() if "tuned" not in name or "seed-0" in name}
     for name, result in first.items():
         if "fedgs-tuned" in name:
@@ -178,7 +176,7 @@ def test_both_sides_tuned() -> None:
 
 
 def test_rejected_trials_and_full_runs_of_other_choices() -> None:
-    results = results_of("beyond", lambda part: 0.9 if "fedavg-rate-0.1" in part.name else 0.5)
+    results = results_of("beyond", lambda job: 0.9 if "fedavg-rate-0.1" in job.name else 0.5)
     failed = results["beyond-fedavg-tuned-rate-0.1-seed-0"]
     failed["failed"] = "round 85: the loss is no finite number; lower the rate"
     accuracy = results["beyond-fedavg-tuned-rate-0.1-seed-1"]["curve"]["accuracy"]
@@ -189,24 +187,17 @@ def test_rejected_trials_and_full_runs_of_other_choices() -> None:
     assert "rate 0.1, seed 0 | diverged | round 85: the loss is no finite number | 50.0 % |  |  |" in text
     assert "rate 0.1, seed 1 | collapsed |  | 83.6 % | 83.6 % → 5.8 % | 74.8 % |" in text
     assert "not shown" not in text
-    tuned = results_of("beyond", lambda part: 0.9 if "rate-0.1" in part.name else 0.5)
+    tuned = results_of("beyond", lambda job: 0.9 if "rate-0.1" in job.name else 0.5)
     tuned["beyond-fedgs-tuned-rate-0.03-seed-1"] = tuned.pop("beyond-fedgs-tuned-rate-0.1-seed-1")
     assert "Full runs of other choices, not shown: 1." in text_of(tuned)
-
-
-def test_the_first_of_several_runs_is_that_of_the_smallest_seed() -> None:
-    results = results_of("table2", lambda part: 0.5)
-    runs = {"fedgs": [results["table2-fedgs-seed-1"], results["table2-fedgs-seed-0"]], "ida": []}
-    found = first_runs(runs, ("fedgs", "ida", *FINALS))
-    assert {key: run["part"] for key, run in found.items()} == {"fedgs": "table2-fedgs-seed-0"}
 
 
 def study(ends: dict[str, float], seeds: tuple[int, ...] = (0, 1)) -> Results:
     """Return results of the study with an accuracy by policy; a second seed is a point lower."""
 
-    def end(part: Part) -> float:
-        policy = max((key for key in ends if f"-{key}-" in part.name), key=len, default="")
-        return ends.get(policy, 0.8) - 0.01 * part.settings.seed
+    def end(job: Job) -> float:
+        policy = max((key for key in ends if f"-{key}-" in job.name), key=len, default="")
+        return ends.get(policy, 0.8) - 0.01 * job.settings.seed
 
     return results_of("selection-study", end, full_size(seeds))
 

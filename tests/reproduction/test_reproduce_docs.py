@@ -3,13 +3,13 @@
 import re
 from pathlib import Path
 
-from reproduction.experiments.beyond import final_parts, trial_parts
+from reproduction.experiments.beyond import final_jobs, trial_jobs
 from reproduction.experiments.catalogue import EXPERIMENTS
-from reproduction.experiments.fedopt_rates import make_parts as rates_parts
+from reproduction.experiments.fedopt_rates import make_jobs as rates_jobs
 from reproduction.experiments.selection_study import VARIANTS, variant_of
-from reproduction.experiments.selection_study import make_parts as study_parts
-from reproduction.experiments.surfaces import make_parts as surface_parts
-from reproduction.experiments.table2 import make_parts as table_parts
+from reproduction.experiments.selection_study import make_jobs as study_jobs
+from reproduction.experiments.surfaces import make_jobs as surface_jobs
+from reproduction.experiments.table2 import make_jobs as table_jobs
 from reproduction.report.report_inputs import SECTIONS
 from tests.reproduction.made_up import full_size, results_of
 
@@ -27,25 +27,28 @@ def test_every_experiment_has_a_row_and_every_section_a_name() -> None:
 
 def test_the_numbers_of_runs() -> None:
     one, two = full_size((0,)), full_size((0, 1))
-    first = len(table_parts(one))
-    assert f"| {first}, and {len(table_parts(two)) - first} for every further seed" in row("table2")
-    finals = len(final_parts(one, results_of("beyond", lambda part: 0.5, one)))
-    assert f"| {len(trial_parts(one))} of 100 rounds, and {finals} of 500 a seed |" in row("beyond")
-    every = len(study_parts(two)) - len(study_parts(one))
-    longer, clipped = (sum(variant_of(part.name) == name for part in study_parts(one)) for name in VARIANTS)
-    weights = len(study_parts(one)) - every
+    first = len(table_jobs(one))
+    assert f"| {first}, and {len(table_jobs(two)) - first} for every further seed" in row("table2")
+    finals = len(final_jobs(one, results_of("beyond", lambda job: 0.5, one)))
+    assert f"| {len(trial_jobs(one))} of 100 rounds, and {finals} of 500 a seed |" in row("beyond")
+    every = len(study_jobs(two)) - len(study_jobs(one))
+    longer, clipped = (sum(variant_of(job.name) == name for job in study_jobs(one)) for name in VARIANTS)
+    weights = len(study_jobs(one)) - every
     assert f"| {every - longer - clipped} of 60 rounds a seed" in row("selection-study")
-    assert f", as are {longer} with longer steps and {clipped} with longer steps clipped, " in row("selection-study")
+    assert (
+        f", as are {longer} with a 4× learning rate and {clipped} with a 4× learning rate and clipped gradients, "
+        in row("selection-study")
+    )
     assert f", and {weights} in all with other weights" in row("selection-study")
-    assert f"| {len(surface_parts(one))} of 500 rounds (24 cells; one seed)" in row("surfaces")
-    assert f"| {len(rates_parts(one))} of 60 rounds (one seed)" in row("fedopt-rates")
+    assert f"| {len(surface_jobs(one))} of 500 rounds (24 cells; one seed)" in row("surfaces")
+    assert f"| {len(rates_jobs(one))} of 60 rounds (one seed)" in row("fedopt-rates")
 
 
 def test_the_work_of_the_surfaces() -> None:
     """Samples trained on, in those of one run of Table II's FedGS."""
     work = 0.0
-    for part in surface_parts(full_size((0,))):
-        training, federation = part.settings.training, part.settings.federation
-        devices = min(federation.devices, federation.factories * part.settings.selection.pick)
+    for job in surface_jobs(full_size((0,))):
+        training, federation = job.settings.training, job.settings.federation
+        devices = min(federation.devices, federation.factories * job.settings.selection.pick)
         work += training.iterations * training.batch_size * devices / (50 * 32 * 100)
     assert f"about {work:.0f} times the work of one FedGS run" in row("surfaces")

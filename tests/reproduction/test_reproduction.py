@@ -25,12 +25,12 @@ def test_what_was_asked(reproduction: Reproduction, asked: str) -> None:
     assert reproduction.asked() == asked
 
 
-def test_every_part_of_all_says_what_would_ask_for_its_experiment_alone() -> None:
+def test_every_job_of_all_says_what_would_ask_for_its_experiment_alone() -> None:
     """Which would refuse rounds where nothing is trained, and several seeds where there is one."""
     reproduction = Reproduction(None, (4, 2), 3)
     asked: dict[str, set[str]] = {}
-    for part in stages_of("all")[0](reproduction, {}):
-        asked.setdefault(part.name.partition("-")[0], set()).add(part.asked)
+    for job in stages_of("all")[0](reproduction, {}):
+        asked.setdefault(job.name.partition("-")[0], set()).add(job.asked)
     assert asked == {
         "initialisers": {"--preset quick --seeds 4"},
         "samplers": {"--preset quick --seeds 4"},

@@ -9,10 +9,10 @@ import torch
 from fedgs.algorithms import BASELINES
 from fedgs.config import load_settings
 from fedgs.simulation.simulator import Simulator
-from reproduction.experiments.parts import Part, Result, read_part, run_parts
+from reproduction.experiments.jobs import Job, Result, read_job, run_jobs
 from reproduction.experiments.resolved import resolved_of
 from reproduction.experiments.source import digest_of, source_digest
-from tests.reproduction.test_parts import dealt
+from tests.reproduction.test_jobs import dealt
 from tests.simulation.small import small_federation, small_settings
 
 CPU = torch.device("cpu")
@@ -46,7 +46,7 @@ def test_by_hand(overrides: list[str], rate: float, options: dict[str, object]) 
     settings = load_settings(overrides=overrides)
     found = resolved_of(settings)
     assert found == {"learning_rate": pytest.approx(rate), "options": options}
-    assert resolved_of(json.loads(settings.model_dump_json())) == found  # as an older part's file has them
+    assert resolved_of(json.loads(settings.model_dump_json())) == found  # as an older job's file has them
 
 
 def test_what_a_name_decides_and_how_many_classes_there_are() -> None:
@@ -67,15 +67,15 @@ def test_the_rate_is_the_one_of_the_first_round(name: str) -> None:
     assert resolved_of(settings)["learning_rate"] == state.metrics[-1]["learning_rate"]
 
 
-def run(folder: Path, part: Part) -> Result:
-    return run_parts([part], folder, dealt, "d", CPU)[part.name]
+def run(folder: Path, job: Job) -> Result:
+    return run_jobs([job], folder, dealt, "d", CPU)[job.name]
 
 
 @pytest.mark.parametrize("rate", [0.1, 1e30])
-def test_a_training_part_tells_and_older_ones_need_not(tmp_path: Path, rate: float) -> None:
+def test_a_training_job_tells_and_older_ones_need_not(tmp_path: Path, rate: float) -> None:
     options = ("algorithm.name=fedavgm", f"algorithm.options.client_lr={rate}")
-    part = Part("a", "a", small_settings(*options), "bars")
-    made = run(tmp_path, part)
+    job = Job("a", "a", small_settings(*options), "bars")
+    made = run(tmp_path, job)
     assert ("failed" in made) == (rate > 1)
     assert made["resolved"]["learning_rate"] == rate
     assert made["resolved"]["options"]["beta"] == 0.9
@@ -84,26 +84,26 @@ def test_a_training_part_tells_and_older_ones_need_not(tmp_path: Path, rate: flo
     older = json.loads(file.read_text())
     del older["resolved"], older["source"]
     file.write_text(json.dumps(older))
-    assert read_part(tmp_path / "parts", part, "d") == older
+    assert read_job(tmp_path / "parts", job, "d") == older
 
 
 @pytest.mark.parametrize(
     ("key", "value", "counts"),
     [(("learning_rate",), 0.2, False), (("options", "beta"), 0.8, False), (("options", "gone_since"), 1, True)],
 )
-def test_a_part_made_with_other_defaults_is_made_again(
+def test_a_job_made_with_other_defaults_is_made_again(
     tmp_path: Path, key: tuple[str, ...], value: float, counts: bool
 ) -> None:
-    part = Part("a", "a", small_settings("algorithm.name=fedavgm", "training.rounds=1"), "bars")
-    made = run(tmp_path, part)
-    assert read_part(tmp_path / "parts", part, "d") == made
+    job = Job("a", "a", small_settings("algorithm.name=fedavgm", "training.rounds=1"), "bars")
+    made = run(tmp_path, job)
+    assert read_job(tmp_path / "parts", job, "d") == made
     other = json.loads(json.dumps(made))
     place = other["resolved"]
     for name in key[:-1]:
         place = place[name]
     place[key[-1]] = value
     (tmp_path / "parts/a.json").write_text(json.dumps(other))
-    assert (read_part(tmp_path / "parts", part, "d") is not None) == counts
+    assert (read_job(tmp_path / "parts", job, "d") is not None) == counts
 
 
 def test_the_digest_of_the_code(tmp_path: Path) -> None:

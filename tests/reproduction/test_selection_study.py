@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from reproduction.experiments.parts import Part
+from reproduction.experiments.jobs import Job
 from reproduction.experiments.selection_study import (
     DEALS,
     MILD_TO_SKEWED,
@@ -12,7 +12,7 @@ from reproduction.experiments.selection_study import (
     VARIANTS,
     WEIGHED,
     WEIGHTS,
-    make_parts,
+    make_jobs,
     title_of,
     variant_of,
 )
@@ -22,30 +22,30 @@ from tests.reproduction.made_up import diverged, full_size, results_of
 
 
 def test_every_federation_meets_every_policy() -> None:
-    parts = make_parts(full_size((0, 1)))
+    jobs = make_jobs(full_size((0, 1)))
     for name, variant in reversed(VARIANTS.items()):
-        longer = [part for part in parts if variant_of(part.name) == name]
-        assert {(part.settings.training.learning_rate, part.settings.training.clip) for part in longer} == {
+        longer = [job for job in jobs if variant_of(job.name) == name]
+        assert {(job.settings.training.learning_rate, job.settings.training.clip) for job in longer} == {
             (0.2, variant.clip)
         }
         assert len(longer) == 2 * (len(DEALS) + 1) * (len(variant.policies) + variant.unskewed)
-        assert parts[-len(longer) :] == longer  # what the targets are about comes first
-        assert [part.settings.seed for part in longer] == sorted(part.settings.seed for part in longer)
-        parts = parts[: -len(longer)]
-    assert {(part.settings.training.learning_rate, part.settings.training.clip) for part in parts} == {(0.05, None)}
-    assert len(parts) == 2 * (len(DEALS) + 1) * (len(POLICIES) + 1) + len(WEIGHED) * len(WEIGHTS)
-    assert [part.settings.seed for part in parts] == sorted(part.settings.seed for part in parts)
+        assert jobs[-len(longer) :] == longer  # what the targets are about comes first
+        assert [job.settings.seed for job in longer] == sorted(job.settings.seed for job in longer)
+        jobs = jobs[: -len(longer)]
+    assert {(job.settings.training.learning_rate, job.settings.training.clip) for job in jobs} == {(0.05, None)}
+    assert len(jobs) == 2 * (len(DEALS) + 1) * (len(POLICIES) + 1) + len(WEIGHED) * len(WEIGHTS)
+    assert [job.settings.seed for job in jobs] == sorted(job.settings.seed for job in jobs)
     assert sorted(MILD_TO_SKEWED) == sorted(DEALS)
-    long_rounds = [part for part in parts if "-T200-" in part.name]
-    assert {part.federation for part in long_rounds} == {"alpha-0.1-differ", "alpha-0.1-differ-unskewed"}
-    assert {part.settings.training.rounds * part.settings.training.iterations for part in parts} == {3000}
-    assert {part.settings.eval.every for part in parts} == {1, 2}
-    chosen = {part.name.rpartition("-seed-")[0]: part.settings.selection for part in parts}
+    long_rounds = [job for job in jobs if "-T200-" in job.name]
+    assert {job.federation for job in long_rounds} == {"alpha-0.1-differ", "alpha-0.1-differ-unskewed"}
+    assert {job.settings.training.rounds * job.settings.training.iterations for job in jobs} == {3000}
+    assert {job.settings.eval.every for job in jobs} == {1, 2}
+    chosen = {job.name.rpartition("-seed-")[0]: job.settings.selection for job in jobs}
     assert (chosen["study-natural-gbp-cs"].presample, chosen["study-natural-exact"].presample) == (2, 0)
     assert chosen["study-natural-coverage"].coverage.weight == chosen["study-natural-queues"].coverage.weight == 0.3
     assert chosen["study-alpha-0.02-queues-V3"].coverage.weight == 3
-    natural = {part.name.rpartition("-seed-")[0].removeprefix("study-natural-"): part.settings
-               for part in parts if part.federation == "natural"}  # fmt: skip
+    natural = {job.name.rpartition("-seed-")[0].removeprefix("study-natural-"): job.settings
+               for job in jobs if job.federation == "natural"}  # fmt: skip
     assert {policy for policy, made in natural.items() if made.training.calibration} == {
         "coverage", "calibrated", "queues-calibrated", "by-data-full", "gbp-cs-full",
     }  # fmt: skip
@@ -56,25 +56,25 @@ def test_every_federation_meets_every_policy() -> None:
     assert chosen["study-natural-random-by-data"].solver == "random-by-data"
     without = full_size((0,))
     object.__setattr__(without.dataset, "attributes", {})
-    assert not any(part.federation == "by-form" for part in make_parts(without))
+    assert not any(job.federation == "by-form" for job in make_jobs(without))
 
 
-def accuracy(part: Part) -> float:
+def accuracy(job: Job) -> float:
     """Coverage 0.800; random by data 0.801 in one place, 0.802 in another; GBP-CS 0.795, 0.796 with long rounds."""
-    if part.name.startswith("study-natural-random-by-data"):
+    if job.name.startswith("study-natural-random-by-data"):
         return 0.801
-    if part.name.startswith("study-two-classes-random-by-data"):
+    if job.name.startswith("study-two-classes-random-by-data"):
         return 0.802
-    if "-gbp-cs-" in part.name:
-        return 0.796 if "-T200-" in part.name else 0.795
-    return 0.8 if "-coverage-" in part.name else 0.79
+    if "-gbp-cs-" in job.name:
+        return 0.796 if "-T200-" in job.name else 0.795
+    return 0.8 if "-coverage-" in job.name else 0.79
 
 
 def test_names_lead_back_to_cells() -> None:
     results = results_of("selection-study", accuracy)
-    parts = {part.name: part for part in make_parts(full_size())}
+    jobs = {job.name: job for job in make_jobs(full_size())}
     name = "study-by-form-exact-seed-1"
-    study, gone = read_study({**results, name: diverged(parts[name]), "table2-fedgs-seed-0": {}})
+    study, gone = read_study({**results, name: diverged(jobs[name]), "table2-fedgs-seed-0": {}})
     assert len(study) == len(DEALS) + 1
     assert all(list(cells) == list(POLICIES) for cells in study.values())
     assert study["natural"]["random-by-data"].seeds == (0, 1)
@@ -103,15 +103,15 @@ def test_weights_lead_back_to_their_runs() -> None:
 def test_a_length_that_was_asked_for_counts_with_longer_steps_too() -> None:
     asked = full_size((0,))
     asked.overrides = ["training.clip=1.0"]
-    parts = make_parts(asked)
-    assert {(variant_of(part.name), part.settings.training.clip) for part in parts} == {
+    jobs = make_jobs(asked)
+    assert {(variant_of(job.name), job.settings.training.clip) for job in jobs} == {
         ("", 1.0), ("longer", 1.0), ("clipped", 2.0),
     }  # fmt: skip
 
 
 def test_runs_with_longer_steps_are_a_study_of_their_own() -> None:
     ends = {"longer": 0.5, "clipped": 0.6, "": 0.8}
-    results = results_of("selection-study", lambda part: ends[variant_of(part.name)])
+    results = results_of("selection-study", lambda job: ends[variant_of(job.name)])
     short, _ = read_study(results)
     assert {cell.final for cells in short.values() for cell in cells.values()} == {(0.8, 0.8)}
     for name, variant in VARIANTS.items():
@@ -120,18 +120,18 @@ def test_runs_with_longer_steps_are_a_study_of_their_own() -> None:
         assert list(longer) == list(short)
         assert all(set(cells) == set(variant.policies) for cells in longer.values())
         assert gone == 0
-        others = {part: run for part, run in results.items() if variant_of(part) != name}
+        others = {job: run for job, run in results.items() if variant_of(job) != name}
         assert read_study(in_variant(others, name)) == ({}, 0)
 
 
 def test_the_reference_without_skew_is_no_policy() -> None:
-    parts = [part for part in make_parts(full_size((0, 1))) if "-unskewed-" in part.name]
-    plain = {part.name: part.settings for part in make_parts(full_size((0, 1)))}
-    for part in parts:
-        assert part.federation.endswith("-unskewed")
-        assert part.settings == plain[part.name.replace("-unskewed-", "-random-by-data-")]
-    assert Counter(variant_of(part.name) for part in parts) == {"": 20, "clipped": 20}
-    results = results_of("selection-study", lambda part: 0.9 if "-unskewed-" in part.name else 0.8)
+    jobs = [job for job in make_jobs(full_size((0, 1))) if "-unskewed-" in job.name]
+    plain = {job.name: job.settings for job in make_jobs(full_size((0, 1)))}
+    for job in jobs:
+        assert job.federation.endswith("-unskewed")
+        assert job.settings == plain[job.name.replace("-unskewed-", "-random-by-data-")]
+    assert Counter(variant_of(job.name) for job in jobs) == {"": 20, "clipped": 20}
+    results = results_of("selection-study", lambda job: 0.9 if "-unskewed-" in job.name else 0.8)
     study, gone = read_study(results)
     assert gone == 0
     assert all(set(cells) == set(POLICIES) for cells in study.values())
@@ -154,7 +154,7 @@ def test_runs_with_other_settings_are_left_out_and_told(other: dict[str, float])
     assert study["natural"]["exact"].seeds == (0,)
     assert gone == 1
     assert "exact" not in with_all_seeds(study["natural"])
-    assert study["natural"]["coverage"].facts("longest_wait", {1}) == [47]
+    assert study["natural"]["coverage"].on({1}).facts("longest_wait") == [47]
 
 
 def test_the_targets() -> None:
@@ -175,7 +175,7 @@ def test_the_targets() -> None:
 
 
 def test_the_targets_compare_seeds_that_both_have() -> None:
-    results = results_of("selection-study", lambda part: accuracy(part) - 0.1 * part.settings.seed)
+    results = results_of("selection-study", lambda job: accuracy(job) - 0.1 * job.settings.seed)
     for policy in POLICIES:
         if policy != "coverage":
             del results[f"study-natural-{policy}-seed-1"]
@@ -189,7 +189,7 @@ def test_the_targets_compare_seeds_that_both_have() -> None:
 def test_rounds_that_are_no_multiple_of_four_leave_nothing_out() -> None:
     shorter = full_size((0,))
     shorter.rounds = 70
-    results = results_of("selection-study", lambda part: 0.8, shorter)
+    results = results_of("selection-study", lambda job: 0.8, shorter)
     study, left_out = read_study(results)
     assert not left_out
     assert "alpha-0.1-differ-T200" in study

@@ -10,14 +10,14 @@ from fedgs.config import load_settings
 from fedgs.errors import ConfigError
 from reproduction.experiments import paper
 from reproduction.experiments.comparable_runs import comparable
-from reproduction.experiments.parts import Part, Result, Results, run_parts
+from reproduction.experiments.jobs import Job, Result, Results, run_jobs
 from reproduction.experiments.reproduction import PAPER, Reproduction, paper_with
 from reproduction.experiments.surfaces import (
     AXES,
     SURFACES,
     changes,
     largest,
-    make_parts,
+    make_jobs,
     numbers,
     papers,
     read,
@@ -29,13 +29,13 @@ COMMON = "surfaces-T50-n32-M10-L10-seed-0"
 CPU = torch.device("cpu")
 
 
-def made(part: Part, end: float) -> Result:
+def made(job: Job, end: float) -> Result:
     """Return a made-up result with the factories its settings say."""
-    return run(part, end) | {"factories": part.settings.federation.factories}
+    return run(job, end) | {"factories": job.settings.federation.factories}
 
 
 def every(end: float = 0.8) -> Results:
-    return {part.name: made(part, end) for part in make_parts(full_size((0,)))}
+    return {job.name: made(job, end) for job in make_jobs(full_size((0,)))}
 
 
 def test_the_grids_are_the_papers() -> None:
@@ -49,23 +49,23 @@ def test_the_grids_are_the_papers() -> None:
 
 
 def test_the_runs_and_their_order() -> None:
-    parts = make_parts(full_size((3, 4)))
-    names = [part.name.removeprefix("surfaces-").removesuffix("-seed-3") for part in parts]
+    jobs = make_jobs(full_size((3, 4)))
+    names = [job.name.removeprefix("surfaces-").removesuffix("-seed-3") for job in jobs]
     assert len(names) == len(set(names)) == 22  # of 24 cells: one is common, and L = 40 of M = 20 is its L = 20
     assert names[0] == "T50-n32-M10-L10"
     one_thing_changed = {"T10-n32", "T30-n32", "T50-n8", "T50-n16", "T50-n64", "M5-L10", "M20-L10", "M10-L5",
                          "M10-L20", "M10-L40"}  # fmt: skip
     assert set(names[1:11]) == one_thing_changed
     assert set(names[11:17]) == {"T10-n8", "T10-n64", "M5-L5", "M5-L40", "M20-L5", "M20-L20"}  # the corners
-    assert {part.settings.seed for part in parts} == {3}  # the first seed alone
-    assert {part.settings.training.rounds for part in parts} == {500}
-    assert {part.settings.selection.solver for part in parts} == {"gbp-cs"}
+    assert {job.settings.seed for job in jobs} == {3}  # the first seed alone
+    assert {job.settings.training.rounds for job in jobs} == {500}
+    assert {job.settings.selection.solver for job in jobs} == {"gbp-cs"}
 
 
 def test_the_common_cell_is_table_twos_fedgs() -> None:
-    parts = {part.name: part for part in make_parts(full_size((0,)))}
-    assert parts[COMMON].settings == load_settings(preset="paper")
-    assert parts[COMMON].federation == PAPER
+    jobs = {job.name: job for job in make_jobs(full_size((0,)))}
+    assert jobs[COMMON].settings == load_settings(preset="paper")
+    assert jobs[COMMON].federation == PAPER
     found, _ = read(every(), quick=False)
     assert found["T_n"][50, 32].run is found["M_L"][10, 10].run
 
@@ -81,19 +81,19 @@ def test_the_common_cell_is_table_twos_fedgs() -> None:
     ],
 )
 def test_settings_of_groups_and_devices(name: str, factories: int, pick: int, presample: int, key: str) -> None:
-    part = next(part for part in make_parts(full_size((0,))) if part.name == f"surfaces-{name}-seed-0")
-    selection = part.settings.selection
-    assert (part.settings.federation.factories, selection.pick, selection.presample) == (factories, pick, presample)
-    assert (selection.cap, part.federation) == (True, key)
-    assert (part.settings.training.iterations, part.settings.training.batch_size) == (50, 32)
+    job = next(job for job in make_jobs(full_size((0,))) if job.name == f"surfaces-{name}-seed-0")
+    selection = job.settings.selection
+    assert (job.settings.federation.factories, selection.pick, selection.presample) == (factories, pick, presample)
+    assert (selection.cap, job.federation) == (True, key)
+    assert (job.settings.training.iterations, job.settings.training.batch_size) == (50, 32)
 
 
 def test_only_cells_of_groups_and_devices_change_the_federation() -> None:
-    for part in make_parts(full_size((0,))):
-        changed = part.settings.federation.factories != 10
-        assert (part.federation != PAPER) == changed
-        if "-M" not in part.name:
-            assert part.settings.selection == load_settings(preset="paper").selection
+    for job in make_jobs(full_size((0,))):
+        changed = job.settings.federation.factories != 10
+        assert (job.federation != PAPER) == changed
+        if "-M" not in job.name:
+            assert job.settings.selection == load_settings(preset="paper").selection
 
 
 def test_federations_of_other_numbers_of_factories() -> None:
@@ -115,11 +115,11 @@ def test_whoever_takes_all_devices_has_one_run_for_any_larger_number(tmp_path: P
     """That is why L = 20 and L = 40 of M = 20 are not both run: what comes out is the same to the bit."""
     small = ["federation.devices=8", "selection.pick=2", "training.iterations=2"]
     reproduction = Reproduction(None, rounds=1, overrides=small)
-    cell = next(part for part in make_parts(reproduction) if part.name == "surfaces-M4-L5-seed-0")
+    cell = next(job for job in make_jobs(reproduction) if job.name == "surfaces-M4-L5-seed-0")
     selection = cell.settings.selection
     assert (selection.pick, selection.cap) == (5, True)
     larger = cell.settings.model_copy(update={"selection": selection.model_copy(update={"pick": 20, "presample": 4})})
-    both = run_parts([cell, replace(cell, name="larger", settings=larger)], tmp_path, reproduction.federation, "d", CPU)
+    both = run_jobs([cell, replace(cell, name="larger", settings=larger)], tmp_path, reproduction.federation, "d", CPU)
     one, other = both.values()
     assert one["curve"]["accuracy"] == other["curve"]["accuracy"]
     assert one["curve"]["train_loss"] == other["curve"]["train_loss"]
@@ -128,24 +128,24 @@ def test_whoever_takes_all_devices_has_one_run_for_any_larger_number(tmp_path: P
 
 def test_overrides_hold_for_what_a_surface_does_not_vary() -> None:
     reproduction = Reproduction(Path("nowhere.npz"), overrides=["selection.pick=8", "training.batch_size=24"])
-    parts = make_parts(reproduction)
-    assert len(parts) == 12 + 11  # no cell is common any more
-    picks = {part.settings.selection.pick for part in parts if "-T" in part.name}
-    sizes = {part.settings.training.batch_size for part in parts if "-M" in part.name}
+    jobs = make_jobs(reproduction)
+    assert len(jobs) == 12 + 11  # no cell is common any more
+    picks = {job.settings.selection.pick for job in jobs if "-T" in job.name}
+    sizes = {job.settings.training.batch_size for job in jobs if "-M" in job.name}
     assert (picks, sizes) == ({8}, {24})
     # Sizes of factories that are not known beforehand: every L is run.
-    assert len(make_parts(Reproduction(Path("nowhere.npz"), overrides=["data.partition=random"]))) == 23
+    assert len(make_jobs(Reproduction(Path("nowhere.npz"), overrides=["data.partition=random"]))) == 23
     few = Reproduction(Path("nowhere.npz"), overrides=["federation.devices=15", "selection.pick=1"])
     with pytest.raises(ConfigError, match=r"federation\.factories=20 .* more than devices=15"):
-        make_parts(few)
+        make_jobs(few)
 
 
 def test_the_small_size_has_few_cells_and_a_capped_one() -> None:
-    parts = make_parts(Reproduction(None))
-    assert len(parts) == 7
-    base = parts[0].settings
+    jobs = make_jobs(Reproduction(None))
+    assert len(jobs) == 7
+    base = jobs[0].settings
     assert [axis.of(base) for axis in AXES.values()] == [20, 8, 4, 5]
-    capped = next(part for part in parts if part.name == "surfaces-M4-L20-seed-0").settings
+    capped = next(job for job in jobs if job.name == "surfaces-M4-L20-seed-0").settings
     assert capped.selection.pick > capped.federation.devices_per_factory
 
 
@@ -163,11 +163,11 @@ def test_cells_that_take_everybody_fill_all_larger_numbers() -> None:
 
 def test_cells_that_are_missing_astray_or_of_another_kind() -> None:
     results = every()
-    parts = {part.name: part for part in make_parts(full_size((0,)))}
+    jobs = {job.name: job for job in make_jobs(full_size((0,)))}
     wild = "surfaces-T10-n8-seed-0"
-    results[wild] = diverged(parts[wild])
+    results[wild] = diverged(jobs[wild])
     del results["surfaces-T30-n16-seed-0"]
-    other = next(part for part in make_parts(full_size((1,))) if part.name == "surfaces-T30-n16-seed-1")
+    other = next(job for job in make_jobs(full_size((1,))) if job.name == "surfaces-T30-n16-seed-1")
     results[other.name] = made(other, 0.9)
     found, left_out = read(results, quick=False)
     assert left_out == 1

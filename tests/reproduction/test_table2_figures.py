@@ -3,14 +3,14 @@
 import pytest
 from matplotlib.figure import Figure
 
-from reproduction.experiments.parts import Part, Result
+from reproduction.experiments.jobs import Job, Result
 from reproduction.experiments.table2 import PREFIX, ROWS
 from reproduction.figures.table2 import FAMILIES, paint_curves
 from tests.reproduction.made_up import full_size, results_of
 
 
-def end(part: Part) -> float:
-    return 0.06 if "fedadagrad" in part.name else 0.8
+def end(job: Job) -> float:
+    return 0.06 if "fedadagrad" in job.name else 0.8
 
 
 @pytest.fixture(scope="module")
@@ -61,5 +61,5 @@ def test_the_papers_points_are_in_the_picture_however_little_was_learnt() -> Non
 
 
 def results_at(accuracy: float) -> dict[str, Result]:
-    results = results_of("table2", lambda part: accuracy, full_size((0,)))
+    results = results_of("table2", lambda job: accuracy, full_size((0,)))
     return {name.removeprefix(PREFIX).removesuffix("-seed-0"): run for name, run in results.items()}

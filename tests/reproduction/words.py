@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from reproduction.experiments.parts import Results
+from reproduction.experiments.jobs import Results
 from reproduction.report.report_inputs import ReportInputs
 from reproduction.report.write import compose
 

@@ -1,14 +1,14 @@
 """Beyond the paper: FedGS and FedAvg tuned with the same trials, all of them shown."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from statistics import fmean
 from typing import Any
 
 from reproduction.experiments import beyond
 from reproduction.experiments.beyond import FINALS, PREFIX, SIDES, TRIALS, Tried
-from reproduction.experiments.measures import by_seed
-from reproduction.experiments.parts import Result
-from reproduction.experiments.table2 import Outcome, outcomes, row_of, runs_of
+from reproduction.experiments.jobs import Result
+from reproduction.experiments.run_group import RunGroup, by_seed
+from reproduction.experiments.table2 import outcomes
 from reproduction.figures.beyond import paint_tuning
 from reproduction.report.markdown import (
     DIVERGED,
@@ -32,14 +32,12 @@ def section(inputs: ReportInputs) -> dict[str, Any]:
     trials = {side: beyond.tried(side, inputs.results) for side in SIDES}
     chosen = {side: beyond.choose(side, inputs.results) for side in SIDES}
     rejected = {side: beyond.rejected(side, inputs.results) for side in SIDES}
-    in_full, others = beyond.final_runs(inputs.results)
+    _, others = beyond.final_runs(inputs.results)
     untuned_rates = "untuned" if inputs.quick else "the paper's rates"
-    firsts = first_runs(in_full, FINALS)
-    rows = {side: [run for name, run in runs_of(inputs.results)[0].items() if row_of(name) == side] for side in SIDES}
     untuned = {key: row for key, row in outcomes(inputs.results).items() if key in SIDES and row.ran}
     finals = beyond.finals(inputs.results)
-    lines = [_final_line(f"{SIDES[key]}, {untuned_rates}", row, rows[key]) for key, row in untuned.items()]
-    lines += [_final_line(FINALS[key], row, in_full[key]) for key, row in finals.items()]
+    lines = [_final_line(f"{SIDES[key]}, {untuned_rates}", row) for key, row in untuned.items()]
+    lines += [_final_line(FINALS[key], row) for key, row in finals.items()]
     target = share(runs[0]["settings"]["eval"]["target"])
     heads = ["in full", "accuracy", "last ten", "best", "in round", "loss", "loss in that round", f"rounds to {target}"]
     return {
@@ -51,7 +49,7 @@ def section(inputs: ReportInputs) -> dict[str, Any]:
                        [_trial_line(key, trials, chosen, rejected) for key in TRIALS]),
         "figure": inputs.figure(
             "beyond", "All trials of both sides, and the full runs of the first seed", (10.5, 4.0),
-            lambda figure: paint_tuning(figure, trials, chosen, rejected, firsts, first_runs(rows, SIDES),
+            lambda figure: paint_tuning(figure, trials, chosen, rejected, _first(finals), _first(untuned),
                                         untuned_rates)) if any(trials.values()) else "",
         "finals": table(heads, lines) if lines else "",
         "differences": _differences(untuned, finals),
@@ -60,14 +58,9 @@ def section(inputs: ReportInputs) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def first_runs(runs: Mapping[str, Sequence[Result]], keys: Iterable[str]) -> dict[str, Result]:
-    """Return the run of the smallest seed for each key that has a whole one."""
-    found = {}
-    for key in keys:
-        whole = [run for run in runs.get(key, ()) if run.get("summary")]
-        if whole:
-            found[key] = min(whole, key=lambda run: int(run["settings"]["seed"]))
-    return found
+def _first(groups: Mapping[str, RunGroup]) -> dict[str, Result]:
+    """Return the run of the smallest seed of each group."""
+    return {key: group.runs[0] for key, group in groups.items() if group.ran}
 
 
 def _trial_line(
@@ -85,11 +78,10 @@ def _trial_line(
     return line
 
 
-def _final_line(title: str, row: Outcome, runs: Sequence[Result]) -> list[str]:
+def _final_line(title: str, row: RunGroup) -> list[str]:
     if not row.ran:
         return [title, DIVERGED, "", "", "", "", "", ""]
-    whole = sorted((run for run in runs if run.get("summary")), key=lambda run: int(run["settings"]["seed"]))
-    curves = [run["curve"] for run in whole]
+    curves = [run["curve"] for run in row.runs]
     best = [curve["accuracy"].index(max(curve["accuracy"])) for curve in curves]
     return [
         title, with_range(row.final), percent(fmean(row.last_ten)), percent(max(row.best)),
@@ -98,7 +90,7 @@ def _final_line(title: str, row: Outcome, runs: Sequence[Result]) -> list[str]:
     ]  # fmt: skip
 
 
-def _differences(untuned: Mapping[str, Outcome], finals: Mapping[str, Outcome]) -> str:
+def _differences(untuned: Mapping[str, RunGroup], finals: Mapping[str, RunGroup]) -> str:
     """Compare tuned and untuned runs with each other, on the seeds both have."""
     tuned = {key: row for key, row in finals.items() if row.ran}
     pairs = [

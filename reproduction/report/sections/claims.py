@@ -6,10 +6,10 @@ from typing import Any
 
 from reproduction.experiments import paper
 from reproduction.experiments.claims import Numbers, by_family, derive
-from reproduction.experiments.measures import by_seed
+from reproduction.experiments.run_group import RunGroup, by_seed
 from reproduction.experiments.samplers import Comparison
-from reproduction.experiments.table2 import ROWS, Outcome, outcomes, papers_row, runs_of
-from reproduction.report.markdown import number, percent, plural, points, rounds, share, signed, table, with_range
+from reproduction.experiments.table2 import ROWS, outcomes, papers_row, runs_of
+from reproduction.report.markdown import THIN, number, percent, plural, points, rounds, share, signed, table, with_range
 from reproduction.report.report_inputs import ReportInputs
 
 LOST = 0.3
@@ -39,18 +39,18 @@ def _papers() -> dict[str, Numbers]:
     return {key: row for key in ROWS if (row := papers_row(key)) is not None}
 
 
-def _lost(found: dict[str, Outcome]) -> list[str]:
+def _lost(found: dict[str, RunGroup]) -> list[str]:
     theirs = _papers()
     return [key for key in found if key in theirs and theirs[key][0] - found[key].mean > LOST]
 
 
-def _left_out(found: dict[str, Outcome]) -> list[str]:
+def _left_out(found: dict[str, RunGroup]) -> list[str]:
     """Return over which of the paper's rows no mean is taken, and why."""
     missing = [f"{ROWS[key].title} (no result)" for key in _papers() if key not in found]
     return missing + [f"{ROWS[key].title} (more than {100 * LOST:g} points below the paper)" for key in _lost(found)]
 
 
-def _against_others(found: dict[str, Outcome], target: float, length: int, inputs: ReportInputs) -> str:
+def _against_others(found: dict[str, RunGroup], target: float, length: int, inputs: ReportInputs) -> str:
     lost = set(_lost(found)) - {"fedgs", "fedavg"}
     theirs = {key: row for key, row in _papers().items() if key in found and key not in lost}
     # Means over rows are of the seeds that all of them have, and of the same rows in the paper.
@@ -93,7 +93,7 @@ def _seeds(seeds: Collection[int]) -> str:
     return ", ".join(str(seed) for seed in sorted(seeds)) or OWN_SEEDS
 
 
-def _families(theirs: dict[str, Numbers], found: dict[str, Outcome]) -> list[list[str]]:
+def _families(theirs: dict[str, Numbers], found: dict[str, RunGroup]) -> list[list[str]]:
     """Return by how much the rows of each family are over FedAvg, on the seeds both have."""
     families = {key: ROWS[key].family for key in theirs if ROWS[key].family != "reference"}
     gaps = {key: gap for key in families if (gap := by_seed(found[key], found["fedavg"], "final"))}
@@ -112,7 +112,7 @@ def _from_to(gaps: tuple[float, float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _times(fedgs: Outcome, fedavg: Outcome, length: int) -> str:
+def _times(fedgs: RunGroup, fedavg: RunGroup, length: int) -> str:
     reached, theirs = fedgs.mean_rounds, fedavg.mean_rounds
     if reached is None:
         return "FedGS: not with every seed" if any(fedgs.rounds) else "FedGS: never"
@@ -129,7 +129,7 @@ def _rank(numbers: dict[str, Numbers], column: int) -> str:
     return f"{ordered.index('fedgs') + 1} of {len(ordered)} (first: {ROWS[ordered[0]].title})"
 
 
-def _selection(found: dict[str, Outcome], target: float) -> str:
+def _selection(found: dict[str, RunGroup], target: float) -> str:
     """Compare the selections of FedGS; differences are to GBP-CS, of the last ten tests, on the seeds both have."""
     keys = [key for key in SELECTIONS if key in found]
     if len(keys) < 2:
@@ -138,14 +138,14 @@ def _selection(found: dict[str, Outcome], target: float) -> str:
     for key in keys:
         row = found[key]
         gaps = by_seed(row, base, "last_ten") if key != "fedgs" else {}
-        both = [outcome.on(gaps).divergence for outcome in (row, base)]
-        change = signed(100 * (fmean(both[0]) / fmean(both[1]) - 1), 0) + "\u00a0%" if all(both) else ""
+        ours, theirs = row.fact("divergence", gaps), base.fact("divergence", gaps)
+        change = f"{signed(100 * (ours / theirs - 1), 0)}{THIN}%" if ours and theirs else ""
         lines.append([
             "GBP-CS (the paper's)" if key == "fedgs" else ROWS[key].title.removeprefix("FedGS, "),
             with_range(row.final, 2), percent(fmean(row.last_ten), 2),
             points(fmean(gaps.values()), 2) if gaps else "", ", ".join(points(gap, 2) for gap in gaps.values()),
             number(row.mean_loss), rounds(row.rounds),
-            number(fmean(row.divergence), 4) if row.divergence else "–", change,
+            number(row.fact("divergence"), 4), change,
         ])  # fmt: skip
     heads = ["selection", "accuracy", "last ten", "Δ to GBP-CS", "by seed", "loss", f"rounds to {share(target)}",
              "divergence", "Δ to GBP-CS"]  # fmt: skip

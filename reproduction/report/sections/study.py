@@ -9,7 +9,8 @@ import numpy as np
 
 from fedgs.settings import COVERAGE_WEIGHT
 from reproduction.experiments.comparable_runs import network_of
-from reproduction.experiments.measures import by_seed, late_tests, round_of
+from reproduction.experiments.measures import late_tests, round_of
+from reproduction.experiments.run_group import RunGroup, by_seed
 from reproduction.experiments.selection_study import (
     DEALS,
     FEWEST,
@@ -21,7 +22,6 @@ from reproduction.experiments.selection_study import (
     title_of,
 )
 from reproduction.experiments.study_results import (
-    Cell,
     Study,
     in_variant,
     read_study,
@@ -45,7 +45,7 @@ PAIRS = (
 """The policies that are compared: selections, then ours, then what each addition is worth."""
 FRACTIONS = (0.25, 0.5, 0.75, 1.0)
 """Of the rounds, at which accuracies are shown."""
-FACTS: dict[str, Callable[[Cell], str]] = {
+FACTS: dict[str, Callable[[RunGroup], str]] = {
     "Divergence of an iteration": lambda cell: number(cell.fact("divergence"), 4),
     "Divergence of a round, all its samples pooled": lambda cell: number(cell.fact("divergence_of_round"), 4),
     "Jain's index of epochs (1: all data used equally often)": lambda cell: number(cell.fact("jain_of_epochs"), 3),
@@ -122,12 +122,12 @@ def means_table(study: Study, policies: Sequence[str], against: Study | None = N
     lines = []
     for key, cells in study.items():
         whole = {policy: cell for policy, cell in with_all_seeds(cells).items() if policy in policies}
-        best = max((cell.mean for cell in whole.values()), default=0.0)
+        best = max((cell.score for cell in whole.values()), default=0.0)
         line = [title_of(key)]
         for policy in policies:
             cell = cells.get(policy)
-            text = f"{100 * cell.mean:.2f}{'' if policy in whole else FEWER}" if cell else NOT_RUN
-            line.append(f"**{text}**" if policy in whole and whole[policy].mean == best else text)
+            text = f"{100 * cell.score:.2f}{'' if policy in whole else FEWER}" if cell else NOT_RUN
+            line.append(f"**{text}**" if policy in whole and whole[policy].score == best else text)
         lines.append(line)
     run = {key.partition("-T")[0] for key in study}
     lines += [[title_of(key), *[NOT_RUN] * len(policies)] for key in MILD_TO_SKEWED if key not in run]
@@ -140,7 +140,7 @@ def means_table(study: Study, policies: Sequence[str], against: Study | None = N
     return table(["federation", *policies], lines)
 
 
-def _gaps(study: Mapping[str, Mapping[str, Cell]], one: str, other: str) -> dict[str, float]:
+def _gaps(study: Mapping[str, Mapping[str, RunGroup]], one: str, other: str) -> dict[str, float]:
     """Return by how much one policy is better than another, by federation, on the seeds both have."""
     return {
         key: fmean(gaps.values())
@@ -169,7 +169,7 @@ def pairs_table(study: Study) -> str:
     return table(heads, lines) if lines else ""
 
 
-def skew_table(study: Study, unskewed: Mapping[str, Cell]) -> str:
+def skew_table(study: Study, unskewed: Mapping[str, RunGroup]) -> str:
     """Return what the same data come to without skew, how far policies are below it, and what ours wins back."""
     costs = {policy: _gaps({key: {policy: study[key][policy], "": unskewed[key]} for key in study
                             if key in unskewed and policy in study[key]}, policy, "")
@@ -180,13 +180,13 @@ def skew_table(study: Study, unskewed: Mapping[str, Cell]) -> str:
     for key in keys:
         lost, ours = (costs[policy].get(key) for policy in (PUBLISHED, OURS))
         back = share(1 - ours / lost) if lost is not None and ours is not None and -lost > WITHIN else ""
-        mean = f"{100 * unskewed[key].mean:.2f}" + ("" if len(unskewed[key].seeds) == most else FEWER)
+        mean = f"{100 * unskewed[key].score:.2f}" + ("" if len(unskewed[key].seeds) == most else FEWER)
         lines.append([title_of(key), mean, *(points(found.get(key), 2) for found in costs.values()), back])
     heads = ["federation", "without skew", *costs, f"won back by {OURS} over {PUBLISHED}"]
     return table(heads, lines) if lines else ""
 
 
-def _by_policy(study: Study, policies: Sequence[str], show: Callable[[Cell], str]) -> str:
+def _by_policy(study: Study, policies: Sequence[str], show: Callable[[RunGroup], str]) -> str:
     """Return a table with a line a federation and a column a policy."""
     lines = []
     for key, cells in study.items():
@@ -196,7 +196,7 @@ def _by_policy(study: Study, policies: Sequence[str], show: Callable[[Cell], str
     return table(["federation", *policies], lines)
 
 
-def _range(cell: Cell) -> str:
+def _range(cell: RunGroup) -> str:
     return f"{100 * min(cell.late):.1f}–{100 * max(cell.late):.1f}"
 
 
@@ -261,12 +261,12 @@ def correlations(study: Study, policies: Collection[str]) -> tuple[float, float]
         }
         if len(known) < 3:
             continue
-        level = fmean(cells[policy].mean for policy in known)
+        level = fmean(cells[policy].score for policy in known)
         scale, even = (fmean(values) for values in zip(*known.values(), strict=True))
         for policy, pair in known.items():
             divergence.append(pair[0] / scale)
             evenness.append(pair[1] - even)
-            accuracy.append(cells[policy].mean - level)
+            accuracy.append(cells[policy].score - level)
     if len(accuracy) < 6 or min(np.std(divergence), np.std(evenness), np.std(accuracy)) == 0:
         return None
     return float(np.corrcoef(evenness, accuracy)[0, 1]), float(np.corrcoef(divergence, accuracy)[0, 1])
@@ -350,14 +350,16 @@ def _curve_table(study: Study, shown: Sequence[str]) -> str:
     for key, cells in study.items():
         run = next(iter(cells.values())).runs[0]
         length, tests = run["settings"]["training"]["rounds"], run["curve"]["round"]
-        found = [max((test for test in tests if test <= round(length * part)), default=length) for part in FRACTIONS]
+        found = [
+            max((test for test in tests if test <= round(length * fraction)), default=length) for fraction in FRACTIONS
+        ]
         for at in dict.fromkeys(found):  # a short run has fewer
             values = [cells[policy].at(at) if policy in cells else None for policy in shown]
             lines.append([title_of(key), str(at), *(percent(value, 2) for value in values)])
     return table(["federation", "round", *shown], lines)
 
 
-def _reached(cell: Cell) -> str:
+def _reached(cell: RunGroup) -> str:
     found = [round_of(run, run["settings"]["eval"]["target"]) for run in cell.runs]
     whole = [number for number in found if number is not None]
     return rounds([round(fmean(whole), 1)]) if len(whole) == len(found) else "×"

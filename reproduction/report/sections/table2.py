@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from reproduction.experiments.parts import Results
+from reproduction.experiments.jobs import Results
 from reproduction.experiments.resolved import resolved_of
-from reproduction.experiments.table2 import PREFIX, ROWS, Outcome, outcomes, papers_row, row_of, runs_of
+from reproduction.experiments.run_group import RunGroup
+from reproduction.experiments.table2 import PREFIX, ROWS, outcomes, papers_row, row_of, runs_of
 from reproduction.figures.table2 import FAMILIES, far_down, paint_curves, paint_rows
 from reproduction.report.markdown import DIVERGED, NOT_RUN, number, percent, points, rounds, share, table, with_range
 from reproduction.report.report_inputs import ReportInputs
@@ -39,7 +40,7 @@ def table_section(inputs: ReportInputs) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _line(key: str, row: Outcome | None, compare: bool) -> list[str]:
+def _line(key: str, row: RunGroup | None, compare: bool) -> list[str]:
     theirs = papers_row(key)
     title = ROWS[key].title if ROWS[key].paper else f"*{ROWS[key].title}*"
     shown = ["", "", ""] if theirs is None else [percent(theirs[0]), number(theirs[1]), rounds([theirs[2]])]

@@ -1,4 +1,4 @@
-"""The parts on labels alone, initialisers and samplers: what they are made with is what they say, in any process."""
+"""The jobs on labels alone, initialisers and samplers: what they are made with is what they say, in any process."""
 
 import json
 import pickle
@@ -15,8 +15,8 @@ from fedgs.settings import Settings
 from reproduction.experiments import initialisers, samplers, table2
 from reproduction.experiments.catalogue import EXPERIMENTS, stages_of
 from reproduction.experiments.instances import draw_instances
-from reproduction.experiments.label_settings import read_by_a_label_part
-from reproduction.experiments.parts import read_part, run_parts
+from reproduction.experiments.jobs import read_job, run_jobs
+from reproduction.experiments.label_settings import read_by_a_label_job
 from reproduction.experiments.reproduction import LABELS, PAPER, Reproduction
 from reproduction.experiments.samplers import compare_samplers
 from tests.reproduction.made_up import full_size, results_of
@@ -25,22 +25,22 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("what", [*EXPERIMENTS, "all"])
-def test_every_part_goes_to_another_process(what: str) -> None:
+def test_every_job_goes_to_another_process(what: str) -> None:
     reproduction = full_size((0,))
-    trained = results_of("beyond", lambda part: 0.5, reproduction)
-    parts = [part for stage in stages_of(what) for part in stage(reproduction, trained)]
-    assert parts
-    for part in parts:
-        there = pickle.loads(pickle.dumps(part))
-        assert (there.name, there.settings, there.federation) == (part.name, part.settings, part.federation)
+    trained = results_of("beyond", lambda job: 0.5, reproduction)
+    jobs = [job for stage in stages_of(what) for job in stage(reproduction, trained)]
+    assert jobs
+    for job in jobs:
+        there = pickle.loads(pickle.dumps(job))
+        assert (there.name, there.settings, there.federation) == (job.name, job.settings, job.federation)
         assert callable(there.work)
 
 
 def settings_of(*overrides: str, femnist: Path | None = None) -> Settings:
-    (part,) = samplers.make_parts(Reproduction(femnist, overrides=overrides))
-    (other,) = initialisers.make_parts(Reproduction(femnist, overrides=overrides))
-    assert part.settings == other.settings
-    return part.settings
+    (job,) = samplers.make_jobs(Reproduction(femnist, overrides=overrides))
+    (other,) = initialisers.make_jobs(Reproduction(femnist, overrides=overrides))
+    assert job.settings == other.settings
+    return job.settings
 
 
 @pytest.mark.parametrize("femnist", [None, Path("nowhere.npz")])
@@ -61,32 +61,32 @@ def test_what_changes_the_federation_is_in_the_settings(femnist: Path | None) ->
     "override",
     ["training.precision=bfloat16", "training.iterations=7", "data.samples_per_device=99", "selection.start=zero"],
 )
-def test_what_no_sampler_reads_makes_no_other_part(tmp_path: Path, override: str) -> None:
+def test_what_no_sampler_reads_makes_no_other_job(tmp_path: Path, override: str) -> None:
     """Whether it is given now, or was when the file was made."""
-    assert read_by_a_label_part(settings_of(override)) == read_by_a_label_part(settings_of())
+    assert read_by_a_label_job(settings_of(override)) == read_by_a_label_job(settings_of())
     before = load_settings(overrides=[override])
-    (part,) = samplers.make_parts(Reproduction(None))
-    made = {"format": 1, "part": part.name, "title": part.title, "federation": part.federation, "data": "d",
+    (job,) = samplers.make_jobs(Reproduction(None))
+    made = {"format": 1, "part": job.name, "title": job.title, "federation": job.federation, "data": "d",
             "settings": before.model_dump(mode="json"), "fedgs": "1", "seconds": 1,
             "hardware": {"device": "x", "cores": 1, "torch": "2"}}  # fmt: skip
-    (tmp_path / f"{part.name}.json").write_text(json.dumps(made))
-    assert read_part(tmp_path, part, "d") == made
-    (other,) = samplers.make_parts(Reproduction(None, overrides=["training.batch_size=16"]))
-    assert read_part(tmp_path, other, "d") is None
+    (tmp_path / f"{job.name}.json").write_text(json.dumps(made))
+    assert read_job(tmp_path, job, "d") == made
+    (other,) = samplers.make_jobs(Reproduction(None, overrides=["training.batch_size=16"]))
+    assert read_job(tmp_path, other, "d") is None
 
 
-def test_a_solver_that_needs_no_draw_beforehand_makes_another_part() -> None:
+def test_a_solver_that_needs_no_draw_beforehand_makes_another_job() -> None:
     assert settings_of("selection.solver=random-by-data").selection.presample == 0
     drawn, nobody = settings_of(), settings_of("selection.solver=random-by-data")
-    assert read_by_a_label_part(nobody) != read_by_a_label_part(drawn)
-    assert read_by_a_label_part(settings_of("selection.solver=exact")) == read_by_a_label_part(drawn)
+    assert read_by_a_label_job(nobody) != read_by_a_label_job(drawn)
+    assert read_by_a_label_job(settings_of("selection.solver=exact")) == read_by_a_label_job(drawn)
 
 
-def test_other_federations_are_other_parts(tmp_path: Path) -> None:
+def test_other_federations_are_other_jobs(tmp_path: Path) -> None:
     def made(*overrides: str) -> tuple[int, int, int]:
         reproduction = Reproduction(None, overrides=overrides)
-        parts = initialisers.make_parts(reproduction)
-        (result,) = run_parts(parts, tmp_path, reproduction.federation, "d", CPU, again=True).values()
+        jobs = initialisers.make_jobs(reproduction)
+        (result,) = run_jobs(jobs, tmp_path, reproduction.federation, "d", CPU, again=True).values()
         assert result["factories"] == result["settings"]["federation"]["factories"]
         assert result["devices"] == result["settings"]["federation"]["devices"]
         return result["devices"], result["factories"], result["train_samples"]
@@ -114,7 +114,7 @@ def test_federations_follow_the_settings(key: str) -> None:
 @pytest.mark.parametrize("override", ["foo=bar", "training.rouds=3", "federation.devices=3", "training.momentum=2"])
 @pytest.mark.parametrize("what", [*EXPERIMENTS, "all"])
 def test_overrides_are_checked_before_anything_is_loaded(what: str, override: str) -> None:
-    """By all experiments, and those of a part that leaves them out, too."""
+    """By all experiments, and those of a job that leaves them out, too."""
     for femnist in (Path("nowhere.npz"), None):
         reproduction = Reproduction(femnist, overrides=[override])
         with pytest.raises(ConfigError, match=override.partition("=")[0].partition(".")[0]):
@@ -122,15 +122,15 @@ def test_overrides_are_checked_before_anything_is_loaded(what: str, override: st
         assert reproduction._dataset is None
 
 
-def test_parts_on_labels_are_checked_at_their_own_size() -> None:
+def test_jobs_on_labels_are_checked_at_their_own_size() -> None:
     """35 devices a factory, where runs of the small size have 15, and 10 of them selected, not 5."""
     for override in ("selection.pick=20", "selection.presample=8"):
         reproduction = Reproduction(None, overrides=[override])
-        (part,) = samplers.make_parts(reproduction)
-        assert f"{part.settings.selection.pick} {part.settings.selection.presample}" in ("20 4", "10 8")
+        (job,) = samplers.make_jobs(reproduction)
+        assert f"{job.settings.selection.pick} {job.settings.selection.presample}" in ("20 4", "10 8")
         assert (len(reproduction.federation(LABELS, 0)), len(reproduction.dataset.client_names)) == (350, 60)
         with pytest.raises(ConfigError, match=f"^--set {override}: "):
-            table2.make_parts(reproduction)
+            table2.make_jobs(reproduction)
     with pytest.raises(ConfigError, match="pick=36 is more than the 35 devices of a factory"):
         settings_of("selection.pick=36")
     with pytest.raises(

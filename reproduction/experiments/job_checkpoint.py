@@ -1,10 +1,10 @@
-"""Runs that are half done: who stops in the middle of a part goes on there, not at its beginning.
+"""Runs that are half done: who stops in the middle of a job goes on there, not at its beginning.
 
     unfinished/table2-fedavg-seed-0/round-000120/     a checkpoint (fedgs.simulation.checkpoint), one a minute
     unfinished/table2-fedavg-seed-0/seconds.json      the seconds of work up to each round that was kept
 
 It counts for the same settings, federation, data, source files and hardware alone, so that a result is of one make, and
-is thrown away once the part is done. On processors what comes of it is the same to the bit. It is a convenience: where
+is thrown away once the job is done. On processors what comes of it is the same to the bit. It is a convenience: where
 it cannot be written, the run goes on without.
 """
 
@@ -27,7 +27,7 @@ PATIENCE = 60.0
 SECONDS = "seconds.json"
 
 
-class PartCheckpoint:
+class JobCheckpoint:
     """What is kept of a run while it is at work."""
 
     def __init__(self, folder: Path, make: str) -> None:
@@ -76,7 +76,7 @@ class PartCheckpoint:
 
 
 def discard(folder: Path) -> None:
-    """Remove what was kept of one part, and the folder of all parts if it was the last."""
+    """Remove what was kept of one job, and the folder of all jobs if it was the last."""
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):
         folder.parent.rmdir()

@@ -1,12 +1,12 @@
-"""The parts of a reproduction: one piece of work each, its result one JSON file; what is there is not done again.
+"""The jobs of a reproduction: one piece of work each, its result one JSON file; what is there is not done again.
 
     parts/table2-fedavg-seed-0.json     settings, federation, data, versions, hardware, seconds, and what came out
 
-Most parts are a training run; its file also names the rates and options it really used (``resolved``). A file counts
+Most jobs are a training run; its file also names the rates and options it really used (``resolved``). A file counts
 only if it was made with the same settings, federation and data set. One with other settings is nobody's to throw away:
 it is refused, unless asked for ``again``. One whose settings are the same, but left to defaults that have changed since
 then, is done anew. Files are written whole or not at all, so a reproduction can be stopped at any moment; a training
-goes on from where it had got to (:mod:`part_checkpoint`). A run that diverges (a loss that is no number) is a result
+goes on from where it had got to (:mod:`job_checkpoint`). A run that diverges (a loss that is no number) is a result
 too: the file says why, under ``failed``, with the curve up to there.
 """
 
@@ -29,8 +29,8 @@ from fedgs.errors import ConfigError, InputFileError, OutputError
 from fedgs.files import finite, make_folder, write_text
 from fedgs.settings import Settings
 from fedgs.simulation.folder import run_identity
-from reproduction.experiments.part_checkpoint import FOLDER as UNFINISHED
-from reproduction.experiments.part_checkpoint import PartCheckpoint, discard
+from reproduction.experiments.job_checkpoint import FOLDER as UNFINISHED
+from reproduction.experiments.job_checkpoint import JobCheckpoint, discard
 from reproduction.experiments.resolved import CLASSES, resolved_of
 from reproduction.experiments.source import source_digest
 from reproduction.experiments.training import train
@@ -59,11 +59,11 @@ SUMMARY: dict[str, Any] = {
 
 Result = dict[str, Any]
 Results = dict[str, Result]
-"""By part name."""
+"""By job name."""
 Federations = Callable[[str, int], Federation]
 """From the key of a federation and a seed to the federation."""
 Share = Callable[[float], None]
-"""Is told that so much more of a part is done."""
+"""Is told that so much more of a job is done."""
 
 
 def all_of_them(settings: Settings) -> Settings:
@@ -72,7 +72,7 @@ def all_of_them(settings: Settings) -> Settings:
 
 
 @dataclass(frozen=True)
-class Part:
+class Job:
     """One piece of work."""
 
     name: str
@@ -82,51 +82,51 @@ class Part:
     settings: Settings
     federation: str
     """The key of its federation, for :class:`reproduction.experiments.reproduction.Reproduction`."""
-    work: Callable[[Settings, Federation, torch.device, Share, PartCheckpoint], Result] = train
+    work: Callable[[Settings, Federation, torch.device, Share, JobCheckpoint], Result] = train
     counts: Callable[[Settings], Any] = all_of_them
-    """What of the settings makes it another part."""
+    """What of the settings makes it another job."""
     asked: str = ""
-    """The options that ask for it; for the report, they do not make it another part."""
+    """The options that ask for it; for the report, they do not make it another job."""
 
 
 class Progress:
     """What happens, as it happens; a display overrides what it shows."""
 
-    def begin(self, parts: Sequence[Part], done: int) -> None:
-        """So many parts, so many of them there already."""
+    def begin(self, jobs: Sequence[Job], done: int) -> None:
+        """So many jobs, so many of them there already."""
 
-    def part(self, part: Part) -> None:
-        """A part begins."""
+    def job(self, job: Job) -> None:
+        """A job begins."""
 
     def share(self, share: float) -> None:
-        """So much more of the part is done."""
+        """So much more of the job is done."""
 
-    def end(self, part: Part, result: Result) -> None:
-        """A part is done."""
+    def end(self, job: Job, result: Result) -> None:
+        """A job is done."""
 
-    def note(self, part: Part, text: str) -> None:
-        """There is something to know about a part."""
+    def note(self, job: Job, text: str) -> None:
+        """There is something to know about a job."""
 
     def close(self) -> None:
         """Nothing more will come."""
 
 
-def run_parts(
-    parts: Sequence[Part],
+def run_jobs(
+    jobs: Sequence[Job],
     out: Path,
     federations: Federations,
     data: str,
     device: torch.device,
     progress: Progress | None = None,
     stop_after: float | None = None,
-    jobs: int = 1,
+    workers: int = 1,
     again: bool = False,
 ) -> Results:
-    """Do the parts that are not there yet, in their order, and return all results.
+    """Do the jobs that are not there yet, in their order, and return all results.
 
-    ``data`` stands for the data set (a digest). ``stop_after``: no part begins later than so many seconds from now;
-    those not begun are missing in the results. ``jobs``: how many are at work at a time, each in its own process.
-    ``again``: results of these parts that were made with other settings are replaced.
+    ``data`` stands for the data set (a digest). ``stop_after``: no job begins later than so many seconds from now;
+    those not begun are missing in the results. ``workers``: how many are at work at a time, each in its own process.
+    ``again``: results of these jobs that were made with other settings are replaced.
     """
     progress = progress or Progress()
     began = time.perf_counter()
@@ -134,67 +134,67 @@ def run_parts(
     check_folder(out, data)
     results: Results = {}
     missing = []
-    for part in parts:
-        found = read_part(folder, part, data)
+    for job in jobs:
+        found = read_job(folder, job, data)
         if found is not None:
-            results[part.name] = found
-            discard(out / UNFINISHED / part.name)  # by one who was killed after the result was written
+            results[job.name] = found
+            discard(out / UNFINISHED / job.name)  # by one who was killed after the result was written
             continue
-        missing.append(part)
-        if not again and (other := _made_otherwise(folder, part)):
+        missing.append(job)
+        if not again and (other := _made_otherwise(folder, job)):
             raise OutputError(
-                f"{folder / part.name}.json: was made with other settings ({other}); choose another folder with "
+                f"{folder / job.name}.json: was made with other settings ({other}); choose another folder with "
                 "--out, or --again to replace it"
             )
     if missing:  # what cannot be dealt out is told before anything is written
         federations(missing[0].federation, missing[0].settings.seed)
     make_folder(folder)
-    progress.begin(parts, len(results))
+    progress.begin(jobs, len(results))
 
-    def begin(part: Part) -> bool:
+    def begin(job: Job) -> bool:
         if stop_after is not None and time.perf_counter() - began > stop_after:
             return False
-        progress.part(part)
+        progress.job(job)
         return True
 
-    work = partial(_do, federations, data, device, jobs, out / UNFINISHED)
+    work = partial(_do, federations, data, device, workers, out / UNFINISHED)
     try:
-        if jobs > 1:
-            done = side_by_side(missing, jobs, work, begin)
+        if workers > 1:
+            done = side_by_side(missing, workers, work, begin)
         else:
-            done = ((part, work(part, progress.share)) for part in missing if begin(part))
-        for part, result in done:
+            done = ((job, work(job, progress.share)) for job in missing if begin(job))
+        for job, result in done:
             if note := result.pop("note"):
-                progress.note(part, note)
-            write_text(folder / f"{part.name}.json", as_text(result))
-            discard(out / UNFINISHED / part.name)
-            results[part.name] = result
-            progress.end(part, result)
+                progress.note(job, note)
+            write_text(folder / f"{job.name}.json", as_text(result))
+            discard(out / UNFINISHED / job.name)
+            results[job.name] = result
+            progress.end(job, result)
     finally:
         progress.close()
-    return {part.name: results[part.name] for part in parts if part.name in results}
+    return {job.name: results[job.name] for job in jobs if job.name in results}
 
 
 def _do(
     federations: Federations,
     data: str,
     device: torch.device,
-    jobs: int,
-    part_checkpoint: Path,
-    part: Part,
+    workers: int,
+    job_checkpoint: Path,
+    job: Job,
     share: Share = lambda share: None,
 ) -> Result:
-    federation = federations(part.federation, part.settings.seed)
+    federation = federations(job.federation, job.settings.seed)
     began = time.perf_counter()
-    settings, machine = json.loads(part.settings.model_dump_json()), hardware(device)
-    made_with = [run_identity(part.settings, federation), data, source_digest(), machine]
-    unfinished = PartCheckpoint(part_checkpoint / part.name, json.dumps(made_with))
-    came_out = part.work(part.settings, federation, device, share, unfinished)
+    settings, machine = json.loads(job.settings.model_dump_json()), hardware(device)
+    made_with = [run_identity(job.settings, federation), data, source_digest(), machine]
+    unfinished = JobCheckpoint(job_checkpoint / job.name, json.dumps(made_with))
+    came_out = job.work(job.settings, federation, device, share, unfinished)
     return {
         "format": FORMAT,
-        "part": part.name,
-        "title": part.title,
-        "federation": part.federation,
+        "part": job.name,
+        "title": job.title,
+        "federation": job.federation,
         "fingerprint": federation.fingerprint(),
         "data": data,
         "devices": len(federation),
@@ -206,33 +206,33 @@ def _do(
         "source": source_digest(),
         "hardware": machine,
         "seconds": round(unfinished.earlier + time.perf_counter() - began, 1),
-        "jobs": jobs,
-        **({"asked": part.asked} if part.asked else {}),
+        "jobs": workers,
+        **({"asked": job.asked} if job.asked else {}),
         **came_out,
         "note": unfinished.note,
     }
 
 
-def read_part(folder: Path, part: Part, data: str) -> Result | None:
-    """Return a part's result if there is one for these very settings, federation and data."""
-    path = folder / f"{part.name}.json"
+def read_job(folder: Path, job: Job, data: str) -> Result | None:
+    """Return a job's result if there is one for these very settings, federation and data."""
+    path = folder / f"{job.name}.json"
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    if not _is_result(result) or result["federation"] != part.federation or result.get("data", data) != data:
+    if not _is_result(result) or result["federation"] != job.federation or result.get("data", data) != data:
         return None
     try:  # settings that came into being since then have their defaults
-        same = part.counts(settings_from(result["settings"])) == part.counts(part.settings)
+        same = job.counts(settings_from(result["settings"])) == job.counts(job.settings)
     except ConfigError:
         return None
-    return result if same and _with_todays_defaults(result, part.settings) else None
+    return result if same and _with_todays_defaults(result, job.settings) else None
 
 
-def _made_otherwise(folder: Path, part: Part) -> str:
-    """Return in what a whole result in a part's place differs from it; empty: in nothing, or there is none."""
+def _made_otherwise(folder: Path, job: Job) -> str:
+    """Return in what a whole result in a job's place differs from it; empty: in nothing, or there is none."""
     try:
-        result = json.loads((folder / f"{part.name}.json").read_text(encoding="utf-8"))
+        result = json.loads((folder / f"{job.name}.json").read_text(encoding="utf-8"))
         if not _is_result(result):
             return ""
         made = json.loads(settings_from(result["settings"]).model_dump_json())
@@ -240,9 +240,9 @@ def _made_otherwise(folder: Path, part: Part) -> str:
         return "some of which this version does not know"
     except (OSError, ValueError):
         return ""
-    if result["federation"] != part.federation:
-        return f"federation {result['federation']}, not {part.federation}"
-    wanted = json.loads(part.settings.model_dump_json())
+    if result["federation"] != job.federation:
+        return f"federation {result['federation']}, not {job.federation}"
+    wanted = json.loads(job.settings.model_dump_json())
     paths = (path for path, value in _entries(wanted) if dict(_entries(made)).get(path) != value)
     first = next(paths, None)
     return "" if first is None else f"{first} = {dict(_entries(made)).get(first)}, not {dict(_entries(wanted))[first]}"
@@ -289,16 +289,14 @@ def read_all(out: Path) -> Results:
     except FileNotFoundError:
         return results
     except OSError as error:
-        raise InputFileError(
-            f"{folder}: cannot be read ({error.strerror}); there should be a folder of parts"
-        ) from None
+        raise InputFileError(f"{folder}: cannot be read ({error.strerror}); there should be a folder of jobs") from None
     for path in (folder / name for name in names if name.endswith(".json")):
         try:
             result = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise InputFileError(f"{path}: cannot be read ({error}); remove it, and the part is run again") from None
+            raise InputFileError(f"{path}: cannot be read ({error}); remove it, and the job is run again") from None
         if not _is_result(result):
-            raise InputFileError(f"{path}: is not the result of a part; take it out of this folder")
+            raise InputFileError(f"{path}: is not the result of a job; take it out of this folder")
         results[path.stem] = result
     return results
 

@@ -1,4 +1,4 @@
-"""Parts: what is there is not run again, what is wrong is said, nothing is mixed."""
+"""Jobs: what is there is not run again, what is wrong is said, nothing is mixed."""
 
 import json
 import multiprocessing
@@ -15,7 +15,7 @@ import torch
 from fedgs.data import Federation
 from fedgs.errors import DataError, DeviceError, InputFileError, OutputError
 from fedgs.settings import Settings
-from reproduction.experiments.parts import Part, Progress, Result, Results, read_all, read_part, run_parts
+from reproduction.experiments.jobs import Job, Progress, Result, Results, read_all, read_job, run_jobs
 from reproduction.experiments.resolved import resolved_of
 from tests.reproduction.made_up import run as made_up_run
 from tests.simulation.small import small_federation, small_settings
@@ -23,8 +23,8 @@ from tests.simulation.small import small_federation, small_settings
 CPU = torch.device("cpu")
 
 
-def parts(*names: str) -> list[Part]:
-    return [Part(name, name, small_settings(f"selection.solver={name}"), "bars") for name in names]
+def jobs(*names: str) -> list[Job]:
+    return [Job(name, name, small_settings(f"selection.solver={name}"), "bars") for name in names]
 
 
 def dealt(key: str, seed: int) -> Federation:
@@ -38,34 +38,34 @@ class Told(Progress):
         self.said: list[object] = []
         self.done = 0.0
 
-    def begin(self, parts: object, done: int) -> None:
+    def begin(self, jobs: object, done: int) -> None:
         self.said.append(done)
 
     def share(self, share: float) -> None:
         self.done += share
 
-    def end(self, part: Part, result: Result) -> None:
-        self.said.append(part.name)
+    def end(self, job: Job, result: Result) -> None:
+        self.said.append(job.name)
 
     def close(self) -> None:
         self.said.append("closed")
 
 
 def run(
-    out: Path, wanted: list[Part], data: str = "d", stop_after: float | None = None, again: bool = False
+    out: Path, wanted: list[Job], data: str = "d", stop_after: float | None = None, again: bool = False
 ) -> tuple[Results, Told]:
     told = Told()
-    return run_parts(wanted, out, dealt, data, CPU, told, stop_after, again=again), told
+    return run_jobs(wanted, out, dealt, data, CPU, told, stop_after, again=again), told
 
 
-def test_finished_parts_are_not_run_again(tmp_path: Path) -> None:
-    results, told = run(tmp_path, parts("random"))
+def test_finished_jobs_are_not_run_again(tmp_path: Path) -> None:
+    results, told = run(tmp_path, jobs("random"))
     assert told.said == [0, "random", "closed"]
     assert told.done == pytest.approx(1.0)
     file = tmp_path / "parts/random.json"
     before = file.read_bytes()
     assert json.loads(before) == json.loads(json.dumps(results["random"]))
-    both, told = run(tmp_path, parts("random", "gbp-cs"))
+    both, told = run(tmp_path, jobs("random", "gbp-cs"))
     assert told.said == [1, "gbp-cs", "closed"]
     assert list(both) == ["random", "gbp-cs"]
     assert file.read_bytes() == before
@@ -73,7 +73,7 @@ def test_finished_parts_are_not_run_again(tmp_path: Path) -> None:
 
 
 def test_a_result_says_what_it_was_made_with(tmp_path: Path) -> None:
-    result = run(tmp_path, parts("random"))[0]["random"]
+    result = run(tmp_path, jobs("random"))[0]["random"]
     assert result["settings"]["selection"]["solver"] == "random"
     assert (result["devices"], result["factories"], result["data"]) == (12, 3, "d")
     assert {"fedgs", "hardware", "seconds", "fingerprint"} <= set(result)
@@ -81,53 +81,53 @@ def test_a_result_says_what_it_was_made_with(tmp_path: Path) -> None:
     assert result["curve"]["accuracy"][-1] == pytest.approx(result["summary"]["accuracy"]["final"], rel=1e-5)
 
 
-def test_what_was_asked_is_noted_and_makes_no_other_part(tmp_path: Path) -> None:
-    (part,) = parts("random")
-    assert "asked" not in run(tmp_path / "unasked", [part])[0]["random"]
-    first = run(tmp_path, [replace(part, asked="--rounds 2")])[0]["random"]
+def test_what_was_asked_is_noted_and_makes_no_other_job(tmp_path: Path) -> None:
+    (job,) = jobs("random")
+    assert "asked" not in run(tmp_path / "unasked", [job])[0]["random"]
+    first = run(tmp_path, [replace(job, asked="--rounds 2")])[0]["random"]
     assert first["asked"] == "--rounds 2"
     for other in ("--seeds 0", ""):
-        assert run(tmp_path, [replace(part, asked=other)])[0]["random"] == first
+        assert run(tmp_path, [replace(job, asked=other)])[0]["random"] == first
     file = tmp_path / "parts/random.json"
     file.write_text(json.dumps(first | {"asked": None}))
-    assert run(tmp_path, [part])[1].said == [1, "closed"]
+    assert run(tmp_path, [job])[1].said == [1, "closed"]
 
 
 def test_other_settings_are_refused_and_new_settings_are_not(tmp_path: Path) -> None:
-    run(tmp_path, parts("random"))
+    run(tmp_path, jobs("random"))
     file = tmp_path / "parts/random.json"
     content = json.loads(file.read_text())
     del content["settings"]["eval"]["ema"]  # as if this setting had come into being since
     file.write_text(json.dumps(content))
-    assert run(tmp_path, parts("random"))[1].said == [1, "closed"]
+    assert run(tmp_path, jobs("random"))[1].said == [1, "closed"]
     content["settings"]["training"]["learning_rate"] = 0.2
     file.write_text(json.dumps(content))
     other = r"random\.json: was made with other settings \(training\.learning_rate = 0\.2, not 0\.1\); choose another"
     with pytest.raises(OutputError, match=other):
-        run(tmp_path, parts("gbp-cs", "random"))
+        run(tmp_path, jobs("gbp-cs", "random"))
     assert json.loads(file.read_text()) == content  # neither replaced …
     assert not (tmp_path / "parts/gbp-cs.json").exists()  # … nor anything begun
-    assert run(tmp_path, parts("random"), again=True)[1].said == [0, "random", "closed"]
-    assert run(tmp_path, parts("random"))[1].said == [1, "closed"]
+    assert run(tmp_path, jobs("random"), again=True)[1].said == [0, "random", "closed"]
+    assert run(tmp_path, jobs("random"))[1].said == [1, "closed"]
     content |= {"federation": "others", "settings": json.loads(file.read_text())["settings"]}
     file.write_text(json.dumps(content))
     with pytest.raises(OutputError, match=r"other settings \(federation others, not bars\)"):
-        run(tmp_path, parts("random"))
+        run(tmp_path, jobs("random"))
     content["settings"]["unheard"] = 1
     file.write_text(json.dumps(content))
     with pytest.raises(OutputError, match=r"other settings \(some of which this version does not know\)"):
-        run(tmp_path, parts("random"))
+        run(tmp_path, jobs("random"))
 
 
 def test_torn_files_are_told_or_run_again(tmp_path: Path) -> None:
-    run(tmp_path, parts("random"))
+    run(tmp_path, jobs("random"))
     file = tmp_path / "parts/random.json"
     file.write_text(file.read_text()[:100])
     with pytest.raises(InputFileError, match=r"random\.json: cannot be read"):
         read_all(tmp_path)
     file.write_text("[]")
-    with pytest.raises(InputFileError, match="is not the result of a part"):
-        run(tmp_path, parts("random"))
+    with pytest.raises(InputFileError, match="is not the result of a job"):
+        run(tmp_path, jobs("random"))
 
 
 @pytest.mark.parametrize(
@@ -158,58 +158,58 @@ def test_torn_files_are_told_or_run_again(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_results_are_told(tmp_path: Path, damage: Callable[[Result], object]) -> None:
-    (wanted,) = parts("random")
+    (wanted,) = jobs("random")
     whole = json.loads(json.dumps({**made_up_run(wanted, 0.8), "resolved": resolved_of(wanted.settings)}))
     (tmp_path / "parts").mkdir()
     file = tmp_path / "parts/random.json"
     file.write_text(json.dumps(whole))
     assert read_all(tmp_path) == {"random": whole}
-    assert read_part(file.parent, wanted, whole["data"]) == whole
+    assert read_job(file.parent, wanted, whole["data"]) == whole
     damage(whole)
     file.write_text(json.dumps(whole))
-    with pytest.raises(InputFileError, match=r"random\.json: is not the result of a part; take it out"):
+    with pytest.raises(InputFileError, match=r"random\.json: is not the result of a job; take it out"):
         read_all(tmp_path)
-    assert read_part(file.parent, wanted, whole.get("data", "d")) is None
+    assert read_job(file.parent, wanted, whole.get("data", "d")) is None
 
 
-def test_a_folder_of_parts_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_folder_of_jobs_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert read_all(tmp_path) == {}
     place = tmp_path / "parts"
     place.write_text("a file")
-    with pytest.raises(InputFileError, match=r"parts: cannot be read \(Not a directory\)"):
+    with pytest.raises(InputFileError, match=r"jobs: cannot be read \(Not a directory\)"):
         read_all(tmp_path)
     place.unlink()
     place.symlink_to(place)
-    with pytest.raises(InputFileError, match=r"parts: cannot be read \(Too many levels"):
-        run(tmp_path, parts("random"))
+    with pytest.raises(InputFileError, match=r"jobs: cannot be read \(Too many levels"):
+        run(tmp_path, jobs("random"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_of_parts_without_permission_is_told(tmp_path: Path) -> None:
+def test_a_folder_of_jobs_without_permission_is_told(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir(mode=0)
-    with pytest.raises(InputFileError, match=r"parts: cannot be read \(Permission denied\)"):
+    with pytest.raises(InputFileError, match=r"jobs: cannot be read \(Permission denied\)"):
         read_all(tmp_path)
 
 
-def test_no_part_begins_after_the_time_is_up(tmp_path: Path) -> None:
-    results, told = run(tmp_path, parts("random", "gbp-cs"), stop_after=0)
+def test_no_job_begins_after_the_time_is_up(tmp_path: Path) -> None:
+    results, told = run(tmp_path, jobs("random", "gbp-cs"), stop_after=0)
     assert (results, told.said) == ({}, [0, "closed"])
 
 
 def test_data_sets_are_not_mixed(tmp_path: Path) -> None:
-    run(tmp_path, parts("random"))
+    run(tmp_path, jobs("random"))
     with pytest.raises(OutputError, match=r"holds results of another data set \(random\); choose another folder"):
-        run(tmp_path, parts("gbp-cs"), data="other")
+        run(tmp_path, jobs("gbp-cs"), data="other")
 
 
 def test_nothing_is_written_where_nothing_can_be_dealt_out(tmp_path: Path) -> None:
     with pytest.raises(DataError):
-        run(tmp_path / "out", [Part("a", "a", small_settings(), "unknown")])
+        run(tmp_path / "out", [Job("a", "a", small_settings(), "unknown")])
     assert not (tmp_path / "out").exists()
 
 
 def test_a_run_that_goes_astray_is_a_result(tmp_path: Path) -> None:
-    wild = Part("wild", "wild", small_settings("training.learning_rate=1e30"), "bars")
+    wild = Job("wild", "wild", small_settings("training.learning_rate=1e30"), "bars")
     result = run(tmp_path, [wild])[0]["wild"]
     assert "round 1" in result["failed"]
     assert result["summary"] is None
@@ -218,10 +218,10 @@ def test_a_run_that_goes_astray_is_a_result(tmp_path: Path) -> None:
 
 
 def test_side_by_side_gives_the_same_results(tmp_path: Path) -> None:
-    wanted = parts("random", "gbp-cs", "exact")
+    wanted = jobs("random", "gbp-cs", "exact")
     one, _ = run(tmp_path / "one", wanted)
     told = Told()
-    both = run_parts(wanted, tmp_path / "both", dealt, "d", CPU, told, jobs=2)
+    both = run_jobs(wanted, tmp_path / "both", dealt, "d", CPU, told, workers=2)
     assert list(both) == list(one)
     assert [both[name]["curve"] for name in both] == [one[name]["curve"] for name in one]
     assert both["exact"]["jobs"] == 2
@@ -231,23 +231,23 @@ def test_side_by_side_gives_the_same_results(tmp_path: Path) -> None:
 
 
 def test_an_error_in_a_process_is_told_as_it_is_and_ends_the_others(tmp_path: Path) -> None:
-    wrong = Part("odd", "odd", small_settings(), "stripes")
+    wrong = Job("odd", "odd", small_settings(), "stripes")
     with pytest.raises(DataError, match="no stripes"):
-        run_parts([*parts("random"), wrong], tmp_path, dealt, "d", CPU, jobs=2)
+        run_jobs([*jobs("random"), wrong], tmp_path, dealt, "d", CPU, workers=2)
     until(lambda: not multiprocessing.active_children())  # the pool's own thread may be the one that reaps them
 
 
 def test_other_children_of_the_program_are_left_alone(tmp_path: Path) -> None:
     other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
     other.start()
-    run_parts(parts("random", "gbp-cs"), tmp_path, dealt, "d", CPU, jobs=2)
+    run_jobs(jobs("random", "gbp-cs"), tmp_path, dealt, "d", CPU, workers=2)
     assert other.is_alive()
     other.kill()
     other.join()
 
 
 def wait_long(
-    settings: Settings, federation: Federation, device: torch.device, share: object, part_checkpoint: object
+    settings: Settings, federation: Federation, device: torch.device, share: object, job_checkpoint: object
 ) -> Result:
     Path(os.environ["FEDGS_TEST_PIDS"], str(os.getpid())).touch()
     time.sleep(60)
@@ -258,9 +258,9 @@ def test_nobody_works_on_when_the_program_is_killed(tmp_path: Path, monkeypatch:
     pids = tmp_path / "pids"
     pids.mkdir()
     monkeypatch.setenv("FEDGS_TEST_PIDS", str(pids))
-    wanted = [Part(name, name, small_settings(), "bars", wait_long) for name in ("first", "second")]
+    wanted = [Job(name, name, small_settings(), "bars", wait_long) for name in ("first", "second")]
     arguments = (wanted, tmp_path / "out", dealt, "d", CPU, None, None, 2)
-    program = multiprocessing.get_context("spawn").Process(target=run_parts, args=arguments)
+    program = multiprocessing.get_context("spawn").Process(target=run_jobs, args=arguments)
     program.start()
     until(lambda: len(list(pids.iterdir())) == 2)
     assert program.pid is not None
@@ -291,11 +291,11 @@ def die(settings: Settings, federation: Federation, device: torch.device, *_: ob
 
 
 def test_a_process_that_is_killed_ends_in_one_clear_line(tmp_path: Path) -> None:
-    wanted = [Part(name, name, small_settings(), "bars", die) for name in ("first", "second")]
+    wanted = [Job(name, name, small_settings(), "bars", die) for name in ("first", "second")]
     with pytest.raises(DeviceError, match="fewer than --jobs 2"):
-        run_parts(wanted, tmp_path, dealt, "d", CPU, jobs=2)
+        run_jobs(wanted, tmp_path, dealt, "d", CPU, workers=2)
     assert not list((tmp_path / "parts").iterdir())
 
 
 def test_nothing_begins_after_the_time_is_up_side_by_side(tmp_path: Path) -> None:
-    assert run_parts(parts("random", "gbp-cs"), tmp_path, dealt, "d", CPU, stop_after=0.0, jobs=2) == {}
+    assert run_jobs(jobs("random", "gbp-cs"), tmp_path, dealt, "d", CPU, stop_after=0.0, workers=2) == {}
