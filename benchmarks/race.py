@@ -12,11 +12,11 @@ environment with fedgs: pfl (up to Python 3.12), Flower and fluke. APPFL 1.12.0 
 may the others: name its interpreter with ``--python``. It needs the framework, torch and numpy alone; its torch should
 have the same version. ``--keep FOLDER`` keeps what the frameworks wrote, for one that failed.
 
-Equal for all: the samples of each device (the embedded glyphs, 28×28, unequal devices), the network and its first
-weights, the number of devices (all of them take part in each round), local epochs, batch size (the last batch of an
-epoch may be short, so the local steps are equal too), SGD without momentum, its learning rate, the mean weighted by
-samples, TF32 for matrix products on a GPU, and the test after the last round. Start-up, reading data and testing are
-not counted, nor is the first round of a run.
+Equal for all: the samples of each device (the embedded glyphs, 28×28, bright on black, unequal devices), the network
+and its first weights, the number of devices (all of them take part in each round), local epochs, batch size (the last
+batch of an epoch may be short, so the local steps are equal too), SGD without momentum, its learning rate, the mean
+weighted by samples, TF32 for matrix products on a GPU, and the test after the last round. Start-up, reading data and
+testing are not counted, nor is the first round of a run.
 
 Not equal: each framework runs its clients in the way its own guide recommends (``benchmarks/racers/run_*.py``). fedgs
 trains the built-in network for all devices at once; the second row of fedgs has the network as a file of the user's,
@@ -59,8 +59,8 @@ from fedgs.tasks.cnn import build_model
 
 RACERS = Path(__file__).resolve().parent / "racers"
 SIZES = {
-    "cpu": {"network": "compact", "devices": 50, "epochs": 2, "batch": 32, "samples": 230, "learning_rate": 0.1},
-    "cuda": {"network": "paper", "devices": 100, "epochs": 5, "batch": 32, "samples": 230, "learning_rate": 0.05},
+    "cpu": {"network": "compact", "devices": 50, "epochs": 2, "batch": 32, "samples": 230, "learning_rate": 0.3},
+    "cuda": {"network": "paper", "devices": 100, "epochs": 5, "batch": 32, "samples": 230, "learning_rate": 0.1},
 }
 
 
@@ -124,7 +124,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--samples", type=at_least(10), help="mean number of samples of a device")
     parser.add_argument("--epochs", type=at_least(1), help="local epochs of a round")
     parser.add_argument("--batch", type=at_least(1), help="samples of a mini-batch")
-    parser.add_argument("--rounds", type=at_least(2), default=8, help="of a run; the first is not counted")
+    parser.add_argument("--rounds", type=at_least(2), default=12, help="of a run; the first is not counted")
     parser.add_argument("--repeats", type=at_least(1), default=3, help="runs of each")
     parser.add_argument("--processes", type=at_least(1), help="of pfl, and clients of Flower side by side on a GPU")
     parser.add_argument("--limit", type=at_least(1), default=1800, help="seconds a run may take")
@@ -158,7 +158,8 @@ def prepare(folder: Path, sizes: dict[str, Any]) -> None:
     federation = build_federation(data, 1, min_samples=0)
     train = [federation.train_indices(device) for device in range(len(federation))]
     test = [federation.test_indices(device) for device in range(len(federation))]
-    images, labels = np.asarray(federation.inputs), federation.labels
+    images = 255 - np.asarray(federation.inputs)  # bright ink on black: FedAvg learns from the first rounds on
+    labels = federation.labels
     model = build_model(sizes["network"], len(federation.classes), images.shape[1:], seed=0)
     np.savez(
         folder / "data.npz",
