@@ -47,16 +47,6 @@ def test_mistakes_are_one_line(here: Here, tmp_path: Path, arguments: str, reaso
     assert err.count("\n") == 1
 
 
-def test_a_state_folder_has_one_client(here: Here, tmp_path: Path) -> None:
-    from fedgs.deploy.process import claim
-
-    with claim(tmp_path / "s", "station"):
-        code, _, err = here("station", "--listen", "127.0.0.1:0", "--state", "s", "--insecure")
-    assert code == 2
-    assert "another station is running with this state folder" in err
-    assert (tmp_path / "s").stat().st_mode & 0o777 == 0o700
-
-
 def test_a_port_that_is_taken(here: Here) -> None:
     import socket
 
