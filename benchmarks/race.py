@@ -432,4 +432,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a run under way is ended, too
     in_one_line(main)
