@@ -23,7 +23,7 @@ class SolverError(FedgsError, ValueError):
 
 
 class DataError(FedgsError, ValueError):
-    """A data set or federation is inconsistent, or cannot be dealt out as asked."""
+    """A data set or federation is inconsistent, or cannot be partitioned as asked."""
 
 
 class InputFileError(FedgsError, ValueError):
@@ -51,7 +51,7 @@ class DeviceError(FedgsError, RuntimeError):
 
 
 class TrainingError(FedgsError, ArithmeticError):
-    """Training has gone astray: a loss or a weight is not a finite number."""
+    """Training has diverged: a loss or a weight is not a finite number."""
 
 
 class CheckpointError(FedgsError, ValueError):
@@ -67,11 +67,11 @@ class WireError(FedgsError, ValueError):
 
 
 class IdentityError(FedgsError, ValueError):
-    """A certificate or key is missing, broken, expired, or belongs to somebody else."""
+    """A certificate or key is missing, broken, expired, or belongs to another party."""
 
 
 class PeerError(FedgsError, OSError):
-    """An address cannot be listened on, or nobody answers there."""
+    """An address cannot be listened on, or there is no answer."""
 
 
 class NetworkError(FedgsError, ValueError):

@@ -130,7 +130,7 @@ def test_targets_that_are_no_classes() -> None:
         ({"factories": {3: "a"}}, "does not say where device '07' belongs"),
         ({"factories": np.arange(12)}, "device '03' has samples in factories"),
         ({"factories": np.arange(5)}, "factories has 5 entries for 12 samples"),
-        ({"factories": 7}, "cannot deal 3 devices to 7 factories"),
+        ({"factories": 7}, "cannot assign 3 devices to 7 factories"),
         ({"inputs": ROWS[:5]}, "5 inputs for 12 samples"),
         ({"classes": ["a", "b"]}, "label 2 has no class; there are 2 classes"),
         (

@@ -136,7 +136,7 @@ def test_empty_devices_are_an_error_or_dropped() -> None:
     [
         ({"devices": 4}, "4 devices were asked for, 3 clients"),
         ({"devices": ["w009"]}, "no device 'w009'"),
-        ({"factories": 4}, "cannot deal 3 devices to 4 factories"),
+        ({"factories": 4}, "cannot assign 3 devices to 4 factories"),
         ({"factories": 0}, "to 0 factories"),
         ({"factories": None}, "needs the number of factories"),
         ({"partition": "fair"}, "no partition 'fair'; choose one of balanced, random, by-attribute"),

@@ -16,9 +16,7 @@ problems = small_problems().filter(lambda problem: 0 < problem.pick < len(proble
 
 
 def forms(problem: SelectionProblem) -> tuple[quadratic.Quadratic, quadratic.Quadratic]:
-    arguments = (problem.counts, problem.target, problem.base, problem.bonus, problem.sizes, problem.base_size)
-    rest = (problem.expected_size, problem.pick)
-    return quadratic.gram_form(*arguments, *rest), quadratic.gram_form_oracle(*arguments, *rest)
+    return quadratic.gram_form(problem.parts), quadratic.gram_form_oracle(problem.parts)
 
 
 def first_choice(problem: SelectionProblem) -> np.ndarray:
@@ -36,9 +34,7 @@ def test_gram_form_and_scores(problem: SelectionProblem) -> None:
     assert quadratic.score(compiled, chosen) == pytest.approx(expected, rel=1e-9, abs=1e-7)
     assert rows.score_rows(rows.as_rows(problem), chosen) == pytest.approx(expected, rel=1e-9, abs=1e-7)
     assert rows.score_rows_oracle(rows.as_rows(problem), chosen) == pytest.approx(expected, rel=1e-9, abs=1e-7)
-    sizes = (problem.sizes, problem.base_size, problem.expected_size, True)
-    arguments = (problem.counts, problem.target, problem.base, *sizes)
-    assert measure(*arguments, chosen) == pytest.approx(measure_oracle(*arguments, chosen), abs=1e-9)
+    assert measure(problem.parts, chosen) == pytest.approx(measure_oracle(problem.parts, chosen), abs=1e-9)
 
 
 @settings(max_examples=150)

@@ -96,7 +96,7 @@ def read_run(folder: Path) -> RunFacts:
     coming = plan.next_round()
     rows = list(range(min(ITERATIONS, len(coming.devices))))
     if not coming.totals[rows].any():
-        raise CheckpointError(f"--run {folder}: nobody trains in the next iterations; give another run")
+        raise CheckpointError(f"--run {folder}: no device trains in the next iterations; give another run")
     training = settings.training
     found = measure(gradients, state.weights.to(device), coming, rows, training.learning_rate, settings.seed)
     weights = gradients.layout.size

@@ -1,6 +1,6 @@
 """Data: samples with clients, the federations built from them, and the device streams.
 
-A :class:`DataSet` is what every loader gives; a :class:`Federation` deals its clients out to factories;
+A :class:`DataSet` is what every loader gives; a :class:`Federation` assigns its clients, as devices, to factories;
 :class:`DeviceStreams` hands out every device's next mini-batch. Nothing here knows of models or algorithms.
 """
 
@@ -11,11 +11,11 @@ from fedgs.data.federation import Federation, build_federation
 from fedgs.data.femnist import load_femnist
 from fedgs.data.femnist_federations import leaf_federation, paper_federation
 from fedgs.data.glyphs import load_glyphs
+from fedgs.data.label_skew import classes_per_device, dirichlet, dirichlet_factories
 from fedgs.data.npz import load_npz, save_npz
 from fedgs.data.sources import load_dataset
 from fedgs.data.statistics import Heterogeneity, Quantiles, divergences, heterogeneity
 from fedgs.data.streams import DeviceStreams
-from fedgs.data.synthesis import classes_per_device, dirichlet, dirichlet_factories
 from fedgs.data.user_data import from_arrays, from_folder, from_npz
 
 __all__ = [

@@ -63,7 +63,7 @@ def shapes_of(tree: Any) -> Any:
 def find_not_finite(array: Any) -> int | None:
     """Return the first row that holds NaN or infinity; None where there is none.
 
-    A memory map is not searched: that would read it all. Who trains on it finds out then.
+    A memory map is not searched: that would read it all. Training on it finds out then.
     """
     if not isinstance(array, np.ndarray) or isinstance(array, np.memmap) or array.dtype.kind != "f" or not array.size:
         return None

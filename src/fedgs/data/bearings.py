@@ -84,7 +84,7 @@ def load_bearings(
     """Return the vibration of so many machines, about so many windows each.
 
     Args:
-        machines: the clients, dealt evenly to the plants (attribute ``plant``).
+        machines: the clients; each plant (attribute ``plant``) has as many, or one more.
         windows: mean number of windows of a machine.
         seed: the same seed gives the same windows.
         plants: whose fault mixes differ.

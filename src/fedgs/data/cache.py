@@ -121,7 +121,7 @@ def _put_in_place(new: Path, place: Path) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        # A folder cannot be renamed onto a full one, so the old set steps aside first. Whoever has it mapped keeps it.
+        # A folder cannot be renamed onto a full one, so the old set is moved aside first. Those who map it keep it.
         with suppress(FileNotFoundError):  # another process was faster
             aside.append(place.rename(_temporary(place)))
     for old in aside:  # only now: removing takes time, and meanwhile there would be no set of this name

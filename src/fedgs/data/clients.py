@@ -1,8 +1,8 @@
-"""Who owns which samples: the part of a data set that decides the devices, apart from the samples themselves.
+"""Which samples each client has: the part of a data set that decides the devices, apart from the samples themselves.
 
-A data set brings its own clients (FEMNIST's writers). The synthesisers of :mod:`fedgs.data.synthesis` make
-others for the same samples, and because ownership is only a table of indices, dealing a set out anew never
-copies a sample. :func:`regroup` makes the one copy for those who want the result as a data set of its own.
+A data set brings its own clients (FEMNIST's writers). :mod:`fedgs.data.label_skew` makes others for the same samples.
+Clients are only a table of indices, so another partition never copies a sample. :func:`regroup` makes the one copy
+where the result is wanted as a data set of its own.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class Clients:
         if len(outside):
             raise DataError(
                 f"{dataset.name}: a client has sample {int(outside[0])}, the data set has {len(dataset)} from 0 on; "
-                "deal out the labels of this very set"
+                "make the clients from the labels of this data set"
             )
         return self
 

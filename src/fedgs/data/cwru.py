@@ -3,7 +3,7 @@
 The Bearing Data Center publishes one .mat file a recording, named by a number: a motor with a seeded defect of some
 diameter in one place, at one of four loads. Read here are the normal recordings and those of the drive end at 12,000
 samples a second with the defect on the inner race, the ball, or the outer race at 6 o'clock. Each is cut into windows
-of 1,024 samples of the drive-end and fan-end accelerometers; every load's windows are dealt out to some devices.
+of 1,024 samples of the drive-end and fan-end accelerometers; the windows of each load are split among some devices.
 """
 
 from pathlib import Path

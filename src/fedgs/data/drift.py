@@ -16,7 +16,7 @@ with the weight w(t) given by a named schedule:
 
 Time is counted in mini-batches that have come out of the device's own stream, not in iterations of the others:
 a schedule is then a property of (seed, device) alone. In mode ``fresh`` the two are the same thing; in mode
-``sticky`` a device's world stands still while its batch waits, as sticky has it. With w = 0 a stream equals
+``sticky`` a device that waits with its batch does not drift. With w = 0 a stream equals
 the stream without drift, batch for batch.
 """
 

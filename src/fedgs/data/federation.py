@@ -200,7 +200,7 @@ class Federation:
             places = np.flatnonzero(lists.flat == row)
             if len(places):
                 return self.device_names[int(lists.rows[places[0]])]
-        return "nobody"
+        return "none"
 
     @cached_property
     def factory_sizes(self) -> NDArray[np.int64]:
@@ -270,7 +270,7 @@ def build_federation(
     """Make a federation of a data set: clients become devices, and devices are assigned to factories.
 
     ``devices``: None takes all clients with at least ``min_samples`` samples, a number exactly that many of them
-    (seeded shuffle), a list of names those. ``clients`` replaces the data set's own (:mod:`fedgs.data.synthesis`).
+    (seeded shuffle), a list of names those. ``clients`` replaces the data set's own (:mod:`fedgs.data.label_skew`).
     ``split``: ``own`` is the data set's test mask, ``draw`` a fresh split by ``train_fraction``, ``auto`` the
     mask where there is one. ``empty``: what to do with a device that has no train or no test sample.
     """

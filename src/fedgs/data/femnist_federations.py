@@ -53,7 +53,7 @@ def leaf_federation(
     partition: str = "balanced",
     seed: int = 0,
 ) -> Federation:
-    """Return the federation LEAF's scripts make; ``seed`` and ``partition`` deal it to factories.
+    """Return the federation LEAF's scripts make; ``seed`` and ``partition`` assign its devices to factories.
 
     ``partial_file=False`` leaves out the last file when it has fewer than 100 writers, as the authors' older
     copy of the scripts did.

@@ -1,6 +1,6 @@
 """Long conversions: many independent pieces, done by several processes, given back in order.
 
-The result never depends on the number of workers: pieces are cut before they are dealt out, and come back in
+The result never depends on the number of workers: pieces are cut before they are handed to workers, and come back in
 the order they were cut. New processes are spawned (never forked: a forked child inherits locks of threads it
 does not have), so a script that asks for workers needs the usual ``if __name__ == "__main__":``.
 """

@@ -20,6 +20,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.data.arrays import is_whole
 from fedgs.errors import DataError
 from fedgs.rng import stream
 
@@ -29,7 +30,7 @@ PARTITIONS: tuple[str, ...] = get_args(Partition)
 
 def balanced(names: Sequence[str], factories: int, seed: int) -> NDArray[np.int32]:
     """Return the factory of each device: sizes equal, or different by one."""
-    _check_number(len(names), factories)
+    check_factories(len(names), factories)
     order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
     shuffled = order[stream(seed, "factories", "balanced").permutation(len(names))]
     return _cut(shuffled, factories)
@@ -37,7 +38,7 @@ def balanced(names: Sequence[str], factories: int, seed: int) -> NDArray[np.int3
 
 def random(names: Sequence[str], factories: int, seed: int) -> NDArray[np.int32]:
     """Return the factory of each device: each drawn by itself, uniformly."""
-    _check_number(len(names), factories)
+    check_factories(len(names), factories)
     drawn = np.array([stream(seed, "factories", "random", name).integers(factories) for name in names], dtype=np.int32)
     sizes = np.bincount(drawn, minlength=factories)
     if not sizes.all():
@@ -54,7 +55,7 @@ def by_attribute(
     """Return the factory of each device: one per value, or equal pieces in the order of values."""
     if factories is None:
         return np.unique(values, return_inverse=True)[1].astype(np.int32)
-    _check_number(len(names), factories)
+    check_factories(len(names), factories)
     tie_breaks = {
         name: int(rank)
         for name, rank in zip(
@@ -92,17 +93,18 @@ def assign_factories(
         raise DataError(f"attribute {attribute!r} has no effect on partition {partition!r}; use 'by-attribute'")
     if factories is None:
         raise DataError(f"partition {partition!r} needs the number of factories")
-    deal = balanced if partition == "balanced" else random
-    return deal(names, factories, seed), _names(factories)
+    assign = balanced if partition == "balanced" else random
+    return assign(names, factories, seed), _names(factories)
 
 
 def _names(factories: int) -> tuple[str, ...]:
     return tuple(f"factory-{number:02d}" for number in range(factories))
 
 
-def _check_number(devices: int, factories: int) -> None:
-    if not 1 <= factories <= devices:
-        raise DataError(f"cannot deal {devices} devices to {factories} factories; each needs at least one device")
+def check_factories(devices: int, factories: int) -> None:
+    """Refuse a number of factories of which some would be empty."""
+    if not is_whole(factories) or not 1 <= factories <= devices:
+        raise DataError(f"cannot assign {devices} devices to {factories} factories; each needs at least one device")
 
 
 def _cut(order: NDArray[np.int64], factories: int) -> NDArray[np.int32]:

@@ -189,7 +189,7 @@ class DeviceStreams:
     def inside(self) -> StreamArrays:
         """Return the arrays themselves, in mode ``sticky``.
 
-        Whoever moves a device on (``position``, ``used``) brings its ``next`` batch and ``counts`` along, calls
+        A caller that moves a device on (``position``, ``used``) updates its ``next`` batch and ``counts``, calls
         :meth:`refill` where its window ends, and :meth:`skip` at last.
         """
         return StreamArrays(

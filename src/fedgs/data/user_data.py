@@ -1,7 +1,7 @@
 """User data as a data set: arrays in memory, an .npz file, or a folder of images.
 
 ``from_folder`` knows two layouts, told apart by depth: ``root/device/class/xxx.png`` (the devices are yours) and
-``root/class/xxx.png`` (one client named "all", to be dealt out by :mod:`fedgs.data.synthesis`).
+``root/class/xxx.png`` (one client named "all", to be split by :mod:`fedgs.data.label_skew`).
 An .npz holds ``inputs`` (or ``images``) and ``targets`` (or ``labels``) and, if known, ``clients`` (or ``devices``),
 ``client_names``, ``classes``, ``test``, ``name`` and ``attribute_<name>``. Several inputs are ``inputs_<name>``.
 """
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")
 MAX_CLASSES = 1 << 16
-"""Whole numbers from here on are values, not classes, where nobody names the classes."""
-NOBODY = "all"
+"""Whole numbers from here on are values, not classes, where the classes are not named."""
+ONE_CLIENT = "all"
 
 
 def from_arrays(
@@ -140,7 +140,7 @@ def from_folder(
         return from_arrays(
             _read_images([folder / file for file in files], size, grey),
             np.array([file.parts[-2] for file in files]),
-            np.array([file.parts[0] if depth == 3 else NOBODY for file in files]),
+            np.array([file.parts[0] if depth == 3 else ONE_CLIENT for file in files]),
             classes=classes,
             name=name or folder.name,
         )
@@ -271,7 +271,7 @@ def _client_names(
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Return the client number of each sample and the clients' names, in any order."""
     if clients is None:
-        return np.zeros(samples, np.int64), (NOBODY,)
+        return np.zeros(samples, np.int64), (ONE_CLIENT,)
     given = np.asarray(clients)
     if given.ndim != 1 or given.dtype.kind not in "iuU":
         raise DataError(f"{name}: clients must be one name or one number a sample")

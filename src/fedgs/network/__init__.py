@@ -6,16 +6,19 @@
     park = Park(model_bits=32 * 6_603_710, step_seconds=0.02)
     fedgs_round(park, network).total, break_even_ratio(park, network), best_schedule(park, network)
 
-One idea a file: ``links`` (bits, Hz, dB), ``round_time`` (section VI-B in general), ``simplified`` (Assumption 2 and
-Proposition 4), ``break_even``, ``convergence`` and ``divergence`` (section VI-A), ``planner`` (best T and L), ``clock``
+One idea a file: ``links`` (bits, Hz, dB), ``round_time`` (section VI-B in general), ``break_even`` (who is faster;
+Proposition 4), ``convergence`` and ``divergence`` (section VI-A), ``planner`` (best T and L), ``clock``
 (the virtual clock of a simulation), ``settings`` and ``profiles``. Knows nothing of torch.
 """
 
 from fedgs.network.break_even import (
     break_even_ratio,
+    exact_condition,
     fedgs_wins,
     largest_pick,
     longest_round,
+    proposition_holds,
+    proposition_threshold,
     seconds_saved,
     smallest_pick,
 )
@@ -48,7 +51,6 @@ from fedgs.network.planner import Schedule, best_schedule
 from fedgs.network.profiles import PROFILES, Profile, load_profile
 from fedgs.network.round_time import Park, RoundTime, fedavg_round, fedgs_round
 from fedgs.network.settings import ClockSettings, LinksSettings
-from fedgs.network.simplified import exact_condition, proposition_holds, proposition_threshold
 
 __all__ = [
     "PROFILES",

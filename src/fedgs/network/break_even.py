@@ -7,11 +7,24 @@ FedGS wins a round when what it saves on the way to the top server is more than 
 T_int is L·S/rate plus the latency, and falls with the factory's bandwidth; T̃_ext and T_ext are linear in L and M. So
 the bandwidth ratio, the longest round and the smallest pick at which both take the same time have closed forms. Under
 Assumption 2, with T_select = 0, the break-even ratio is T·L/(M·(L − 1)).
+
+Assumption 2 is one bandwidth inside, one outside, one SNR. With b = log₂(1 + γ):
+
+    T_FedGS  = 2SM/(b·B_ext) + T·(T_select + 2SL/(b·B_int) + T_comp)      (eq. t_fedgs_simplified)
+    T_FedAvg = 2SML/(b·B_ext) + T·T_comp                                  (eq. t_fedavg_simplified)
+
+T_FedGS < T_FedAvg is the exact condition
+
+    (B_ext/B_int)·S·L + T_select·b·B_ext/2 < S·M·(L − 1)/T
+
+and, where the selection takes no time, Proposition 4: T·L/(M·(L − 1)) < B_int/B_ext.
 """
 
 import math
 
-from fedgs.network.links import ParkNetwork
+from fedgs.errors import NetworkError
+from fedgs.network.checks import positive, whole
+from fedgs.network.links import Channel, ParkNetwork
 from fedgs.network.round_time import (
     Park,
     direct_sync_seconds,
@@ -55,9 +68,9 @@ def longest_round(park: Park, network: ParkNetwork) -> int:
     if saved <= 0:
         return 0
     longest = math.ceil(saved / (park.select_seconds + internal_sync_seconds(park, network))) - 1
-    if longest > 2**40:  # nobody counts so far, and beyond it a float could not tell one T from the next
+    if longest > 2**40:  # beyond it a float cannot tell one T from the next
         return longest
-    # The quotient is rounded; the condition itself has the last word.
+    # The quotient is rounded, so the condition itself decides.
     while fedgs_wins(park.but(iterations=longest + 1), network):
         longest += 1
     while longest and not fedgs_wins(park.but(iterations=longest), network):
@@ -108,3 +121,34 @@ def largest_pick(park: Park, network: ParkNetwork) -> int | None:
 
 def _saved_at_the_top(park: Park, network: ParkNetwork) -> float:
     return direct_sync_seconds(park, network) - external_sync_seconds(park, network)
+
+
+def exact_condition(park: Park, internal: float, external: float, snr_db: float) -> bool:
+    """Return whether FedGS beats FedAvg, the time of the selection counted."""
+    for name, value in (("external", external), ("internal", internal)):
+        positive(name, value, "Hz")
+    _more_than_one(park.pick)
+    spent = external / internal * park.model_bits * park.pick
+    spent += park.select_seconds * Channel(external, snr_db).rate / 2
+    return spent < park.model_bits * park.factories * (park.pick - 1) / park.iterations
+
+
+def proposition_threshold(factories: int, pick: int, iterations: int) -> float:
+    """Return T·L/(M·(L − 1)), which B_int/B_ext must exceed (Proposition 4)."""
+    whole("factories", factories)
+    whole("iterations", iterations)
+    _more_than_one(pick)
+    return iterations * pick / (factories * (pick - 1))
+
+
+def proposition_holds(park: Park, ratio: float) -> bool:
+    """Return whether Proposition 4 promises that FedGS beats FedAvg at this B_int/B_ext."""
+    return proposition_threshold(park.factories, park.pick, park.iterations) < positive("ratio", ratio)
+
+
+def _more_than_one(pick: int) -> None:
+    if whole("pick", pick) == 1:
+        raise NetworkError(
+            "pick=1 is impossible in the condition, which divides by L − 1; with one device a factory FedGS sends as "
+            "much to the top server as FedAvg does, and more besides: pick 2 or more"
+        )

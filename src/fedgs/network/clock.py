@@ -166,7 +166,7 @@ class VirtualClock:
         return RoundCost(computation + top, computation, 0.0, 0.0, top, Traffic(up, down, up, down))
 
     def _slowest(self, devices: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return (iterations, factories) the slowness of the slowest selected device; 0 where there is nobody."""
+        """Return (iterations, factories) the slowness of the slowest selected device; 0 where none is selected."""
         there = devices >= 0
         factors = np.where(there, self._factors(np.where(there, devices, 0)), 0.0)
         return np.asarray(factors.max(axis=2, initial=0.0))

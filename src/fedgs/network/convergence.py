@@ -72,9 +72,7 @@ def drift(iterations: int, learning_rate: float, smoothness: float) -> float:
     """Return h(T), how far T separate steps can drift from T common ones; 0 for T = 0 and T = 1."""
     value = drift_or_infinity(iterations, learning_rate, smoothness)
     if not math.isfinite(value):
-        raise NetworkError(
-            f"h(T) is beyond all numbers at T={iterations} with ηβ={learning_rate * smoothness:g}; lower T, η or β"
-        )
+        raise NetworkError(f"h(T) overflows at T={iterations} with ηβ={learning_rate * smoothness:g}; lower T, η or β")
     return value
 
 
@@ -88,9 +86,7 @@ def drift_or_infinity(iterations: int, learning_rate: float, smoothness: float) 
         growth = iterations * math.log1p(step)
         try:
             return (math.expm1(growth) - step * iterations) / smoothness
-        except (
-            OverflowError
-        ):  # (1 + ηβ)^T is beyond all numbers; over β it need not be, and beside it the rest is nothing
+        except OverflowError:  # (1 + ηβ)^T overflows; divided by β it may not, and the other terms are negligible
             exponent = growth - math.log(smoothness)
             return math.exp(exponent) if exponent < math.log(sys.float_info.max) else math.inf
     # Here the formula as it is written loses digits; its binomial series, Σ_{k≥2} C(T,k)·(ηβ)^k, has none to lose.
@@ -125,7 +121,7 @@ def effective_iterations(iterations: int, constants: BoundConstants) -> float:
 
 
 def worth_of_round(iterations: int, constants: BoundConstants) -> float:
-    """Return the same for any η, as a guide where the bound is not known; −∞ where h(T) is beyond all numbers."""
+    """Return the same for any η, as a guide where the bound is not known; −∞ where h(T) overflows."""
     whole("iterations", iterations)
     if constants.divergence == 0:
         return float(iterations)
@@ -151,7 +147,7 @@ def convergence_bound(iterations: int, rounds: int, constants: BoundConstants) -
     worth = effective_iterations(iterations, constants)
     if worth <= 0:
         raise NetworkError(
-            f"the bound is invalid at T={iterations}: a divergence δ={constants.divergence:g} eats up the whole round "
+            f"the bound is invalid at T={iterations}: a divergence δ={constants.divergence:g} undoes the whole round "
             f"(T − ρδh(T)/(ηφε²) = {worth:.4g}); lower T, the learning rate or δ"
         )
     return 1.0 / (rounds * constants.learning_rate * constants.phi * worth)

@@ -5,12 +5,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedgs.files import finite
-from fedgs.network.break_even import break_even_ratio, fedgs_wins, largest_pick, longest_round, smallest_pick
+from fedgs.network.break_even import (
+    break_even_ratio,
+    fedgs_wins,
+    largest_pick,
+    longest_round,
+    proposition_threshold,
+    smallest_pick,
+)
 from fedgs.network.convergence import BoundConstants, worth_of_round
 from fedgs.network.links import ParkNetwork
 from fedgs.network.planner import Schedule, best_schedule
 from fedgs.network.round_time import Park, RoundTime, fedavg_round, fedgs_round
-from fedgs.network.simplified import proposition_threshold
 
 
 @dataclass(frozen=True)

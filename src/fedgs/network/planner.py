@@ -123,7 +123,7 @@ def _worth(constants: BoundConstants | None, most: int) -> NDArray[np.float64]:
     lengths = np.arange(1, most + 1, dtype=np.float64)
     if constants is None or constants.divergence == 0:
         return lengths
-    with np.errstate(over="ignore"):  # beyond all numbers is void too
+    with np.errstate(over="ignore"):  # an overflow is void too
         return lengths - drift_weight(constants) * drifts(most, constants.learning_rate, constants.smoothness)[1:]
 
 

@@ -102,7 +102,7 @@ class LinksSettings(Section):
 
     def _direct_down(self) -> ChannelSettings:
         outside, device = self.external.down, self.internal.down
-        if outside.by_rate or device.snr_db is None:  # a line known by its rate carries it whoever listens
+        if outside.by_rate or device.snr_db is None:  # a line known by its rate carries that rate to any receiver
             return outside
         return outside.model_copy(update={"snr_db": device.snr_db})
 

@@ -21,7 +21,16 @@ from fedgs.compiled import composed
 from fedgs.errors import SolverError
 from fedgs.selection.exact import prove
 from fedgs.selection.gbp_cs import largest_entries, least_squares, permute
-from fedgs.selection.problem import NO_LIMIT, Flags, Floats, Indices, SelectionProblem, SelectionResult, measure
+from fedgs.selection.problem import (
+    NO_LIMIT,
+    Flags,
+    Floats,
+    Indices,
+    KernelProblem,
+    SelectionProblem,
+    SelectionResult,
+    measure,
+)
 from fedgs.selection.quadratic import gram_form
 from fedgs.selection.solve import Solver, auto, look_up, resolve_solver, solve, solver_key
 from fedgs.selection.swap import best_descent, descend
@@ -192,14 +201,7 @@ def _lay_out(problems: list[SelectionProblem], keys: NDArray[np.uint64]) -> Prob
 
 @composed
 def solve_one(
-    counts: Floats,
-    target: Floats,
-    base: Floats,
-    bonus: Floats,
-    sizes: Floats,
-    base_size: float,
-    expected_size: float,
-    pick: int,
+    problem: KernelProblem,
     key: np.uint64,
     method: int,
     starts: int,
@@ -211,12 +213,12 @@ def solve_one(
     """Solve one problem into ``chosen``: 0 gbp-cs, 1 swap, 2 multistart, 3 exact; return whether it is proven."""
     proven = False
     if start is not None:
-        wanted = expected_size * target - base
-        chosen[:] = largest_entries(least_squares(counts, wanted), pick)
+        wanted = problem.expected_size * problem.target - problem.base
+        chosen[:] = largest_entries(least_squares(problem.counts, wanted), problem.pick)
         if method == 0:
-            permute(counts, wanted, bonus, chosen, NO_LIMIT)
+            permute(problem.counts, wanted, problem.bonus, chosen, NO_LIMIT)
     if quadratic is not None:
-        form = gram_form(counts, target, base, bonus, sizes, base_size, expected_size, pick)
+        form = gram_form(problem)
         if method == 1:
             descend(form, chosen, NO_LIMIT)
         elif method == 2:
@@ -242,17 +244,13 @@ def solve_range(
     """Solve the problems from ``first`` to ``last``."""
     for i in range(first, last):
         begin, end = batch.rows[i], batch.rows[i + 1]
-        counts, sizes, bonus = batch.counts[begin:end], batch.sizes[begin:end], batch.bonus[begin:end]
-        target, base, pick = batch.targets[i], batch.bases[i], batch.picks[i + 1] - batch.picks[i]
-        base_size, expected_size = batch.base_sizes[i], batch.expected_sizes[i]
-        chosen = answers.chosen[batch.picks[i] : batch.picks[i + 1]]
-        answers.proven[i] = solve_one(
-            counts, target, base, bonus, sizes, base_size, expected_size, pick, batch.keys[i], method, starts, budget,
-            start, quadratic, chosen,
+        problem = KernelProblem(
+            batch.counts[begin:end], batch.targets[i], batch.bases[i], batch.bonus[begin:end], batch.sizes[begin:end],
+            batch.base_sizes[i], batch.expected_sizes[i], batch.unit_sums[i], batch.picks[i + 1] - batch.picks[i],
         )  # fmt: skip
-        divergence, distance = measure(
-            counts, target, base, sizes, base_size, expected_size, batch.unit_sums[i], chosen
-        )
+        chosen = answers.chosen[batch.picks[i] : batch.picks[i + 1]]
+        answers.proven[i] = solve_one(problem, batch.keys[i], method, starts, budget, start, quadratic, chosen)
+        divergence, distance = measure(problem, chosen)
         answers.divergence[i] = divergence
         answers.distance[i] = distance
 

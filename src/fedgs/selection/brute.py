@@ -15,7 +15,7 @@ import numpy as np
 from fedgs.compiled import kernel
 from fedgs.errors import SolverError
 from fedgs.selection.problem import Indices, Key, Record, SelectionProblem
-from fedgs.selection.quadratic import Quadratic, as_quadratic, is_certain, score_of, scores_of
+from fedgs.selection.quadratic import Quadratic, gram_form, is_certain, score_of, scores_of
 
 MOST_CHOICES = 5_000_000_000
 """Beyond this, enumeration takes minutes even when compiled, so it is refused."""
@@ -31,7 +31,7 @@ def solve_brute(problem: SelectionProblem, key: Key, record: Record | None) -> t
             f"brute would have to try {choices:.3g} choices ({pick} of {devices} devices); "
             "use solver='exact', which proves the optimum without trying them all"
         )
-    form = as_quadratic(problem)
+    form = gram_form(problem.parts)
     chosen = np.arange(pick)
     best = np.inf
     for first in range(devices - pick + 1):

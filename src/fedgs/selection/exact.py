@@ -33,7 +33,7 @@ import numpy as np
 
 from fedgs.compiled import composed, kernel
 from fedgs.selection.problem import Floats, Indices, Key, Record, SelectionProblem
-from fedgs.selection.quadratic import Quadratic, as_quadratic, is_certain, score
+from fedgs.selection.quadratic import Quadratic, gram_form, is_certain, score
 from fedgs.selection.swap import best_descent
 
 CARDINALITY_WEIGHT = 10.0
@@ -226,7 +226,7 @@ def solve_exact(
     problem: SelectionProblem, key: Key, record: Record | None, *, budget: int = 200_000, starts: int = 5
 ) -> tuple[Indices, bool]:
     """Prove the optimum, or return the best choice known when ``budget`` nodes are used up."""
-    form = as_quadratic(problem)
+    form = gram_form(problem.parts)
     try:
         if record is None:
             return prove(form, starts, key, budget)

@@ -10,8 +10,8 @@ Li et al., 2022, section V-B, Algorithm 2. Minimise d(x) = ‖Aᵀx − y‖₂ 
 Two readings the paper leaves open. "Until d_s > d_{s−1}" would go round in circles for ever on ties, so only a strict
 decrease goes on. The squared distance is compared, since the norm has no gradient at 0. Ties go to the lowest index.
 
-Other starts (section VII-A): ``random`` sets q entries at random; ``zero`` begins with nobody and takes, q times, the
-device with the smallest gradient, measured, as in the authors' code, against the y of as many devices as are in.
+Other starts (section VII-A): ``random`` sets q entries at random; ``zero`` begins with no device and takes, q times,
+the device with the smallest gradient, measured, as in the authors' code, against the y of as many devices as are in.
 
 A bonus, which the paper does not have, is subtracted from the squared distance and so from the gradient, halved.
 """

@@ -109,18 +109,16 @@ def costs(centred: Floats, own: Floats, residual: Floats, seen: Indices) -> Floa
 
 
 def _small_problem(problem: SelectionProblem, pool: Indices, fixed: Indices, pick: int) -> Quadratic:
-    form = gram_form(
-        problem.counts[pool],
-        problem.target,
-        problem.base + problem.counts[fixed].sum(axis=0),
-        problem.bonus[pool],
-        problem.sizes[pool],
-        problem.base_size + float(problem.sizes[fixed].sum()),
-        problem.expected_size,
-        pick,
+    small = problem.parts._replace(
+        counts=problem.counts[pool],
+        base=problem.base + problem.counts[fixed].sum(axis=0),
+        bonus=problem.bonus[pool],
+        sizes=problem.sizes[pool],
+        base_size=problem.base_size + float(problem.sizes[fixed].sum()),
+        pick=pick,
     )
     # A pool may happen to have equal batches; the score must be that of the whole problem all the same.
-    return form._replace(ratio=not problem.equal_sizes)
+    return gram_form(small)._replace(ratio=not problem.equal_sizes)
 
 
 def kick_oracle(devices: int, chosen: Indices, key: Key) -> None:

@@ -12,8 +12,8 @@ solvers named in ``SOLVERS`` as ratio-aware minimise the divergence itself.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,6 +39,21 @@ TARGET_TOLERANCE = 1e-6
 """How far the target's sum may be from 1 (float32 histograms are); it is then scaled to 1 exactly."""
 
 
+class KernelProblem(NamedTuple):
+    """A problem as kernels take it; the fields are those of :class:`SelectionProblem`."""
+
+    counts: Floats
+    target: Floats
+    base: Floats
+    bonus: Floats
+    sizes: Floats
+    base_size: float
+    expected_size: float
+    unit_sums: bool
+    pick: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, init=False, repr=False)
 class SelectionProblem:
     """Pick exactly ``pick`` rows of ``counts`` that, added to ``base``, look most like ``target``.
 
@@ -54,19 +69,6 @@ class SelectionProblem:
             that draw in proportion to it look at it.
     """
 
-    __slots__ = (
-        "_sealed",
-        "base",
-        "base_size",
-        "bonus",
-        "counts",
-        "mean_size",
-        "pick",
-        "sizes",
-        "target",
-        "unit_sums",
-        "weights",
-    )
     counts: Floats
     target: Floats
     pick: int
@@ -75,9 +77,9 @@ class SelectionProblem:
     weights: Floats
     sizes: Floats
     base_size: float
-    mean_size: float
     unit_sums: bool
     """Whether sums are normalised to distributions; False for a general matrix."""
+    mean_size: float
 
     def __init__(
         self,
@@ -88,22 +90,22 @@ class SelectionProblem:
         bonus: ArrayLike | None = None,
         weights: ArrayLike | None = None,
     ) -> None:
-        self.counts = _numbers("counts", counts, dimensions=2)
-        devices, classes = self.counts.shape
+        given = _numbers("counts", counts, dimensions=2)
+        devices, classes = given.shape
         if devices == 0:
             raise ProblemError("counts has no rows: there must be at least one device to pick from")
         if classes == 0:
             raise ProblemError("counts has no columns: there must be at least one class")
-        _not_negative("counts", self.counts)
-        self.target = _distribution(target, classes)
-        self.pick = _pick(pick, devices)
-        self.base = np.zeros(classes) if base is None else _vector("base", base, classes, "class")
-        _not_negative("base", self.base)
-        self.bonus = np.zeros(devices) if bonus is None else _vector("bonus", bonus, devices, "device")
-        sizes = self.counts.sum(axis=1)
-        self.weights = sizes if weights is None else _vector("weights", weights, devices, "device")
-        _not_negative("weights", self.weights)
-        self._measure(sizes, float(self.base.sum()), unit_sums=True)
+        _not_negative("counts", given)
+        wanted = _distribution(target, classes)
+        number = _pick(pick, devices)
+        there = np.zeros(classes) if base is None else _vector("base", base, classes, "class")
+        _not_negative("base", there)
+        extra = np.zeros(devices) if bonus is None else _vector("bonus", bonus, devices, "device")
+        sizes = given.sum(axis=1)
+        data = sizes if weights is None else _vector("weights", weights, devices, "device")
+        _not_negative("weights", data)
+        self._fill(given, wanted, number, there, extra, data, sizes, float(there.sum()), True)
 
     @classmethod
     def trusted(cls, counts: Floats, target: Floats, pick: int, base: Floats, bonus: Floats, weights: Floats) -> Self:
@@ -112,11 +114,8 @@ class SelectionProblem:
         The arrays must be right by construction (float64, C order, finite, not negative, a target that sums to 1),
         and belong to the problem from now on.
         """
-        problem = cls.__new__(cls)
-        problem.counts, problem.target, problem.pick, problem.base, problem.bonus = counts, target, pick, base, bonus
-        problem.weights = weights
-        problem._measure(counts.sum(axis=1), float(base.sum()), unit_sums=True)
-        return problem
+        sizes, base_size = counts.sum(axis=1), float(base.sum())
+        return cls.__new__(cls)._fill(counts, target, pick, base, bonus, weights, sizes, base_size, True)
 
     @classmethod
     def of_matrix(cls, matrix: ArrayLike, target: ArrayLike, pick: int) -> Self:
@@ -125,49 +124,38 @@ class SelectionProblem:
         It is the same problem with nothing to normalise: batches without a size, b = −y and P = 0, so that
         ``divergence`` and ``distance`` are both ‖Mx − y‖.
         """
-        problem = cls.__new__(cls)
         columns = _numbers("matrix", matrix, dimensions=2)
-        if columns.shape[1] == 0:
+        rows, number = columns.shape
+        if number == 0:
             raise ProblemError("matrix has no columns: there must be at least one to pick from")
-        problem.pick = _pick(pick, columns.shape[1], "column")
-        wanted = _vector("target", target, len(columns), "row of the matrix")
+        pick = _pick(pick, number, "column")
+        wanted = _vector("target", target, rows, "row of the matrix")
         # Exactly ``pick`` columns are taken, so what all of them share may go: large offsets would cost digits.
         shared = np.median(columns, axis=1)
-        problem.counts = np.ascontiguousarray((columns - shared[:, None]).T)
-        problem.target = np.zeros(len(columns))
-        problem.base = problem.pick * shared - wanted
-        problem.bonus = np.zeros(columns.shape[1])
-        problem.weights = np.ones(columns.shape[1])
-        problem._measure(np.zeros(columns.shape[1]), 0.0, unit_sums=False)
-        return problem
+        counts = np.ascontiguousarray((columns - shared[:, None]).T)
+        return cls.__new__(cls)._fill(
+            counts, np.zeros(rows), pick, pick * shared - wanted, np.zeros(number), np.ones(number), np.zeros(number),
+            0.0, False,
+        )  # fmt: skip
 
-    def _measure(self, sizes: Floats, base_size: float, unit_sums: bool) -> None:
-        self.unit_sums = unit_sums
-        self.sizes = sizes
-        self.base_size = base_size
-        self.mean_size = float(sizes.mean())
-        for array in (self.counts, self.target, self.base, self.bonus, self.weights, self.sizes):
-            array.flags.writeable = False
-        self._sealed = True
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if getattr(self, "_sealed", False):
-            raise AttributeError("a SelectionProblem cannot be changed; make a new one")
-        object.__setattr__(self, name, value)
+    def _fill(self, *values: Any) -> Self:
+        """Set all fields but the last, the mean size, in their order; arrays become read-only."""
+        for name, value in zip(_FIELDS, (*values, float(values[6].mean())), strict=True):
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+            object.__setattr__(self, name, value)
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        values = (
-            self.counts,
-            self.target,
-            self.pick,
-            self.base,
-            self.bonus,
-            self.weights,
-            self.sizes,
-            self.base_size,
-            self.unit_sums,
-        )
-        return _rebuild, values
+        return _rebuild, tuple(getattr(self, name) for name in _FIELDS[:-1])
+
+    @property
+    def parts(self) -> KernelProblem:
+        """The problem as kernels take it."""
+        return KernelProblem(
+            self.counts, self.target, self.base, self.bonus, self.sizes, self.base_size, self.expected_size,
+            self.unit_sums, self.pick,
+        )  # fmt: skip
 
     @property
     def equal_sizes(self) -> bool:
@@ -198,16 +186,7 @@ class SelectionProblem:
 
     def measure_unchecked(self, chosen: Indices) -> tuple[float, float]:
         """Return divergence and distance of a choice that is known to be one."""
-        return measure(
-            self.counts,
-            self.target,
-            self.base,
-            self.sizes,
-            self.base_size,
-            self.expected_size,
-            self.unit_sums,
-            chosen,
-        )
+        return measure(self.parts, chosen)
 
     def __repr__(self) -> str:
         devices, classes = self.counts.shape
@@ -234,58 +213,40 @@ class SelectionResult:
     """How long the solver took."""
 
 
-def measure_oracle(
-    counts: Floats,
-    target: Floats,
-    base: Floats,
-    sizes: Floats,
-    base_size: float,
-    expected_size: float,
-    unit_sums: bool,
-    chosen: Indices,
-) -> tuple[float, float]:
+def measure_oracle(problem: KernelProblem, chosen: Indices) -> tuple[float, float]:
     """Plain numpy version of :func:`measure`."""
-    total = counts[chosen].sum(axis=0) + base
-    size = float(sizes[chosen].sum()) + base_size
-    distance = float(np.linalg.norm(total - expected_size * target))
-    if not unit_sums:
+    total = problem.counts[chosen].sum(axis=0) + problem.base
+    size = float(problem.sizes[chosen].sum()) + problem.base_size
+    distance = float(np.linalg.norm(total - problem.expected_size * problem.target))
+    if not problem.unit_sums:
         return distance, distance
-    return float(np.linalg.norm(total / size - target)) if size > 0.0 else MOST_DIVERGENCE, distance
+    return float(np.linalg.norm(total / size - problem.target)) if size > 0.0 else MOST_DIVERGENCE, distance
 
 
 @kernel(measure_oracle)
-def measure(
-    counts: Floats,
-    target: Floats,
-    base: Floats,
-    sizes: Floats,
-    base_size: float,
-    expected_size: float,
-    unit_sums: bool,
-    chosen: Indices,
-) -> tuple[float, float]:
+def measure(problem: KernelProblem, chosen: Indices) -> tuple[float, float]:
     """Return divergence and distance of a choice."""
-    size = base_size
+    size = problem.base_size
     for i in chosen:
-        size += sizes[i]
+        size += problem.sizes[i]
     scale = 1.0 / size if size > 0.0 else 1.0
     divergence, distance = 0.0, 0.0
-    for k in range(len(target)):
-        total = base[k]
+    for k in range(len(problem.target)):
+        total = problem.base[k]
         for i in chosen:
-            total += counts[i, k]
-        divergence += (total * scale - target[k]) ** 2
-        distance += (total - expected_size * target[k]) ** 2
-    if not unit_sums:
+            total += problem.counts[i, k]
+        divergence += (total * scale - problem.target[k]) ** 2
+        distance += (total - problem.expected_size * problem.target[k]) ** 2
+    if not problem.unit_sums:
         return np.sqrt(distance), np.sqrt(distance)
     return np.sqrt(divergence) if size > 0.0 else MOST_DIVERGENCE, np.sqrt(distance)
 
 
+_FIELDS = tuple(field.name for field in fields(SelectionProblem))
+
+
 def _rebuild(*values: Any) -> SelectionProblem:
-    problem = SelectionProblem.__new__(SelectionProblem)
-    problem.counts, problem.target, problem.pick, problem.base, problem.bonus, problem.weights, *measures = values
-    problem._measure(*measures)
-    return problem
+    return SelectionProblem.__new__(SelectionProblem)._fill(*values)
 
 
 def _indices(chosen: ArrayLike, devices: int) -> Indices:

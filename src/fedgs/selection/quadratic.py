@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fedgs.compiled import composed, kernel
-from fedgs.selection.problem import MOST_DIVERGENCE, Floats, Indices, SelectionProblem
+from fedgs.selection.problem import MOST_DIVERGENCE, Floats, Indices, KernelProblem
 
 if TYPE_CHECKING:
     from fedgs.selection.rows import Rows
@@ -44,33 +44,11 @@ class Quadratic(NamedTuple):
     """Differences in score below this are rounding: a search that took them for progress could run for ever."""
 
 
-def as_quadratic(problem: SelectionProblem) -> Quadratic:
-    """Bring a problem into Gram form."""
-    return gram_form(
-        problem.counts,
-        problem.target,
-        problem.base,
-        problem.bonus,
-        problem.sizes,
-        problem.base_size,
-        problem.expected_size,
-        problem.pick,
-    )
-
-
-def gram_form_oracle(
-    counts: Floats,
-    target: Floats,
-    base: Floats,
-    bonus: Floats,
-    sizes: Floats,
-    base_size: float,
-    expected_size: float,
-    pick: int,
-) -> Quadratic:
+def gram_form_oracle(problem: KernelProblem) -> Quadratic:
     """Plain numpy version of :func:`gram_form`."""
-    centred = counts - sizes[:, None] * target
-    centred_base = base - base_size * target
+    sizes, bonus, pick = problem.sizes, problem.bonus, problem.pick
+    centred = problem.counts - sizes[:, None] * problem.target
+    centred_base = problem.base - problem.base_size * problem.target
     gram = centred @ centred.T
     constant = float(centred_base @ centred_base)
     return Quadratic(
@@ -79,9 +57,9 @@ def gram_form_oracle(
         constant=constant,
         bonus=bonus,
         sizes=sizes,
-        base_size=base_size,
-        expected_size=expected_size,
-        empty_score=(MOST_DIVERGENCE * expected_size) ** 2,
+        base_size=problem.base_size,
+        expected_size=problem.expected_size,
+        empty_score=(MOST_DIVERGENCE * problem.expected_size) ** 2,
         ratio=bool(np.ptp(sizes) > 1e-9 * sizes.mean()),
         pick=pick,
         tolerance=1e-12 * (pick * pick * float(gram.diagonal().max()) + constant + pick * float(np.abs(bonus).max())),
@@ -89,23 +67,15 @@ def gram_form_oracle(
 
 
 @kernel(gram_form_oracle)
-def gram_form(
-    counts: Floats,
-    target: Floats,
-    base: Floats,
-    bonus: Floats,
-    sizes: Floats,
-    base_size: float,
-    expected_size: float,
-    pick: int,
-) -> Quadratic:
-    """Bring counts into Gram form."""
-    devices, classes = counts.shape
+def gram_form(problem: KernelProblem) -> Quadratic:
+    """Bring a problem into Gram form."""
+    sizes, bonus, pick = problem.sizes, problem.bonus, problem.pick
+    devices, classes = problem.counts.shape
     centred = np.empty((devices, classes))
     for i in range(devices):
         for k in range(classes):
-            centred[i, k] = counts[i, k] - sizes[i] * target[k]
-    centred_base = base - base_size * target
+            centred[i, k] = problem.counts[i, k] - sizes[i] * problem.target[k]
+    centred_base = problem.base - problem.base_size * problem.target
     gram = centred @ centred.T
     constant = float(centred_base @ centred_base)
     largest = 0.0
@@ -117,9 +87,9 @@ def gram_form(
         constant,
         bonus.copy(),
         sizes.copy(),
-        base_size,
-        expected_size,
-        (MOST_DIVERGENCE * expected_size) ** 2,
+        problem.base_size,
+        problem.expected_size,
+        (MOST_DIVERGENCE * problem.expected_size) ** 2,
         sizes.max() - sizes.min() > 1e-9 * sizes.mean(),
         pick,
         1e-12 * (pick * pick * largest + constant + pick * np.abs(bonus).max()),

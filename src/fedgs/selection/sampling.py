@@ -2,8 +2,8 @@
 
 ``random-by-data`` draws without replacement so that device i comes in with the chance s_i = min(1, λ·w_i), Σ s_i = q,
 exactly in proportion to its data w_i as long as no chance is cut off at 1: systematic sampling (Madow, 1949) over
-the devices in random order. Lay the chances end to end and take whoever lies under u, u + 1, …, u + q − 1, where u is
-uniform in [0, 1).
+the devices in random order. Lay the chances end to end and take the devices that lie under u, u + 1, …, u + q − 1,
+where u is uniform in [0, 1).
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """``solve``: one problem in, one answer out, by any solver of the table ``SOLVERS``.
 
 A solver is a function ``run(problem, key, record, **options) -> (chosen, proven)``. It may assume 0 < pick < N. ``key``
-is 64 bits of randomness that belong to it alone, ``record(chosen)`` notes a step for the trace (None: nobody asked).
+is 64 bits of randomness that belong to it alone, ``record(chosen)`` notes a step for the trace (None: there is none).
 Adding one is a file with such a function and a line in the table below.
 """
 
@@ -174,7 +174,7 @@ def solve(
     if 0 < problem.pick < devices:
         chosen, proven = chosen_solver.run(problem, key, None if tracer is None else tracer.record, **options)
         chosen.sort()
-    else:  # nobody or everybody: there is only one choice
+    else:  # no device or all devices: there is only one choice
         chosen, proven = np.arange(problem.pick), True
         if tracer is not None:
             tracer.record(chosen)
@@ -235,7 +235,7 @@ def _check_value(solver: str, option: str, value: Any, default: Any, allowed: tu
 
 
 def suggestion(name: str) -> str:
-    """Say which solver somebody may have meant who wrote ``name``."""
+    """Say which solver ``name`` may have meant."""
     near = get_close_matches(str(name), SOLVERS, n=1)
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(SOLVERS)} and auto"
 

@@ -12,7 +12,7 @@ from fedgs.compiled import composed, kernel
 from fedgs.selection.draws import draw_subset, start_key
 from fedgs.selection.gbp_cs import largest_entries, least_squares
 from fedgs.selection.problem import NO_LIMIT, Indices, Key, Record, SelectionProblem
-from fedgs.selection.quadratic import Quadratic, as_quadratic, score, score_of, scores_of
+from fedgs.selection.quadratic import Quadratic, gram_form, score, score_of, scores_of
 
 
 def descend_oracle(form: Quadratic, chosen: Indices, max_swaps: int) -> tuple[float, int]:
@@ -155,7 +155,7 @@ def best_descent(form: Quadratic, starts: int, key: Key) -> tuple[Indices, float
 def solve_swap(problem: SelectionProblem, key: Key, record: Record | None) -> tuple[Indices, bool]:
     """Descend once, from where GBP-CS starts."""
     chosen = largest_entries(least_squares(problem.counts, problem.wanted), problem.pick)
-    _descend(as_quadratic(problem), chosen, record)
+    _descend(gram_form(problem.parts), chosen, record)
     return chosen, False
 
 
@@ -163,7 +163,7 @@ def solve_multistart(
     problem: SelectionProblem, key: Key, record: Record | None, *, starts: int = 16
 ) -> tuple[Indices, bool]:
     """Descend from the greedy choice and from ``starts`` random ones; the best end wins."""
-    form = as_quadratic(problem)
+    form = gram_form(problem.parts)
     if record is None:
         return best_descent(form, starts, key)[0], False
     best = greedy(form)

@@ -20,7 +20,7 @@ from fedgs.data.streams import StreamArrays
 from fedgs.selection.batch import IN_THE_LOOP, Piece, pieces_of, solve_one, worker_threads
 from fedgs.selection.coverage import fair_shares, typical_batch
 from fedgs.selection.draws import draw_subset
-from fedgs.selection.problem import measure
+from fedgs.selection.problem import KernelProblem, measure
 from fedgs.selection.sampling import draw_by_weight
 from fedgs.selection.solve import EXACT_UP_TO, MULTISTART_UP_TO, SOLVERS, solver_key
 from fedgs.settings import Settings
@@ -247,16 +247,17 @@ def select_station_round(
         sizes = scratch.fixed_sizes[drawn:]
         method = rules.method_with_bonus if any_bonus else rules.method
         key = draws.keys[t, 1 if any_bonus else 0]
+        problem = KernelProblem(
+            counts, rules.target, scratch.fixed_base, bonus, sizes, base_size, expected_size, True, pick
+        )
         if method < 4:
-            solve_one(
-                counts, rules.target, scratch.fixed_base, bonus, sizes, base_size, expected_size, pick, key, method,
-                rules.starts_with_bonus if any_bonus else rules.starts, rules.budget, start, quadratic, chosen,
-            )  # fmt: skip
+            starts = rules.starts_with_bonus if any_bonus else rules.starts
+            solve_one(problem, key, method, starts, rules.budget, start, quadratic, chosen)
         elif method == 4:
             chosen[:] = draw_subset(everybody - drawn, pick, key)
         else:
             chosen[:] = draw_by_weight(rules.sizes[order[drawn:]], pick, key)
-        divergence, _ = measure(counts, rules.target, scratch.fixed_base, sizes, base_size, expected_size, True, chosen)
+        divergence, _ = measure(problem, chosen)
         arrays.divergence[t, factory] = divergence
         for place in range(drawn):
             taken[place] = order[place]

@@ -50,7 +50,7 @@ def test_classes_per_device_is_exact_and_even(devices: int, k: int, seed: int) -
     ("call", "message"),
     [
         (lambda: dirichlet(LABELS, 10, 0.0), "alpha is 0.0"),
-        (lambda: dirichlet(LABELS, 0, 1.0), "cannot deal 3000 samples to 0 devices"),
+        (lambda: dirichlet(LABELS, 0, 1.0), "cannot split 3000 samples among 0 devices"),
         (lambda: dirichlet(LABELS, 290, 0.01, min_samples=10), "raise alpha, or lower devices or min_samples"),
         (lambda: classes_per_device(LABELS, 10, 11), "11 classes per device were asked for; the set has 10"),
         (lambda: classes_per_device(LABELS, 3, 2), "cannot hold all 10 classes"),
@@ -86,5 +86,5 @@ def test_factories_differ_as_much_as_they_are_asked_to() -> None:
     alike, different = spread(1000.0), spread(0.5)
     assert alike[0] < 0.06 < 0.3 < different[0]
     assert different[1] == pytest.approx(different[0], abs=0.1)  # devices of a factory are alike here
-    with pytest.raises(DataError, match="cannot deal 3 devices to 4 factories"):
+    with pytest.raises(DataError, match="cannot assign 3 devices to 4 factories"):
         dirichlet_factories(dataset.labels, 4, 3, 1.0, 1.0)

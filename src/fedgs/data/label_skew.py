@@ -1,15 +1,16 @@
-"""Label skew for any labelled set: devices made by dealing its samples out unevenly.
+"""Label-skewed partitions: the samples of any labelled set, split unevenly among devices.
 
-The synthesisers look at labels alone and return :class:`~fedgs.data.clients.Clients`, a table of sample indices:
+These functions look at labels alone and return :class:`~fedgs.data.clients.Clients`, a table of sample indices:
 no image is moved. ``build_federation(dataset, clients=…)`` uses it directly.
 
 ``dirichlet`` (Yurochkin et al., 2019; Li et al., 2022): the samples of class c are split among the devices in
 shares drawn from a symmetric Dirichlet(α) law. Small α: a class lives on few devices and device sizes differ; large
 α: all devices look alike. ``dirichlet_factories`` does so twice, first among the factories and then among the devices
-of each, so that factories differ too. ``classes_per_device`` (after McMahan et al., 2017): every device owns k
-classes, every class is owned by nearly the same number of devices, and its samples are split evenly among them.
+of each, so that factories differ too. ``classes_per_device`` (after McMahan et al., 2017): every device has k
+classes, every class is on nearly the same number of devices, and its samples are split evenly among them.
 """
 
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -19,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedgs.data.arrays import is_whole
 from fedgs.data.clients import Clients
 from fedgs.data.indexing import IndexLists
+from fedgs.data.partition import check_factories
 from fedgs.errors import DataError
 from fedgs.rng import key, stream
 
@@ -28,7 +30,7 @@ DRAWS = 100
 def dirichlet(
     labels: ArrayLike, devices: int, alpha: float, *, seed: int = 0, min_samples: int = 2, prefix: str = "device"
 ) -> Clients:
-    """Deal every sample to one of ``devices``, with Dirichlet(``alpha``) shares of each class.
+    """Assign every sample to one of ``devices``, with Dirichlet(``alpha``) shares of each class.
 
     Shares are drawn again, up to 100 times, until each device has ``min_samples``.
     """
@@ -61,14 +63,13 @@ def dirichlet_factories(
     min_samples: int = 2,
     prefix: str = "device",
 ) -> Clients:
-    """Deal every sample to a factory by Dirichlet(``factory_alpha``), then to one of its devices by ``alpha``.
+    """Assign every sample to a factory by Dirichlet(``factory_alpha``), then to one of its devices by ``alpha``.
 
     All factories have the same number of devices, or one more. Their attribute ``factory`` says which is whose:
     ``build_federation(dataset, None, "by-attribute", attribute="factory", clients=…)``.
     """
     labels = _checked(labels, devices, min_samples)
-    if not is_whole(factories) or not 1 <= factories <= devices:
-        raise DataError(f"cannot deal {devices} devices to {factories} factories; each needs at least one device")
+    check_factories(devices, factories)
     whole = dirichlet(labels, factories, factory_alpha, seed=key(seed, "factories"), min_samples=0)
     numbers = np.array_split(np.arange(devices), factories)
     client = np.empty(len(labels), np.int64)
@@ -78,16 +79,12 @@ def dirichlet_factories(
             labels[samples], len(mine), alpha, seed=key(seed, "factory", factory), min_samples=min_samples
         )
         client[samples[inner.samples.flat]] = mine[inner.samples.rows]
-    dealt = _clients(client, devices, prefix)
-    return Clients(
-        dealt.names,
-        dealt.samples,
-        {"factory": np.repeat(np.arange(factories), [len(m) for m in numbers]).astype(np.int32)},
-    )
+    factory_of = np.repeat(np.arange(factories, dtype=np.int32), [len(mine) for mine in numbers])
+    return replace(_clients(client, devices, prefix), attributes={"factory": factory_of})
 
 
 def classes_per_device(labels: ArrayLike, devices: int, k: int, *, seed: int = 0, prefix: str = "device") -> Clients:
-    """Deal every sample to one of ``devices``, each with exactly ``k`` classes."""
+    """Assign every sample to one of ``devices``, each with exactly ``k`` classes."""
     labels = _checked(labels, devices, 1)
     present, sizes = np.unique(labels, return_counts=True)
     if not is_whole(k) or not 1 <= k <= len(present):
@@ -119,7 +116,7 @@ def _checked(labels: ArrayLike, devices: int, min_samples: int) -> NDArray[Any]:
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         raise DataError("labels must be one class number a sample; from_arrays(…).labels turns names into numbers")
     if not is_whole(devices) or devices < 1 or devices * max(1, min_samples) > len(numbers):
-        raise DataError(f"cannot deal {len(numbers)} samples to {devices} devices with at least {min_samples} each")
+        raise DataError(f"cannot split {len(numbers)} samples among {devices} devices with at least {min_samples} each")
     return numbers
 
 
