@@ -92,18 +92,24 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     running.server_close()
 
 
-def test_a_whole_file(server: Server, tmp_path: Path) -> None:
-    file = download(server.url, tmp_path / "a.zip", sha256=hashlib.sha256(CONTENT).hexdigest())
+@pytest.mark.parametrize(
+    ("server_is", "asked"),
+    [
+        ({}, [""]),
+        ({"break_after": [100_000, 50_000]}, ["", "bytes=100000-", "bytes=150000-"]),
+        ({"break_after": [100_000], "knows_ranges": False}, ["", "bytes=100000-"]),
+        ({"break_after": [100_000], "tag": None}, ["", ""]),  # without a version a range is never trusted
+        ({"says_length": False}, [""]),
+        ({"refuse_with": [503, 500]}, ["", "", ""]),
+    ],
+)
+def test_a_whole_file(server: Server, tmp_path: Path, server_is: dict[str, object], asked: list[str]) -> None:
+    for name, value in server_is.items():
+        setattr(server, name, value)
+    file = download(server.url, tmp_path / "a.zip", sha256=hashlib.sha256(CONTENT).hexdigest(), pause=0)
     assert file.read_bytes() == CONTENT
     assert os.listdir(tmp_path) == ["a.zip"]
-    assert server.seen == [""]
-
-
-def test_broken_off_twice_it_goes_on_where_it_was(server: Server, tmp_path: Path) -> None:
-    server.break_after = [100_000, 50_000]
-    assert download(server.url, tmp_path / "a.zip", pause=0).read_bytes() == CONTENT
-    assert server.seen == ["", "bytes=100000-", "bytes=150000-"]
-    assert os.listdir(tmp_path) == ["a.zip"]
+    assert server.seen == asked
 
 
 def test_given_up_it_goes_on_when_run_again(server: Server, tmp_path: Path) -> None:
@@ -124,34 +130,11 @@ def test_a_file_that_changed_meanwhile_is_taken_anew(server: Server, tmp_path: P
     assert download(server.url, tmp_path / "a.zip").read_bytes() == server.content
 
 
-def test_a_server_without_ranges(server: Server, tmp_path: Path) -> None:
-    server.knows_ranges = False
-    server.break_after = [100_000]
-    assert download(server.url, tmp_path / "a.zip", pause=0).read_bytes() == CONTENT
-
-
-def test_a_server_without_versions_is_never_trusted_with_a_range(server: Server, tmp_path: Path) -> None:
-    server.tag = None
-    server.break_after = [100_000]
-    assert download(server.url, tmp_path / "a.zip", pause=0).read_bytes() == CONTENT
-    assert server.seen == ["", ""]
-
-
-def test_a_server_that_does_not_say_how_long_the_file_is(server: Server, tmp_path: Path) -> None:
-    server.says_length = False
-    assert download(server.url, tmp_path / "a.zip").read_bytes() == CONTENT
-
-
 def test_all_bytes_were_there_but_not_the_name(server: Server, tmp_path: Path) -> None:
     (tmp_path / "a.zip.part").write_bytes(CONTENT)
     (tmp_path / "a.zip.part.version").write_text('"one"')
     assert download(server.url, tmp_path / "a.zip").read_bytes() == CONTENT
     assert os.listdir(tmp_path) == ["a.zip"]
-
-
-def test_a_busy_server_is_asked_again(server: Server, tmp_path: Path) -> None:
-    server.refuse_with = [503, 500]
-    assert download(server.url, tmp_path / "a.zip", pause=0).read_bytes() == CONTENT
 
 
 def test_wrong_checksum(server: Server, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@ import hashlib
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from fedgs.data import DataSet
 from fedgs.data.glyphs import camera, load_glyphs
 from fedgs.data.glyphs_words import CHARACTERS, LINES
-from fedgs.errors import DataError, FedgsError, OutputError
+from fedgs.errors import DataError
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +20,7 @@ def few() -> DataSet:
 
 @pytest.fixture(scope="module")
 def many() -> DataSet:
-    return load_glyphs(devices=120, cache=False)
+    return load_glyphs(devices=120, samples_per_device=230, cache=False)
 
 
 def histograms(data: DataSet) -> np.ndarray:
@@ -45,12 +44,6 @@ def test_the_form_is_that_of_every_loader(few: DataSet) -> None:
     assert set(few.clients.tolist()) == set(range(12))
 
 
-def test_workers_do_not_change_a_byte(few: DataSet) -> None:
-    for workers in (1, 3):
-        again = load_glyphs(devices=12, samples_per_device=40, seed=3, workers=workers, cache=False)
-        assert digest(again) == digest(few)
-
-
 def test_a_camera_does_not_depend_on_how_many_others_there_are(few: DataSet) -> None:
     fewer = load_glyphs(devices=5, samples_per_device=40, seed=3, cache=False)
     own = few.clients < 5
@@ -59,10 +52,11 @@ def test_a_camera_does_not_depend_on_how_many_others_there_are(few: DataSet) -> 
     assert np.array_equal(fewer.attributes["line"], few.attributes["line"][:5])
 
 
-def test_a_fresh_process_makes_the_same_bytes(few: DataSet) -> None:
+def test_workers_and_processes_do_not_change_a_byte(few: DataSet) -> None:
+    assert digest(load_glyphs(devices=12, samples_per_device=40, seed=3, workers=1, cache=False)) == digest(few)
     program = (
         "import hashlib; from fedgs.data.glyphs import load_glyphs;"
-        "d = load_glyphs(devices=12, samples_per_device=40, seed=3, cache=False);"
+        "d = load_glyphs(devices=12, samples_per_device=40, seed=3, workers=3, cache=False);"
         "print(hashlib.sha256(d.inputs.tobytes() + d.labels.tobytes() + d.clients.tobytes()).hexdigest())"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -157,11 +151,6 @@ def test_impossible_arguments_are_named(arguments: dict[str, int], words: str) -
     assert "\n" not in str(caught.value)
 
 
-def test_one_sample_of_one_camera() -> None:
-    data = load_glyphs(devices=1, samples_per_device=1, cache=False)
-    assert data.inputs.shape == (1, 28, 28)
-
-
 def test_the_cache_gives_back_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDGS_DATA", str(tmp_path / "store"))
     made = load_glyphs(devices=2, samples_per_device=10)
@@ -178,18 +167,7 @@ def test_the_cache_gives_back_the_same_bytes(tmp_path: Path, monkeypatch: pytest
     assert len(list((tmp_path / "store").iterdir())) == 2
 
 
-def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("in the way")
-    monkeypatch.setenv("FEDGS_DATA", str(blocked))
-    with pytest.raises(OutputError, match="FEDGS_DATA names another folder") as caught:
-        load_glyphs(devices=1, samples_per_device=1)
-    assert str(blocked) in str(caught.value)
-    assert isinstance(caught.value, FedgsError)
-
-
 def test_cameras_can_be_asked_for_what_they_serve() -> None:
-    served = camera(4)
-    assert served == camera(4)
-    assert 2 <= len(served.destinations) <= 5
-    assert replace(served, line="caps").line == "caps"
+    assert camera(4) == camera(4)
+    assert 2 <= len(camera(4).destinations) <= 5
+    assert load_glyphs(devices=1, samples_per_device=1, cache=False).inputs.shape == (1, 28, 28)

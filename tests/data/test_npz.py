@@ -42,24 +42,10 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.npz"]
 
 
-def test_files_that_are_something_else(tmp_path: Path) -> None:
-    file = tmp_path / "a.npz"
-    with pytest.raises(InputFileError, match=r"a.npz: no such file"):
-        load_npz(file)
-    file.write_bytes(b"text")
-    with pytest.raises(InputFileError, match=r"a.npz: not a readable .npz file"):
-        load_npz(file)
-    np.savez(file, x=np.zeros(2))
+def test_an_npz_of_other_arrays(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros(2))
     with pytest.raises(InputFileError, match=r"a.npz: not written by fedgs .* it holds x"):
-        load_npz(file)
-    with file.open("wb") as stream_:
-        np.save(stream_, np.zeros(2))
-    with pytest.raises(InputFileError, match=r"a.npz: holds a single array"):
-        load_npz(file)
-    save_npz(small_set(), file)
-    file.write_bytes(file.read_bytes()[:-200])
-    with pytest.raises(InputFileError, match=r"a.npz: not a readable .npz file"):
-        load_npz(file)
+        load_npz(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize(

@@ -93,44 +93,32 @@ def test_a_federation_has_no_nan(odd: float) -> None:
         Federation.from_arrays(inputs, [0, 1], devices=devices, factories=1)
 
 
+ONE = np.zeros((1, 3, 3), np.uint8)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "options", "message"),
     [
-        ((np.zeros((2, 3, 3), np.uint8), [0]), "2 inputs, 1 targets"),
-        ((np.zeros((1, 3, 3), np.uint8), [0], [0.5]), "clients must be"),
-        ((np.uint8(3), [0]), r"inputs have shape \(\)"),
+        ((np.zeros((2, 3, 3), np.uint8), [0]), {}, "2 inputs, 1 targets"),
+        ((ONE, [0], [0.5]), {}, "clients must be"),
+        ((np.uint8(3), [0]), {}, r"inputs have shape \(\)"),
+        ((ONE, [-1]), {"classes": ["a", "b"]}, "label -1 is negative"),
+        ((ONE, [0.5]), {"classes": ["a", "b"]}, "labels must be one class number or class name a sample"),
+        ((ONE, [300]), {"classes": ["a", "b"]}, "label 300 has no class; there are 2"),
+        ((ONE, ["c"]), {"classes": ["a", "b"]}, "label 'c' is not among the 2 classes"),
+        ((ONE, [0]), {"classes": ["a", "a"]}, "the class 'a' is there twice"),
+        ((ONE, [0], [1]), {"client_names": ["a"]}, "outside the 1 client names"),
+        ((ONE, [0], ["x"]), {"client_names": ["a"]}, "client 'x' is not among the 1 client names"),
+        ((ONE, [0]), {"test": [True, False]}, r"test mask has shape \(2,\) for 1 samples"),
+        ((ONE, [0]), {"attributes": {"line": [1, 2]}}, "attribute 'line' has 2 values for 1 clients"),
+        ((ONE, [0]), {"attributes": {"line": 3}}, "attribute 'line' has 1 values for 1 clients; give a list"),
+        *(((ONE, [0]), {"attributes": {"line": value}}, "attribute 'line' must be whole numbers")
+          for value in ([0.5], ["blue"], [np.nan], [2**40])),
     ],
-)
-def test_bad_arrays(arguments: tuple[object, ...], message: str) -> None:
+)  # fmt: skip
+def test_bad_arrays(arguments: tuple[object, ...], options: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        from_arrays(*arguments)  # type: ignore[arg-type]
-
-
-def test_labels_outside_the_classes_given() -> None:
-    images = np.zeros((1, 3, 3), np.uint8)
-    with pytest.raises(DataError, match="label -1 is negative"):
-        from_arrays(images, [-1], classes=["a", "b"])
-    with pytest.raises(DataError, match="labels must be one class number or class name a sample"):
-        from_arrays(images, [0.5], classes=["a", "b"])
-    with pytest.raises(DataError, match="label 300 has no class; there are 2"):
-        from_arrays(images, [300], classes=["a", "b"])
-    with pytest.raises(DataError, match="label 'c' is not among the 2 classes"):
-        from_arrays(images, ["c"], classes=["a", "b"])
-    with pytest.raises(DataError, match="attribute 'line' has 2 values for 1 clients"):
-        from_arrays(images, [0], attributes={"line": [1, 2]})
-    with pytest.raises(DataError, match="outside the 1 client names"):
-        from_arrays(images, [0], [1], client_names=["a"])
-    with pytest.raises(DataError, match="client 'x' is not among the 1 client names"):
-        from_arrays(images, [0], ["x"], client_names=["a"])
-    with pytest.raises(DataError, match=r"test mask has shape \(2,\) for 1 samples"):
-        from_arrays(images, [0], test=[True, False])
-    with pytest.raises(DataError, match="the class 'a' is there twice"):
-        from_arrays(images, [0], classes=["a", "a"])
-    for value in ([0.5], ["blue"], [np.nan], [2**40]):
-        with pytest.raises(DataError, match="attribute 'line' must be whole numbers"):
-            from_arrays(images, [0], attributes={"line": value})
-    with pytest.raises(DataError, match="attribute 'line' has 1 values for 1 clients; give a list"):
-        from_arrays(images, [0], attributes={"line": 3})
+        from_arrays(*arguments, **options)  # type: ignore[arg-type]
 
 
 def test_client_names_order_clients_given_by_name() -> None:
@@ -164,34 +152,36 @@ def test_npz_round_trip(tmp_path: Path) -> None:
     assert dataset.test.tolist() == [True, False, False]
 
 
-def test_bad_npz(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"images": number_images(3)}, "no array 'targets' or 'labels'; it holds images"),
+        ({"images": number_images(2), "labels": [0, -1], "classes": ["a", "b"]}, ".*label -1 is negative"),
+        (
+            {"images": number_images(2), "labels": [0, 1], "classes": "ab"},
+            "'classes' has 0 dimensions",
+        ),
+        ({"images": np.array([None]), "labels": [0]}, "not a readable .npz"),
+    ],
+)
+def test_bad_npz(tmp_path: Path, arrays: dict[str, object], message: str) -> None:
+    np.savez(tmp_path / "odd.npz", **arrays)  # type: ignore[arg-type]
+    with pytest.raises(InputFileError, match=rf"odd\.npz: {message}"):
+        from_npz(tmp_path / "odd.npz")
+
+
+def test_files_that_are_no_npz(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match=r"none\.npz: no such file"):
         from_npz(tmp_path / "none.npz")
-    (tmp_path / "text.npz").write_text("hello")
-    with pytest.raises(InputFileError, match=r"text\.npz: not a readable"):
-        from_npz(tmp_path / "text.npz")
-    (tmp_path / "empty.npz").write_bytes(b"")
-    with pytest.raises(InputFileError, match=r"empty\.npz: not a readable"):
-        from_npz(tmp_path / "empty.npz")
+    np.savez(tmp_path / "whole.npz", images=number_images(3))
+    whole = (tmp_path / "whole.npz").read_bytes()
+    for content in (b"hello", b"", whole[: len(whole) // 2]):
+        (tmp_path / "odd.npz").write_bytes(content)
+        with pytest.raises(InputFileError, match=r"odd\.npz: not a readable"):
+            from_npz(tmp_path / "odd.npz")
     np.save(tmp_path / "one.npy", np.zeros(3))
     with pytest.raises(InputFileError, match=r"one\.npy: holds a single array"):
         from_npz(tmp_path / "one.npy")
-    np.savez(tmp_path / "half.npz", images=number_images(3))
-    with pytest.raises(InputFileError, match=r"half\.npz: no array 'targets' or 'labels'; it holds images"):
-        from_npz(tmp_path / "half.npz")
-    whole = (tmp_path / "half.npz").read_bytes()
-    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputFileError, match=r"cut\.npz: not a readable"):
-        from_npz(tmp_path / "cut.npz")
-    np.savez(tmp_path / "odd.npz", images=number_images(2), labels=[0, -1], classes=["a", "b"])
-    with pytest.raises(InputFileError, match=r"odd\.npz: .*label -1 is negative"):
-        from_npz(tmp_path / "odd.npz")
-    np.savez(tmp_path / "scalar.npz", images=number_images(2), labels=[0, 1], classes="ab")
-    with pytest.raises(InputFileError, match=r"scalar\.npz: 'classes' has 0 dimensions; a list of names"):
-        from_npz(tmp_path / "scalar.npz")
-    np.savez(tmp_path / "objects.npz", images=np.array([None]), labels=[0])
-    with pytest.raises(InputFileError, match=r"objects\.npz"):
-        from_npz(tmp_path / "objects.npz")
 
 
 def test_folder_by_device_and_class(tmp_path: Path) -> None:

@@ -52,13 +52,6 @@ def test_leaf_compat_keeps_the_doubles(tmp_path: Path, everybody: dict[str, User
     assert np.bincount(done.dataset.clients).tolist() == [5, 7, 8]
 
 
-def test_number_of_workers_changes_nothing(tmp_path: Path, everybody: dict[str, User]) -> None:
-    path = all_data(tmp_path, everybody)
-    one, two = (convert_femnist(path, workers=workers).dataset for workers in (1, 2))
-    assert np.array_equal(one.inputs, two.inputs)
-    assert np.array_equal(one.labels, two.labels)
-
-
 def split(folder: Path, users: dict[str, User], test_samples: list[int]) -> Path:
     def part(choose_test: bool) -> dict[str, User]:
         chosen = {name: np.isin(np.arange(len(y)), test_samples) == choose_test for name, (_, y) in users.items()}
@@ -99,27 +92,23 @@ def test_all_data_beside_a_split_is_not_read_twice(tmp_path: Path, everybody: di
     assert convert_femnist(tmp_path / "all_data").dataset.test is None
 
 
-def test_user_of_train_that_is_not_in_test(tmp_path: Path, everybody: dict[str, User], cache: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "writers", "message"),
+    [
+        ("test/all_data_0_niid_1_keep_0_test_9.json", WRITERS[:2],
+         r"train_9.json: writer 'f2100_70' .* in train but not in test"),
+        ("test/more.json", ("f0009_09",), r"more.json: writer 'f0009_09' .* in test but not in train"),
+        ("train/more.json", WRITERS[:1], r"more.json: user 'f0000_14' is in all_data_0_niid_1_keep_0_train_9.json"),
+    ],
+)  # fmt: skip
+def test_a_split_whose_users_do_not_fit(
+    tmp_path: Path, everybody: dict[str, User], cache: Path, file: str, writers: tuple[str, ...], message: str
+) -> None:
     split(tmp_path, everybody, [4])
-    test = next((tmp_path / "test").iterdir())
-    leaf_file(test, {name: everybody[name] for name in WRITERS[:2]})
-    with pytest.raises(InputFileError, match=r"train_9.json: writer 'f2100_70' .* in train but not in test"):
+    leaf_file(tmp_path / file, {name: user(name, 2) for name in writers})
+    with pytest.raises(InputFileError, match=message):
         load_femnist(tmp_path)
     assert not cache.exists()
-
-
-def test_user_of_test_that_is_not_in_train(tmp_path: Path, everybody: dict[str, User]) -> None:
-    split(tmp_path, everybody, [4])
-    leaf_file(tmp_path / "test" / "more.json", {"f0009_09": user("f0009_09", 2)})
-    with pytest.raises(InputFileError, match=r"more.json: writer 'f0009_09' .* in test but not in train"):
-        load_femnist(tmp_path)
-
-
-def test_user_in_two_files(tmp_path: Path, everybody: dict[str, User]) -> None:
-    all_data(tmp_path, everybody)
-    leaf_file(tmp_path / "all_data" / "all_data_2.json", {WRITERS[0]: everybody[WRITERS[0]]})
-    with pytest.raises(InputFileError, match=r"all_data_2.json: user 'f0000_14' is in all_data_0.json already"):
-        load_femnist(tmp_path)
 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.9999])

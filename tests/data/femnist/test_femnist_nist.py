@@ -59,11 +59,10 @@ def test_the_thumbnail_is_pillows(trees: tuple[Path, Written]) -> None:
     assert dataset.inputs[0][9:19, 9:19].mean() < 200
 
 
-def test_colour_and_one_bit_files_become_grey(tmp_path: Path) -> None:
+def test_colour_and_one_bit_files_become_grey(trees: tuple[Path, Written]) -> None:
+    root, _ = trees
+    plain = convert_femnist(root).dataset
     for mode in ("RGB", "1"):
-        root = tmp_path / mode
-        nist_trees(root)
-        plain = convert_femnist(root).dataset
         for file in root.glob("*/*/*/**/*.png"):
             buffer = io.BytesIO()
             Image.open(file).convert(mode).save(buffer, "PNG")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from femnist_files import WRITERS, labels, parquet_file, pictures, png
+from femnist_files import WRITERS, labels, leaf_file, parquet_file, pictures, png
 
 from fedgs.data.femnist import convert_femnist, load_femnist, recognise
 from fedgs.errors import DataError, InputFileError
@@ -44,6 +44,12 @@ def test_rows_are_grouped_by_writer(folder: Path) -> None:
 def test_workers_change_nothing(folder: Path) -> None:
     one, two = (convert_femnist(folder, workers=workers).dataset for workers in (1, 2))
     assert np.array_equal(one.inputs, two.inputs)
+    users = {name: (pictures(4, name), labels(4, name)) for name in WRITERS}
+    for name in WRITERS:
+        leaf_file(folder / "leaf" / f"{name}.json", {name: users[name]})
+    one, two = (convert_femnist(folder / "leaf", workers=workers).dataset for workers in (1, 2))
+    assert np.array_equal(one.inputs, two.inputs)
+    assert one.client_names == two.client_names == WRITERS
 
 
 def test_one_file(folder: Path) -> None:
