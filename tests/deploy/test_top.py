@@ -228,7 +228,7 @@ def test_settings_only_a_simulation_can_follow_are_refused() -> None:
     for override in ("data.normalise=per-channel", "dynamics.leave=0.1", "streams.mode=fresh", "algorithm.name=fedavg"):
         with pytest.raises(ConfigError, match="is for simulations"):
             check_deployable(load_settings(overrides=[override]))
-    with pytest.raises(ConfigError, match=r"coverage\.share='data' goes by how much data a device has"):
+    with pytest.raises(ConfigError, match=r"coverage\.share='data' depends on how much data a device has"):
         check_deployable(load_settings(overrides=["selection.coverage.weight=0.3"]))
     with pytest.raises(ConfigError, match="use 'random'"):
         check_deployable(load_settings(overrides=["selection.solver=random-by-data"]))

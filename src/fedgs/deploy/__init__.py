@@ -1,9 +1,10 @@
-"""For real: devices, base stations and a top server as separate processes over a network (the paper, section IV).
+"""Deployment: devices, base stations and a top server as separate processes over a network (the paper, section IV).
 
-    device ── grpc.aio stream, mTLS, every iteration ──▸ station ◂── RunRound, every T iterations ── top
+    device ── grpc.aio stream, mTLS, every iteration ──▸ station ◂── RunRound, every T iterations ── top server
 
-A file an idea: ``wire`` (messages and their checks), ``tensors`` (weights as bytes), ``identity``, ``pki`` and ``tls``
-(who is who), ``sources`` and ``trainers`` (what a device has and does), ``agent`` (the device), ``membership``,
-``team``, ``station`` and ``control`` (the station), ``carrier``, ``top`` (the top server), ``park`` (all of it on one
-machine), ``metrics`` and ``logs``. Nothing here knows of the simulator.
+Messages: ``wire`` (devices), ``round_messages`` (rounds), ``tensors`` (weights as bytes), ``transport``. Identity:
+``identity``, ``pki``, ``tls``. A device: ``sources``, ``trainers``, ``torch_trainer``, ``count_noise``, ``agent``. A
+station: ``membership``, ``station``, ``rounds``, ``station_state``, ``control``, ``station_process``. The top server:
+``run_spec``, ``evaluation``, ``top``, ``top_state``, ``top_process``. All: ``settings``, ``process``, ``logs``,
+``metrics``; ``park`` starts all of it on one machine. Nothing here imports the simulator.
 """

@@ -43,7 +43,7 @@ def _digest(data: bytes) -> bytes:
 
 
 async def _finished(task: "asyncio.Task[bytes]") -> bytes:
-    """Wait for a round; whoever stops waiting does not stop the round."""
+    """Wait for a round; a caller that stops waiting does not stop it."""
     await asyncio.wait({task})
     if task.cancelled():
         raise _ReplacedError("another order has taken the place of this one")
@@ -101,9 +101,9 @@ class Control:
         log.info("round begins", extra={"run": order.run, "round": order.round, "iterations": len(order.rates)})
         result = await self.trainer.carry_out(order)
         answer = encode_result(result)
-        # One that the top server cannot take is not kept: asking again may come to a better one.
+        # An answer that the top server cannot decode is not kept: the same order again may give a better one.
         await asyncio.to_thread(decode_result, answer)
-        if result.iterations:  # where nobody trained, asking again may come to more
+        if result.iterations:  # where no device trained, the same order again may give more
             await asyncio.to_thread(self.trainer.optimizer.save)
             self._last = digest, answer
             try:

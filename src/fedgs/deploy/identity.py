@@ -1,4 +1,4 @@
-"""Who somebody is: a park, a role and a name, written into the certificate as a SPIFFE URI.
+"""An identity: a park, a role and a name, written into the certificate as a SPIFFE URI.
 
     spiffe://park/device/camera-00007
 

@@ -77,7 +77,7 @@ class OnceEach:
         if now - self._last.get(key, -self._period) < self._period:
             self._held[key] += 1
             return
-        if len(self._last) > 1000:  # somebody is making up reasons
+        if len(self._last) > 1000:  # a peer is making up reasons
             self._last.clear()
             self._held.clear()
         self._last[key] = now

@@ -67,7 +67,7 @@ class Roster:
     clock: Callable[[], float] = time.monotonic
     members: dict[str, Member] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set whenever somebody becomes ready."""
+    """Set whenever a member becomes ready."""
 
     def join(self, name: str, link: Link) -> Member:
         """A device has connected."""

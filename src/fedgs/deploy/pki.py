@@ -89,20 +89,17 @@ def issue(
 ) -> Path:
     """Sign a certificate and return the folder of its bundle, ``folder/role/name`` unless ``out`` is given.
 
-    ``hosts``: under which names and addresses a station (or a Flower SuperLink) is dialled. ``days`` may be a part of a
+    ``hosts``: names and addresses under which a station (or a Flower SuperLink) is reached. ``days`` may be a part of a
     day.
     """
     authority = load_authority(folder)
     identity = Identity(authority.park, role, name)
     if hosts and role == "device":
-        raise IdentityError("a device dials out and is never dialled; leave the hosts out")
-    bundle = folder / role / name if out is None else out
-    there = [path for path in (CERTIFICATE, KEY) if (bundle / path).exists()]
-    if there and not renew:
-        raise OutputError(f"{bundle / there[0]}: exists already; add --renew to replace it")
+        raise IdentityError("a device only connects to others and needs no hosts; leave them out")
+    bundle = _bundle(folder / role / name if out is None else out, renew, CERTIFICATE, KEY)
     key = ec.generate_private_key(ec.SECP256R1())
     uses = []
-    if role != "superlink":  # which serves Flower's SuperNodes, and dials nobody
+    if role != "superlink":  # which serves Flower's SuperNodes and never connects
         uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
     if role in ("station", "superlink"):
         uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
@@ -119,7 +116,7 @@ def issue(
         .sign(authority.key, hashes.SHA256())
     )
     make_folder(bundle)
-    # The key first: whoever finds a certificate finds the key that belongs to it, or the one before for a moment.
+    # The key first: beside a certificate there is always a key, for a moment the one before.
     _write_key(bundle / KEY, key, replace=renew)
     _write(bundle / CERTIFICATE, _pem(certificate), 0o644, replace=renew)
     _write(bundle / CA_CERTIFICATE, _pem(authority.certificate), 0o644, replace=True)
@@ -130,10 +127,7 @@ def issue_node_key(folder: Path, name: str, *, out: Path | None = None, renew: b
     """Make the key pair by which a Flower SuperLink knows a SuperNode, in OpenSSH's format; return its folder."""
     authority = load_authority(folder)
     check_name("supernode", name)
-    bundle = folder / "supernode" / name if out is None else out
-    there = [path for path in (NODE_KEY, NODE_PUBLIC_KEY) if (bundle / path).exists()]
-    if there and not renew:
-        raise OutputError(f"{bundle / there[0]}: exists already; add --renew to replace it")
+    bundle = _bundle(folder / "supernode" / name if out is None else out, renew, NODE_KEY, NODE_PUBLIC_KEY)
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
@@ -166,13 +160,21 @@ def identity_in(certificate: x509.Certificate) -> Identity:
 
 
 def hosts_in(certificate: x509.Certificate) -> list[str]:
-    """Return the names and addresses under which the owner of a certificate is dialled."""
+    """Return the names and addresses under which the owner of a certificate is reached."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
     addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
     return [*names.get_values_for_type(x509.DNSName), *addresses]
+
+
+def _bundle(folder: Path, renew: bool, *files: str) -> Path:
+    """Return the folder of a bundle; files that are there already are refused unless they are renewed."""
+    for name in files:
+        if (folder / name).exists() and not renew:
+            raise OutputError(f"{folder / name}: exists already; add --renew to replace it")
+    return folder
 
 
 def _begin(

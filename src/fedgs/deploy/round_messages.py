@@ -1,8 +1,8 @@
 """The messages of ``RunRound`` between top server and station, whatever the transport.
 
 A :class:`RoundOrder` asks a station for one round: T internal synchronisations, as many as it has learning rates, from
-the given weights. The :class:`RoundResult` brings the station's weights back. With an order without rates nobody
-trains, but the devices are told the task, announce their batches, and the result says what they announced.
+the given weights. The :class:`RoundResult` brings the station's weights back. With an order without rates no
+device trains, but the devices are told the task, announce their batches, and the result says what they announced.
 
 The same order always gets the same result: a station remembers its last one (:mod:`fedgs.deploy.control`), so asking
 again, after a lost connection or a restart of the top server, counts no round twice.
@@ -54,7 +54,7 @@ class RoundOrder:
     run: str
     """Name of the run; rounds of different runs are different rounds."""
     round: int
-    """1 for the first; 0: nobody trains, the devices announce their batches."""
+    """1 for the first; 0: no device trains, they only announce their batches."""
     task: Task
     wanted: TeamRule
     """Whom to select; an empty target stands for the station's own estimate."""
@@ -107,11 +107,11 @@ class RoundResult:
     devices: int
     """Online devices that have announced a batch."""
     announced: NDArray[np.float64]
-    """(classes,) mean class distribution of what they announced; empty when nobody has."""
+    """(classes,) mean class distribution of what they announced; empty: no announcement."""
     events: Mapping[str, int] = field(default_factory=dict)
     """How often something happened: late, gone, rejected, quarantined, short, idle, lost."""
     seen: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    """(classes,) samples of each class the teams trained on, in sum ``samples``; empty where nobody asked for them.
+    """(classes,) samples of each class the teams trained on, in sum ``samples``; empty: not asked for.
 
     They are the announced counts of the devices whose update went into the weights. Where every update did, they are
     the simulator's ``RoundPlan.seen``.

@@ -46,7 +46,7 @@ class RunSpec:
     ) -> RoundOrder:
         """Return the order of a round (1 is the first; 0, the roll call, trains nothing).
 
-        ``target`` None: the station goes by what its own devices have announced.
+        ``target`` None: the station uses the announcements of its own devices.
         """
         training, selection = self.settings.training, self.settings.selection
         wanted = TeamRule.of(
@@ -90,14 +90,15 @@ def check_deployable(settings: Settings) -> None:
         ("baseline", settings.baseline, []),
     ):
         if given != allowed:
-            raise ConfigError(f"{key} is for simulations; a real park cannot follow it, take it out of the settings")
+            raise ConfigError(f"{key} is for simulations; a deployment cannot follow it, take it out of the settings")
     selection = settings.selection
     if selection.coverage.weight and selection.coverage.share != "turns":
         raise ConfigError(
-            f"selection.coverage.share={selection.coverage.share!r} goes by how much data a device has, which it tells "
-            "nobody; set selection.coverage.share=turns, or selection.coverage.weight=0"
+            f"selection.coverage.share={selection.coverage.share!r} depends on how much data a device has, "
+            "which it does not send; set selection.coverage.share=turns, or selection.coverage.weight=0"
         )
     if selection.solver == "random-by-data":
         raise ConfigError(
-            "selection.solver='random-by-data' goes by how much data a device has, which it tells nobody; use 'random'"
+            "selection.solver='random-by-data' depends on how much data a device has, which it does not send; use "
+            "'random'"
         )

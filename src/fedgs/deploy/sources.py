@@ -1,4 +1,4 @@
-"""Where a device's batches come from: a small interface and three that are built in.
+"""Where a device's batches come from: an interface and three built-in sources.
 
     npz:FILE                a file of inputs and targets, replayed epoch after epoch as the simulator does
     folder:DIR              images dropped into class folders are the stream: DIR/class/xxx.png, used once
@@ -9,7 +9,7 @@ Options follow after commas: ``npz:data.npz,seed=3``, ``folder:/srv/in,size=28x2
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -37,7 +37,7 @@ class Batch:
 
 @runtime_checkable
 class Source(Protocol):
-    """Something that gives batches, each of them once."""
+    """An iterator over batches, each given once."""
 
     def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
         """Yield batches of exactly ``size`` samples for a task with ``classes`` bins; None: nothing yet, ask again.
@@ -52,18 +52,20 @@ def open_source(text: str, name: str, seed: int = 0) -> Source:
     kind, colon, rest = text.partition(":")
     if not colon or not rest:
         raise DataError(f"--source {text}: expected npz:FILE, folder:DIR, glyphs:CAMERA or package.module:name")
+    if kind not in ("npz", "folder", "glyphs"):
+        return _own(text)
     place, *parts = rest.split(",")
     options = dict(_option(text, part) for part in parts)
-    if kind == "npz":
-        return _made(text, options, lambda: NpzReplay(Path(place), name, _whole(text, options, "seed", seed)))
+    made: Source
     if kind == "folder":
-        size = _size(text, options)
-        used = options.pop("used", "keep")
-        return _made(text, options, lambda: FolderWatcher(Path(place), size, used))
-    if kind == "glyphs":
-        camera = _whole(text, {"camera": place}, "camera", 0)
-        return _made(text, options, lambda: GlyphCamera(camera, _whole(text, options, "seed", seed)))
-    return _own(text)
+        made = FolderWatcher(Path(place), _size(text, options.pop("size", "")), options.pop("used", "keep"))
+    elif kind == "npz":
+        made = NpzReplay(Path(place), name, _whole(text, "seed", options.pop("seed", str(seed))))
+    else:
+        made = GlyphCamera(_whole(text, "camera", place), _whole(text, "seed", options.pop("seed", str(seed))))
+    if options:
+        raise DataError(f"--source {text}: has no option {min(options)!r}")
+    return made
 
 
 class NpzReplay:
@@ -75,16 +77,15 @@ class NpzReplay:
         self._data, self._name, self._seed = load_dataset(path), name, seed
         if not len(self._data):
             raise InputFileError(f"{path}: no sample in it")
-        if len(self._data.client_names) > 1:
-            wanted = name if name in self._data.client_names else None
-            if wanted is None:
+        names = self._data.client_names
+        self._rows = np.arange(len(self._data))
+        if len(names) > 1:
+            if name not in names:
                 raise InputFileError(
-                    f"{path}: holds {len(self._data.client_names)} clients and none is called {name!r}; give the "
-                    "device the name of one of them"
+                    f"{path}: holds {len(names)} clients and none is called {name!r}; give the device the name of one "
+                    "of them"
                 )
-            self._rows = np.flatnonzero(self._data.clients == self._data.client_names.index(wanted))
-        else:
-            self._rows = np.arange(len(self._data))
+            self._rows = np.flatnonzero(self._data.clients == names.index(name))
 
     def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
         """Yield batches for ever."""
@@ -215,28 +216,19 @@ def _option(text: str, part: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _whole(text: str, options: dict[str, str], key: str, default: int) -> int:
-    value = options.pop(key, str(default))
+def _whole(text: str, key: str, value: str) -> int:
     if not value.isdecimal():
         raise DataError(f"--source {text}: {key}={value} is not a whole number")
     return int(value)
 
 
-def _size(text: str, options: dict[str, str]) -> tuple[int, int] | None:
-    value = options.pop("size", "")
+def _size(text: str, value: str) -> tuple[int, int] | None:
     if not value:
         return None
     height, cross, width = value.partition("x")
     if not cross or not height.isdecimal() or not width.isdecimal() or not int(height) * int(width):
         raise DataError(f"--source {text}: size={value} is not possible; write HEIGHTxWIDTH, for example 28x28")
     return int(height), int(width)
-
-
-def _made(text: str, options: dict[str, str], make: Callable[[], Source]) -> Source:
-    made = make()
-    if options:
-        raise DataError(f"--source {text}: has no option {sorted(options)[0]!r}")
-    return made
 
 
 def _own(text: str) -> Source:

@@ -92,7 +92,7 @@ def to_bytes(flat: Flat, wire: str) -> memoryview:
         bits = np.ascontiguousarray(flat, dtype="<f4").view("<u4")
         coded = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype("<u2")
     else:
-        with np.errstate(over="ignore"):  # infinity is found by whoever receives it
+        with np.errstate(over="ignore"):  # the receiver refuses infinity
             coded = flat.astype("<f2")
     return coded.data.cast("B")
 

@@ -240,7 +240,7 @@ def mean_buffers(stations: Sequence[Mapping[str, Tensor]], shapes: Shapes) -> di
 
 
 def pooled(results: Mapping[int, RoundResult]) -> NDArray[np.float64] | None:
-    """Return P_real from what all stations' devices have announced, every device alike; None where nobody has."""
+    """Return P_real from the announcements of all devices, each with the same weight; None: there are none."""
     known = [result for result in results.values() if result.devices and len(result.announced)]
     if not known:
         return None

@@ -1,4 +1,4 @@
-"""A device's step with any network, on one thread; and a deployed run's task as top server and device see it."""
+"""A device's step with any network, on one thread; and the task of a run as top server and device build it."""
 
 import copy
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Deployed:
         return cls(task, module, layout, shapes)
 
     def digest(self, bins: int, batch_size: int) -> str:
-        """Return what stands for the network; frozen weights count with their values."""
+        """Return the digest of the network; frozen weights count with their values."""
         everything = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         tensors = [
             (name, tuple(value.shape), str(value.dtype).removeprefix("torch.")) for name, value in everything.items()
@@ -63,12 +63,12 @@ class Deployed:
 
 
 def deployed_task(spec: Any, classes: int, inputs: Any, seed: int) -> Deployed:
-    """Return the task that a station's words stand for, imported here."""
+    """Return the task that a station describes, imported here."""
     if isinstance(spec, dict):
         try:
             spec = TaskSettings.model_validate(spec)
         except ValueError as error:
-            raise ConfigError(f"the station's task cannot be: {str(error).splitlines()[0]}") from None
+            raise ConfigError(f"the station's task is not valid: {str(error).splitlines()[0]}") from None
     return deployed_task_of(task_from(spec), classes, inputs, seed)
 
 
@@ -83,7 +83,7 @@ def is_built_in(task: Task) -> bool:
 
 
 def head_of(task: Task) -> str:
-    """Return the name of the last layer; "" where nobody says."""
+    """Return the name of the last layer; "": not known."""
     built_in = {"paper": "dense2", "compact": "dense2", "linear": "dense", "vibration": "head"}
     return task.head or (built_in.get(task.model, "") if isinstance(task.model, str) else "")
 

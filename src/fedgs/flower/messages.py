@@ -6,7 +6,7 @@ same code.
 
     order   arrays: ω, name by name    config: order = RoundIn without weights
     result  arrays: ω^m                facts: result = RoundOut without weights
-            metrics: weight (1, or 0 where nobody trained), num-examples, train_loss, divergence, devices, iterations
+            metrics: weight (1, or 0 where no device trained), num-examples, train_loss, divergence, devices, iterations
 """
 
 import math
@@ -94,7 +94,7 @@ def _fill(params: Any, content: RecordDict) -> None:
     parts = []
     for name, shape in wanted.items():
         values = _values(name, arrays[name].data, shape)
-        with np.errstate(over="ignore"):  # infinity is found by whoever checks the weights
+        with np.errstate(over="ignore"):  # infinity is refused where the weights are checked
             parts.append(np.ascontiguousarray(values, "<f4").tobytes())  # strategies may compute in float64
     params.data = b"".join(parts)
 

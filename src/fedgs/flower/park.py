@@ -226,7 +226,7 @@ def started_here() -> list[int]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback on which nobody listens; Flower's programs do not choose one themselves."""
+    """Return free ports of the loopback; Flower's programs do not choose one themselves."""
     held = [socket.create_server((HOST, 0)) for _ in range(count)]
     try:
         return [one.getsockname()[1] for one in held]

@@ -48,7 +48,7 @@ class UniformMean(flower.FedAvg):
             if not reply.has_error():
                 records = list(reply.content.metric_records.values())
                 if any(record.get("iterations") == 0 for record in records):
-                    continue  # nobody trained there
+                    continue  # no device trained there
                 for record in records:
                     record[self.weighted_by_key] = 1.0
             counted.append(reply)
