@@ -1,11 +1,12 @@
 """Settings: defaults of the paper, files, overrides, and one line for everything that is wrong."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from fedgs.config import load_settings
+from fedgs.config import RENAMED, assign, load_settings, settings_from
 from fedgs.errors import ConfigError
 from fedgs.settings import Settings
 from reproduction.experiments.paper import facts
@@ -35,34 +36,73 @@ def test_settings_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("overrides", "message"),
     [
-        ("selection.pick=40", "--set selection.pick=40: selection.pick=40 is more than the 35 devices of a factory"),
-        ("selection.presample=11", "selection.presample=11 is more than pick=10"),
-        ("federation.factories=400", "federation.factories=400 is more than devices=350"),
-        ("selection.solver=best", "selection.solver='best' is not a solver; there are random, "),
-        ("selection.solver=exakt", "did you mean 'exact'"),
-        ("selection.pik=3", "selection.pik=3 is not a known setting; did you mean pick?"),
-        ("zzz=1", "zzz=1 is not a known setting; known keys here: seed, "),
-        ("selection.pick=ten", "selection.pick='ten' is not possible: input should be a valid integer"),
-        ("selection.pick=2.5", "valid integer"),
-        ("selection.pick=0", "greater than or equal to 1"),
-        ("selection.cap=1", "valid boolean"),
-        ("seed=-1", "greater than or equal to 0"),
-        ("selection.start=middle", "'mpinv', 'zero' or 'random'"),
-        ("seed.a=3", "seed={'a': 3} is not possible"),
-        ("selection=3", "selection=3 is not possible: input should be a section"),
-        ("selection.pick", "expected key.path=value"),
-        ("=3", "expected key.path=value"),
-        ("a..b=3", "expected key.path=value"),
+        (["selection.pick=40"], "--set selection.pick=40: selection.pick=40 is more than the 35 devices of a factory"),
+        (["selection.presample=11"], "selection.presample=11 is more than pick=10"),
+        (["federation.factories=400"], "federation.factories=400 is more than devices=350"),
+        (["selection.solver=best"], "selection.solver='best' is not a solver; there are random, "),
+        (["selection.solver=exakt"], "did you mean 'exact'"),
+        (["selection.pik=3"], "selection.pik=3 is not a known setting; did you mean pick?"),
+        (["zzz=1"], "zzz=1 is not a known setting; known keys here: seed, "),
+        (["selection.pick=ten"], "selection.pick='ten' is not possible: input should be a valid integer"),
+        (["selection.pick=2.5"], "valid integer"),
+        (["selection.pick=0"], "greater than or equal to 1"),
+        (["selection.cap=1"], "valid boolean"),
+        (["seed=-1"], "greater than or equal to 0"),
+        (["selection.start=middle"], "'mpinv', 'zero' or 'random'"),
+        (["seed.a=3"], "seed={'a': 3} is not possible"),
+        (["selection=3"], "selection=3 is not possible: input should be a section"),
+        (["selection.pick"], "expected key.path=value"),
+        (["=3"], "expected key.path=value"),
+        (["a..b=3"], "expected key.path=value"),
+        (["training.learning_rate=0"], "greater than 0"),
+        (["training.schedule.kind=linear"], "'constant', 'step' or 'cosine'"),
+        (["training.schedule.warm=2"], "did you mean warmup?"),
+        (["streams.drift.kind=fast"], "streams.drift.kind='fast'"),
+        (["dynamics.leave=1.5"], "less than or equal to 1"),
+        (["eval.every=0"], "greater than or equal to 1"),
+        (["selection.coverage.weight=-1"], "selection.coverage.weight=-1 is not possible"),
+        (["selection.coverage.share=age"], "'data', 'turns' or 'fresh'"),
+        (["selection.coverage.wieght=1"], "did you mean weight?"),
+        (["selection.solver=random", "selection.coverage.weight=1.0"], "which solver='random' does not"),
+        (["algorithm.name=fedavgg"], "algorithm.name='fedavgg' is not a baseline; did you mean 'fedavg'?"),
+        (["algorithm.name=5"], "algorithm.name=5 is not possible: input should be a valid string"),
+        (["algorithm.name=fedprox", "algorithm.options.muu=1"], "fedprox has no option 'muu'; did you mean 'mu'?"),
+        (["algorithm.name=fedprox", "algorithm.options.mu=big"], "mu='big' is not possible; it must be a number"),
+        (["algorithm.name=fedprox", "algorithm.options=3"], "algorithm.options=3 is not possible"),
+        (["algorithm.options.mu=0.1"], "has no meaning with algorithm.name='fedgs'"),
+        (["algorithm.devices_per_round=4"], "has no meaning with algorithm.name='fedgs'"),
+        (["algorithm.name=fedavg", "server.rule=fedavgm"], "server={'rule': 'fedavgm'} has no meaning with"),
+        (["algorithm.name=fedavg", "streams.mode=fresh"], "streams={'mode': 'fresh'} has no meaning with"),
+        (["algorithm.name=fedavg", "dynamics.leave=0.1"], "dynamics={'leave': 0.1} has no meaning with"),
+        (["algorithm.name=fedavg", "training.engine=fused"], "training.engine='fused' is for FedGS"),
+        (["algorithm.name=fedavg", "algorithm.devices_per_round=351"], "is more than federation.devices=350"),
+        (["algorithm.name=fedavg", "algorithm.learning_rate=0"], "algorithm.learning_rate=0 is not possible"),
+        (["algorithm.name=cgau", "algorithm.options.pretrain_model=7"], "it is the path of a model"),
     ],
 )
-def test_wrong_overrides_are_one_line_with_key_and_value(override: str, message: str) -> None:
+def test_wrong_overrides_are_one_line_with_key_and_value(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_settings(None, [override])
+        load_settings(None, overrides)
     assert message in str(caught.value)
-    assert str(caught.value).startswith(f"--set {override}")
+    assert any(str(caught.value).startswith(f"--set {override}") for override in overrides)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_keys_of_older_versions_name_the_new_key_and_stored_ones_are_understood(old: str, new: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(None, [f"{old}=true"])
+    assert str(caught.value).startswith(f"--set {old}=true: {old}=")
+    assert str(caught.value).endswith(f"is now called {new}")
+    assert "\n" not in str(caught.value)
+    default = Settings().model_dump()
+    for key in new.split("."):
+        default = default[key]
+    stored: dict[str, Any] = {}
+    assign(stored, old, default, old)
+    assert settings_from(stored) == Settings()
 
 
 def test_the_cap_allows_more_than_a_factory_has() -> None:

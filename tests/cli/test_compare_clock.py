@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_run import is_one_line
 from tests.conftest import Here
-from tests.simulation.small import small_config
+from tests.simulation.small import is_one_line, small_config
 
 GIVEN = ("clock.step_seconds=0.5", "clock.selection_seconds=0.25", "eval.target=0.01")
 FEDAVG = "baseline=['algorithm.name=fedavg']"

@@ -13,14 +13,10 @@ from rich.console import Console
 from fedgs.algorithms.run_state import RunState
 from fedgs.cli.run_display import RunDisplay
 from tests.conftest import Here
-from tests.simulation.small import small_config, small_settings
+from tests.simulation.small import is_one_line, small_config, small_settings
 
 BASELINE_RUN = "baseline=['selection.solver=random']"
 PICTURES = ("learning.png", "divergence.png", "selection.png", "comparison.png")
-
-
-def is_one_line(error: str) -> bool:
-    return error.startswith("fedgs: error: ") and error.count("\n") == 1
 
 
 def test_resume_finishes_both_runs_and_compares_them(tmp_path: Path, here: Here) -> None:

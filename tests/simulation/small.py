@@ -1,17 +1,21 @@
 """Small federations that can be learnt in a second, and settings for them."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 
 from fedgs.algorithms.algorithm import Context, Rounds
+from fedgs.algorithms.run_state import RunState
 from fedgs.config import load_settings
 from fedgs.data import DataSet, Federation, build_federation
 from fedgs.data.npz import save_npz
 from fedgs.settings import Settings, TrainingSettings
+from fedgs.simulation.checkpoint import load_newest, save_checkpoint
 from fedgs.simulation.components import resolve
 from fedgs.simulation.process_group import ProcessGroup
+from fedgs.simulation.simulator import Simulator
 from fedgs.tasks.bind import BoundTask, bind, sample_inputs
 from fedgs.tasks.task import Task
 from fedgs.training.engine import Setup
@@ -62,6 +66,26 @@ def small_federation(devices: int = 12, factories: int = 3, seed: int = 0) -> Fe
 
 def small_settings(*overrides: str) -> Settings:
     return load_settings(overrides=[*SMALL, *overrides])
+
+
+def small_states(*options: str, ahead: int = 3) -> list[RunState]:
+    """Run the small settings on the small federation; return the states before the first and after each round."""
+    with Simulator(small_settings(*options), small_federation(), ahead=ahead) as simulator:
+        first = simulator.begin()
+        return [first, *simulator.rounds(first)]
+
+
+def resumed(state: RunState, *options: str) -> RunState:
+    """Write a state as a checkpoint, read it, and return the last state of a new simulator that goes on from it."""
+    with Simulator(small_settings(*options), small_federation()) as simulator, TemporaryDirectory() as folder:
+        save_checkpoint(Path(folder), state, simulator.layout, "me")
+        loaded = load_newest(Path(folder), simulator.layout, "me")
+        assert loaded is not None
+        return list(simulator.rounds(loaded))[-1]
+
+
+def is_one_line(error: str) -> bool:
+    return error.startswith("fedgs: error: ") and error.count("\n") == 1
 
 
 def small_config(folder: Path, *overrides: str) -> list[str]:

@@ -10,7 +10,7 @@ from fedgs.settings import DynamicsSettings
 from fedgs.simulation.dynamics import Dynamics, read_trace
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator
-from tests.simulation.small import small_federation, small_settings
+from tests.simulation.small import small_federation, small_settings, small_states
 
 FEDERATION = small_federation()
 
@@ -105,10 +105,7 @@ def test_short_and_idle_factories(tmp_path: Path) -> None:
 
 
 def test_everybody_away_changes_nothing_but_the_clock() -> None:
-    settings = small_settings("dynamics.leave=1.0", "dynamics.come_back=0.0", "training.rounds=2")
-    with Simulator(settings, FEDERATION) as simulator:
-        first = simulator.begin()
-        last = list(simulator.rounds(first))[-1]
+    first, _, last = small_states("dynamics.leave=1.0", "dynamics.come_back=0.0", "training.rounds=2")
     assert np.array_equal(first.weights.numpy(), last.weights.numpy())
     assert last.metrics[-1]["train_loss"] is None
     assert last.metrics[-1]["sat_out"] == 3
@@ -117,10 +114,7 @@ def test_everybody_away_changes_nothing_but_the_clock() -> None:
 
 def test_stragglers_are_weighted_by_what_they_did() -> None:
     common = ("dynamics.straggle=0.5", "dynamics.straggle_share=0.4", "dynamics.drop_out=0.2", "training.rounds=2")
-    with Simulator(small_settings(*common), FEDERATION) as simulator:
-        fast = list(simulator.rounds(simulator.begin()))[-1]
-    with Simulator(small_settings(*common, "training.engine=per-device"), FEDERATION) as simulator:
-        slow = list(simulator.rounds(simulator.begin()))[-1]
+    fast, slow = (small_states(*common, f"training.engine={engine}")[-1] for engine in ("auto", "per-device"))
     assert np.allclose(fast.weights.numpy(), slow.weights.numpy(), atol=1e-5)
     events = fast.metrics[-1]["events"]
     assert events["straggled"] > 0

@@ -15,25 +15,29 @@ from fedgs.network import fedgs_round, load_profile
 from fedgs.network.clock import slowness
 from fedgs.network.round_time import Park
 from fedgs.settings import Settings
-from fedgs.simulation.checkpoint import load_newest, save_checkpoint
 from fedgs.simulation.run_clock import PARTS, clock_summary, elapsed, traffic
 from fedgs.simulation.simulator import Simulator
 from fedgs.training.layout import WEIGHT_BYTES, Layout
 from fedgs.training.stacked_networks import build_network
-from tests.cli.test_run import is_one_line
 from tests.conftest import Here
-from tests.simulation.small import small_config, small_federation, small_settings
+from tests.simulation.small import (
+    is_one_line,
+    resumed,
+    small_config,
+    small_federation,
+    small_settings,
+    small_states,
+)
 
 FEDERATION = small_federation()
 GIVEN = ("clock.step_seconds=0.5", "clock.selection_seconds=0.25")
 SLOW = (*GIVEN, "clock.slowness=0.7", "clock.profile=wired", "clock.external.up.rate=1e5")
-FLAT = ("algorithm.name=fedavg", "algorithm.devices_per_round=5", "algorithm.local_epochs=2")
+BASELINE = ("algorithm.name=fedavg", "algorithm.devices_per_round=5", "algorithm.local_epochs=2")
 
 
 @cache
 def run(*options: str) -> RunState:
-    with Simulator(small_settings(*options), FEDERATION) as simulator:
-        return list(simulator.rounds(simulator.begin()))[-1]
+    return small_states(*options)[-1]
 
 
 def model_bytes() -> int:
@@ -61,8 +65,8 @@ def test_rounds_of_fedgs_take_what_the_time_model_says() -> None:
 
 
 def test_rounds_of_fedavg_wait_for_the_device_with_most_to_do() -> None:
-    settings = small_settings(*FLAT, *SLOW)
-    state = run(*FLAT, *SLOW)
+    settings = small_settings(*BASELINE, *SLOW)
+    state = run(*BASELINE, *SLOW)
     slow = slowness(12, 0.7, settings.seed)
     with Simulator(settings, FEDERATION) as simulator:
         plan = simulator.plan.next_round()
@@ -110,7 +114,7 @@ def test_an_option_that_asks_for_a_number_sends_it() -> None:
     assert sent("ida", intrac=True)[:2] == (model_bytes(), model_bytes() + 4)
 
 
-@pytest.mark.parametrize("options", [(), ("dynamics.drop_out=0.2", "dynamics.leave=0.1"), FLAT])
+@pytest.mark.parametrize("options", [(), ("dynamics.drop_out=0.2", "dynamics.leave=0.1"), BASELINE])
 def test_the_clock_never_changes_the_training(options: tuple[str, ...]) -> None:
     one, other = run(*options), run(*options, *SLOW)
     assert json.dumps(one.metrics) == json.dumps(other.metrics)
@@ -129,21 +133,11 @@ def test_lost_devices_receive_and_do_not_send() -> None:
     assert total["device_station_down"] - total["device_station_up"] == lost * model_bytes()
 
 
-@pytest.mark.parametrize("options", [SLOW, (*FLAT, *SLOW)])
-def test_a_resumed_run_has_the_same_clock(tmp_path: Path, options: tuple[str, ...]) -> None:
-    whole = run(*options)
-    with Simulator(small_settings(*options), FEDERATION) as simulator:
-        states = [simulator.begin()]
-        for state in simulator.rounds(states[0]):
-            states.append(state)
-            if state.round == 2:
-                break
-        save_checkpoint(tmp_path, states[-1], simulator.layout, "run")
-    with Simulator(small_settings(*options), FEDERATION) as simulator:
-        loaded = load_newest(tmp_path, simulator.layout, "run")
-        assert loaded is not None
-        last = list(simulator.rounds(loaded))[-1]
-    assert last.clock == whole.clock
+@pytest.mark.parametrize("options", [SLOW, (*BASELINE, *SLOW)])
+def test_a_resumed_run_has_the_same_clock(options: tuple[str, ...]) -> None:
+    states = small_states(*options)
+    last = resumed(states[2], *options)
+    assert last.clock == states[-1].clock
     assert sum(line["seconds"] for line in last.clock[1:]) == pytest.approx(last.clock[-1]["elapsed"])
 
 
@@ -178,7 +172,7 @@ def test_the_summary_says_what_was_measured() -> None:
         return list(clock_summary(small_settings(*options), state.clock, None)["measured"])
 
     assert measured() == ["step_seconds", "selection_seconds"]
-    assert measured(*FLAT) == ["step_seconds"]  # nobody selects
+    assert measured(*BASELINE) == ["step_seconds"]  # nobody selects
     assert measured(*GIVEN) == []
     assert elapsed(state.clock, None) is None
     assert traffic(state.clock, 99) is None

@@ -1,4 +1,3 @@
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +9,8 @@ from fedgs.algorithms import RULES
 from fedgs.algorithms.fedgs import StationRounds
 from fedgs.algorithms.run_state import RunState
 from fedgs.algorithms.synchronise import Synchroniser
-from fedgs.errors import ConfigError, DeviceError, FedgsError, TrainingError
+from fedgs.errors import ConfigError, DeviceError, TrainingError
 from fedgs.settings import ServerSettings, TrainingSettings
-from fedgs.simulation.checkpoint import load_newest, save_checkpoint
 from fedgs.simulation.evaluate import Evaluator
 from fedgs.simulation.folder import create_run
 from fedgs.simulation.memory import translate_oom
@@ -20,25 +18,27 @@ from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.run import execute
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator, pick_device
-from fedgs.tasks.cnn import build_model
 from fedgs.training.layout import Layout
 from fedgs.training.schedule import learning_rates
 from fedgs.training.store import SampleStore
-from tests.simulation.small import small_federation, small_rounds, small_settings, small_task
+from tests.simulation.small import (
+    resumed,
+    small_federation,
+    small_rounds,
+    small_settings,
+    small_states,
+    small_task,
+)
 
 FEDERATION = small_federation()
 
 
-def run(*options: str, ahead: int = 3) -> tuple[RunState, Simulator]:
-    with Simulator(small_settings(*options), FEDERATION, ahead=ahead) as simulator:
-        state = simulator.begin()
-        for following in simulator.rounds(state):
-            state = following
-    return state, simulator
+def run(*options: str, ahead: int = 3) -> RunState:
+    return small_states(*options, ahead=ahead)[-1]
 
 
 def test_a_small_run_learns() -> None:
-    state, _ = run("training.rounds=12", "training.iterations=8", "training.learning_rate=0.3")
+    state = run("training.rounds=12", "training.iterations=8", "training.learning_rate=0.3")
     first, last = state.metrics[0], state.metrics[-1]
     assert first["round"] == 0
     assert first["accuracy"] < 0.6
@@ -48,9 +48,9 @@ def test_a_small_run_learns() -> None:
 
 
 def test_the_same_seed_gives_the_same_bits() -> None:
-    one, _ = run()
-    other, _ = run(ahead=1)
-    different, _ = run("seed=1")
+    one = run()
+    other = run(ahead=1)
+    different = run("seed=1")
     assert torch.equal(one.weights, other.weights)
     assert one.metrics == other.metrics
     assert one.plan == other.plan
@@ -58,8 +58,8 @@ def test_the_same_seed_gives_the_same_bits() -> None:
 
 
 def test_the_whole_run_equals_the_oracles() -> None:
-    fast, _ = run("training.rounds=5")
-    slow, _ = run("training.rounds=5", "training.engine=per-device")
+    fast = run("training.rounds=5")
+    slow = run("training.rounds=5", "training.engine=per-device")
     torch.testing.assert_close(fast.weights, slow.weights, rtol=1e-4, atol=1e-5)
     for one, other in zip(fast.metrics, slow.metrics, strict=True):
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
@@ -67,11 +67,9 @@ def test_the_whole_run_equals_the_oracles() -> None:
 
 def test_rounds_are_functions_of_the_state() -> None:
     """Going on from the state after round 1 gives what an uninterrupted run gives."""
-    settings = small_settings("training.momentum=0.5", "eval.ema=0.8")
-    with Simulator(settings, FEDERATION) as simulator:
-        states = [simulator.begin()]
-        states += list(simulator.rounds(states[0]))
-    with Simulator(settings, FEDERATION) as other:
+    options = ("training.momentum=0.5", "eval.ema=0.8")
+    states = small_states(*options)
+    with Simulator(small_settings(*options), FEDERATION) as other:
         again = list(other.rounds(states[1]))
     assert [state.round for state in again] == [2, 3]
     assert torch.equal(again[-1].weights, states[-1].weights)
@@ -91,16 +89,17 @@ def test_external_synchronisation_is_the_uniform_mean_of_those_who_trained() -> 
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_top_server_takes_any_rule(rule: str) -> None:
-    """Stations report what a rule asks for: their steps, and their training accuracy."""
-    with Simulator(small_settings(f"server.rule={rule}", "training.rounds=2"), FEDERATION) as simulator:
-        states = [simulator.begin()]
-        states += list(simulator.rounds(states[0]))
-    assert not torch.equal(states[-1].weights, states[0].weights)
-    if rule == "fednova":  # all stations make the same number of steps
-        with Simulator(small_settings("training.rounds=2"), FEDERATION) as simulator:
-            plain = list(simulator.rounds(simulator.begin()))[-1]
-        assert torch.allclose(states[-1].weights, plain.weights, atol=1e-6)
+def test_the_top_server_takes_any_rule_and_is_resumed(rule: str) -> None:
+    """Stations report what a rule asks for, their steps and training accuracy; the rule's memory is in checkpoints."""
+    options = (f"server.rule={rule}", "training.rounds=3")
+    states = small_states(*options)
+    again = resumed(states[2], *options)
+    assert torch.equal(again.weights, states[-1].weights)
+    assert again.metrics == states[-1].metrics
+    plain = run("training.rounds=3")
+    # Every station counts as one sample, and all make the same number of steps: the paper's mean.
+    as_mean = torch.allclose(states[-1].weights, plain.weights, atol=1e-6)
+    assert as_mean == (rule in ("fedavg", "fednova"))
 
 
 def test_stations_report_the_accuracy_of_their_own_model() -> None:
@@ -118,7 +117,12 @@ def test_stations_report_the_accuracy_of_their_own_model() -> None:
         assert reports[station] == {"steps": 4.0, "train_acc": pytest.approx(share)}
 
 
-def test_leaf_weighs_devices_by_all_their_samples() -> None:
+@pytest.mark.parametrize("weighting", ["test_size", "leaf"])
+def test_evaluation_by_hand(weighting: str) -> None:
+    """A network that always answers one class gets exactly the samples of that class right.
+
+    LEAF weighs devices by all their samples, train samples too.
+    """
     task = small_task("compact", FEDERATION)
     store = SampleStore(task, torch.device("cpu"))
 
@@ -127,29 +131,12 @@ def test_leaf_weighs_devices_by_all_their_samples() -> None:
         logits[:, 2] = 1
         return logits
 
-    found = Evaluator(task, store, weighting="leaf").evaluate(always_two)
+    found = Evaluator(task, store, weighting=weighting).evaluate(always_two)
     shares = np.array([(FEDERATION.test_labels(k) == 2).mean() for k in range(12)])
-    sizes = FEDERATION.train.sizes + FEDERATION.test.sizes
-    assert found.accuracy == pytest.approx((shares * sizes).sum() / sizes.sum())
+    sizes = FEDERATION.test.sizes + (FEDERATION.train.sizes if weighting == "leaf" else 0)
+    assert found.accuracy == pytest.approx(np.average(shares, weights=sizes))
     right, wrong = np.log(np.e + 3) - 1, np.log(np.e + 3)
-    assert found.loss == pytest.approx(((shares * right + (1 - shares) * wrong) * sizes).sum() / sizes.sum(), rel=1e-5)
-
-
-def test_evaluation_by_hand() -> None:
-    """A network whose last bias favours one class gets exactly the samples of that class right."""
-    model = build_model("compact", 4, (8, 8))
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.zero_()
-        model.get_parameter("dense2.bias")[2] = 1.0
-    task = small_task("compact", FEDERATION)
-    store = SampleStore(task, torch.device("cpu"))
-    found = Evaluator(task, store).evaluate(lambda samples, devices: model(store.batch(samples)[0]))
-    labels = FEDERATION.labels[FEDERATION.test.flat]
-    shares = np.array([(FEDERATION.test_labels(k) == 2).mean() for k in range(12)])
-    assert found.accuracy == pytest.approx((labels == 2).mean())
-    right, wrong = np.log(np.e + 3) - 1, np.log(np.e + 3)
-    assert found.loss == pytest.approx(np.where(labels == 2, right, wrong).mean(), rel=1e-5)
+    assert found.loss == pytest.approx(np.average(shares * right + (1 - shares) * wrong, weights=sizes), rel=1e-5)
     assert found.devices.tolist() == shares.tolist()
     assert found.percentiles == pytest.approx(tuple(np.percentile(shares, [10, 50, 90])))
     mine = np.concatenate([FEDERATION.test_labels(int(k)) for k in FEDERATION.devices_of(1)])
@@ -162,7 +149,7 @@ def test_a_loss_that_is_no_number_names_factory_iteration_and_rate() -> None:
 
 
 def test_evaluation_comes_every_so_many_rounds_and_at_the_end() -> None:
-    state, _ = run("training.rounds=5", "eval.every=2")
+    state = run("training.rounds=5", "eval.every=2")
     assert [line["round"] for line in state.metrics if "accuracy" in line] == [0, 2, 4, 5]
 
 
@@ -190,42 +177,15 @@ def test_devices() -> None:
             pick_device("cuda")
 
 
-@pytest.mark.parametrize("rule", ["fedavg", "fedavgm", "fedadagrad", "fedadam", "fedyogi", "ida"])
-def test_any_server_rule_takes_the_means_place_and_is_resumed(rule: str) -> None:
-    settings = small_settings(f"server.rule={rule}", "training.rounds=4")
-    with Simulator(settings, FEDERATION) as simulator:
-        states = [simulator.begin()]
-        states += list(simulator.rounds(states[0]))
-    with tempfile.TemporaryDirectory() as folder:
-        save_checkpoint(Path(folder), states[2], simulator.layout, "me")
-        loaded = load_newest(Path(folder), simulator.layout, "me")
-    assert loaded is not None
-    with Simulator(settings, FEDERATION) as other:
-        again = list(other.rounds(loaded))[-1]
-    assert torch.equal(again.weights, states[-1].weights)
-    assert again.metrics == states[-1].metrics
-    plain, _ = run("training.rounds=4")
-    if rule == "fedavg":  # every station counts as one sample: the paper's mean
-        torch.testing.assert_close(states[-1].weights, plain.weights, rtol=1e-6, atol=1e-7)
-    else:
-        assert not torch.allclose(states[-1].weights, plain.weights, atol=1e-4)
-
-
 def test_options_of_a_server_rule_reach_it() -> None:
-    one, _ = run("server.rule=fedavgm", "server.options.beta=0.0", "server.options.server_lr=1.0")
-    plain, _ = run()
+    one = run("server.rule=fedavgm", "server.options.beta=0.0", "server.options.server_lr=1.0")
+    plain = run()
     torch.testing.assert_close(one.weights, plain.weights, rtol=1e-5, atol=1e-6)
-    with pytest.raises(FedgsError, match="has no option 'betta'"):
-        run("server.rule=fedavgm", "server.options.betta=0.5")
-    with pytest.raises(FedgsError, match="no server rule is called 'sum'"):
-        run("server.rule=sum")
 
 
 def test_the_average_that_is_tested_follows_the_model_slowly() -> None:
-    state, _ = run("eval.ema=0.9", "training.rounds=2")
-    with Simulator(small_settings(), FEDERATION) as simulator:
-        first, second, *_ = (s.weights for s in simulator.rounds(simulator.begin()))
-        start = simulator.begin().weights
+    state = run("eval.ema=0.9", "training.rounds=2")
+    start, first, second = (one.weights for one in small_states("training.rounds=2"))
     assert state.average is not None
     # Round 1 keeps a tenth of the start, round 2 two elevenths of that.
     half = start * 0.1 + first * 0.9  # the decay of round r is at most r / (r + 9)
@@ -256,8 +216,8 @@ def test_a_server_rule_that_blows_up_is_named_and_the_last_good_round_kept(tmp_p
     ("overrides", "message"),
     [
         (["server.options.server_lr=1.0"], r"has no meaning with server\.rule='mean'"),
-        (["server.rule=fedadamm"], r"server\.rule='fedadamm'"),
-        (["server.rule=fedadam", "server.options.speed=1"], r"server\.rule='fedadam'"),
+        (["server.rule=fedadamm"], r"server\.rule='fedadamm'.*no server rule is called 'fedadamm'"),
+        (["server.rule=fedadam", "server.options.speed=1"], r"server\.rule='fedadam'.*has no option 'speed'"),
     ],
 )
 def test_server_rules_that_cannot_be(overrides: list[str], message: str) -> None:

@@ -1,6 +1,6 @@
-"""Whole flat rounds once more in plain torch, with nothing of the package but the plan: who, which batches, how many.
+"""Whole rounds of baselines once more in plain torch, with nothing of the package but the plan of who trains on what.
 
-The stack and its oracle share what comes before and after the training (owners, sample weights, uploads, tests), so
+The stack and its oracle share what comes before and after the training (clients, sample weights, uploads, tests), so
 comparing them says nothing about it. Here a round is written out anew, on devices whose order is not that of their
 names and whose data differ in size.
 """
@@ -24,10 +24,10 @@ RATE = 0.05
 def shuffled_federation() -> Federation:
     """Twelve devices named backwards, the first ones with twice the data of the last ones."""
     made = small_set()
-    keep = np.array([owner < 6 or row % 2 == 0 for row, owner in enumerate(made.owners)])
+    keep = np.array([owner < 6 or row % 2 == 0 for row, owner in enumerate(made.clients)])
     names = tuple(f"camera-{99 - device}" for device in range(12))
     return build_federation(
-        DataSet("bars", made.inputs[keep], made.targets[keep], made.owners[keep], names, made.classes), 3, seed=1
+        DataSet("bars", made.inputs[keep], made.targets[keep], made.clients[keep], names, made.classes), 3, seed=1
     )
 
 
@@ -78,6 +78,7 @@ def test_two_rounds_written_out(
         first = simulator.begin()
         last = list(simulator.rounds(first))[-1]
         plan = simulator.plan
+        plan.load_state(first.plan)
         weights = {key: weight.clone() for key, weight in simulator.layout.views(first.weights).items()}
         found = simulator.layout.views(last.weights)
         tested = simulator.last_evaluation

@@ -26,7 +26,7 @@ CGAU = ("algorithm.options.pretrain_rounds=1", "algorithm.options.units=32")
 PAPER = ("task.model=paper", "training.rounds=1", "algorithm.devices_per_round=3")
 
 
-def flat_settings(name: str, *overrides: str) -> Settings:
+def baseline_settings(name: str, *overrides: str) -> Settings:
     common = ["algorithm.local_epochs=2", "algorithm.devices_per_round=10", "training.learning_rate=0.05"]
     extra = CGAU if name.startswith("cgau") else ()
     return small_settings(f"algorithm.name={name}", *common, *extra, *overrides)
@@ -34,7 +34,7 @@ def flat_settings(name: str, *overrides: str) -> Settings:
 
 @cache
 def run(name: str, *overrides: str) -> RunState:
-    with Simulator(flat_settings(name, *overrides), FEDERATION) as simulator:
+    with Simulator(baseline_settings(name, *overrides), FEDERATION) as simulator:
         return list(simulator.rounds(simulator.begin()))[-1]
 
 
@@ -69,7 +69,7 @@ def test_the_stack_equals_one_device_after_the_other(name: str, options: tuple[s
 
 
 def rounds_of(name: str, federation: Federation = FEDERATION) -> ClientServer:
-    rounds = small_rounds(flat_settings(name), federation)
+    rounds = small_rounds(baseline_settings(name), federation)
     assert isinstance(rounds, ClientServer)
     return rounds
 
@@ -115,7 +115,7 @@ def test_participants_and_batches_are_the_same_for_all_baselines() -> None:
     """Curves are paired: at a seed every baseline sees the same devices, in the same rounds, on the same batches."""
     plans = []
     for name in BASELINES:
-        plan = ParticipantPlan(FEDERATION, flat_settings(name))
+        plan = ParticipantPlan(FEDERATION, baseline_settings(name))
         plans.append([plan.next_round() for _ in range(3)])
     for others in plans[1:]:
         for one, other in zip(plans[0], others, strict=True):
@@ -124,12 +124,12 @@ def test_participants_and_batches_are_the_same_for_all_baselines() -> None:
     lines = [run(name, "training.rounds=2").metrics for name in ("fedavg", "fedadam", "fedfusion+conv")]
     for key in ("divergence", "samples", "selections"):
         assert len({str([line[key] for line in metrics[1:]]) for metrics in lines}) == 1
-    again = ParticipantPlan(FEDERATION, flat_settings("fedavg", "seed=1")).next_round()
+    again = ParticipantPlan(FEDERATION, baseline_settings("fedavg", "seed=1")).next_round()
     assert again.devices.tolist() != plans[0][0].devices.tolist()
 
 
 def test_a_plan_has_every_sample_once_an_epoch_and_keeps_the_short_batch() -> None:
-    plan = ParticipantPlan(FEDERATION, flat_settings("fedavg"))
+    plan = ParticipantPlan(FEDERATION, baseline_settings("fedavg"))
     first, second = plan.next_round(), plan.next_round()
     for one in (first, second):
         assert len(set(one.devices.tolist())) == 10
@@ -187,14 +187,14 @@ def test_fednova_differs_where_devices_make_unequal_steps() -> None:
 
 def test_a_frozen_backbone_stays_and_a_pretrained_one_is_fedavgs() -> None:
     frozen = "algorithm.options.freeze_backbone=true"
-    settings = flat_settings("cgau", "training.rounds=2", frozen)
+    settings = baseline_settings("cgau", "training.rounds=2", frozen)
     with Simulator(settings, FEDERATION) as simulator:
         begun = simulator.begin()
         ended = list(simulator.rounds(begun))[-1]
         before, after = (simulator.layout.views(state.weights) for state in (begun, ended))
     for name in before:
         assert torch.equal(before[name], after[name]) == name.startswith(("conv", "dense")), name
-    with Simulator(flat_settings("fedavg", "training.rounds=1"), FEDERATION, purpose="pretrain") as simulator:
+    with Simulator(baseline_settings("fedavg", "training.rounds=1"), FEDERATION, purpose="pretrain") as simulator:
         trained = list(simulator.rounds(simulator.begin()))[-1]
         plain = simulator.layout.views(trained.weights)
     assert all(torch.equal(before[name], plain[name]) for name in before if name.startswith(("conv", "dense")))
@@ -209,7 +209,7 @@ def test_a_device_is_known_by_the_place_of_its_name() -> None:
         assert [names[number] for number in rounds.client_ids] == list(federation.device_names)
 
 
-def test_rates_of_a_flat_round() -> None:
+def test_rates_of_a_round() -> None:
     """client_lr before algorithm.learning_rate before training.learning_rate; a schedule counts rounds."""
     for overrides, expected in (
         ([], 0.05),
@@ -233,4 +233,4 @@ def test_a_loss_that_explodes_names_the_device_and_the_setting() -> None:
 
 def test_more_processes_than_participants_are_refused() -> None:
     with pytest.raises(ConfigError, match="11 processes for 10 devices a round"):
-        Simulator(flat_settings("fedavg"), FEDERATION, group=ProcessGroup(0, 11))
+        Simulator(baseline_settings("fedavg"), FEDERATION, group=ProcessGroup(0, 11))
