@@ -346,32 +346,35 @@ class Settings(Section):
         if not self.algorithm.is_baseline:
             return self
         name, most = self.algorithm.name, self.federation.devices
+        devices = self.algorithm.devices_per_round
         too = ", and set training.calibration=0" if self.training.calibration else ""
-        for key, default in (
-            ("server", ServerSettings()),
-            ("streams", StreamSettings()),
-            ("dynamics", DynamicsSettings()),
-        ):
-            if getattr(self, key) != default:
-                raise InvalidCombinationError(
-                    key,
-                    f"has no meaning with algorithm.name={name!r}, whose devices train on all their data and send to "
-                    f"one server; leave the section out ({key}={{}}), options go into algorithm.options{too}",
-                )
-        if self.training.calibration:
-            raise InvalidCombinationError(
+        without = f"with algorithm.name={name!r}"
+        no_meaning = (
+            f"has no meaning {without}, whose devices train on all their data and send to one server; leave the "
+            f"section out ({{key}}={{}}), options go into algorithm.options{too}"
+        )
+        for key, wrong, reason in (
+            ("server", self.server != ServerSettings(), no_meaning),
+            ("streams", self.streams != StreamSettings(), no_meaning),
+            ("dynamics", self.dynamics != DynamicsSettings(), no_meaning),
+            (
                 "training.calibration",
-                f"is for FedGS, whose stations know their class mix; with algorithm.name={name!r} leave it at 0",
-            )
-        if self.training.engine not in ("auto", "per-device"):
-            raise InvalidCombinationError(
+                self.training.calibration,
+                f"is for FedGS, whose stations know their class mix; {without} leave it at 0",
+            ),
+            (
                 "training.engine",
-                f"is for FedGS; with algorithm.name={name!r} use 'auto', or 'per-device': one device after the other",
-            )
-        if self.algorithm.devices_per_round is not None and self.algorithm.devices_per_round > most:
-            raise InvalidCombinationError(
-                "algorithm.devices_per_round", f"is more than federation.devices={most}; lower it, or leave it out"
-            )
+                self.training.engine not in ("auto", "per-device"),
+                f"is for FedGS; {without} use 'auto', or 'per-device': one device after the other",
+            ),
+            (
+                "algorithm.devices_per_round",
+                devices is not None and devices > most,
+                f"is more than federation.devices={most}; lower it, or leave it out",
+            ),
+        ):
+            if wrong:
+                raise InvalidCombinationError(key, reason.replace("{key}", key))
         return self
 
     def for_baseline(self) -> "Settings":

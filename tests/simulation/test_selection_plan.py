@@ -8,7 +8,7 @@ import pytest
 
 from fedgs.errors import DataError
 from fedgs.selection import SelectionProblem, SelectionResult, batch, solve, solve_batch, team
-from fedgs.simulation.prefetch import RunAhead
+from fedgs.simulation.prefetch import Prefetch
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.training.round_plan import RoundPlan
 from reproduction.experiments.instances import draw_instances
@@ -65,7 +65,7 @@ def test_running_ahead_changes_nothing(depth: int) -> None:
     settings = small_settings()
     plain = SelectionPlan(FEDERATION, settings)
     expected = [plain.next_round() for _ in range(5)]
-    with RunAhead(SelectionPlan(FEDERATION, settings), 5, depth) as ahead:
+    with Prefetch(SelectionPlan(FEDERATION, settings).next_round, 5, depth) as ahead:
         found = list(ahead)
     assert [plan.round for plan in found] == [1, 2, 3, 4, 5]
     assert all(same(one, other) for one, other in zip(found, expected, strict=True))
@@ -73,15 +73,14 @@ def test_running_ahead_changes_nothing(depth: int) -> None:
 
 
 def test_leaving_early_ends_the_thread_and_errors_come_through() -> None:
-    class Broken(SelectionPlan):
-        def next_round(self) -> RoundPlan:
-            raise DataError("nothing to select")
+    def broken() -> RoundPlan:
+        raise DataError("nothing to select")
 
-    with RunAhead(SelectionPlan(FEDERATION, small_settings()), 1000, 2) as ahead:
+    with Prefetch(SelectionPlan(FEDERATION, small_settings()).next_round, 1000, 2) as ahead:
         next(iter(ahead))
-    assert not ahead._thread.is_alive()
-    with RunAhead(Broken(FEDERATION, small_settings()), 2, 2) as broken, pytest.raises(DataError, match="nothing"):
-        next(iter(broken))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("fedgs-plan")]
+    with Prefetch(broken, 2, 2) as failing, pytest.raises(DataError, match="nothing"):
+        next(iter(failing))
 
 
 @pytest.mark.parametrize(

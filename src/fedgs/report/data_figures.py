@@ -22,6 +22,7 @@ from fedgs.data.indexing import IndexLists
 from fedgs.data.statistics import Heterogeneity, heterogeneity
 from fedgs.errors import DataError
 from fedgs.files import make_folder, write_bytes
+from fedgs.report.run_figures import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,9 +94,7 @@ def inspect(source: DataSet | Federation, out_dir: str | Path | None = None, dev
         pictures["divergence"] = divergence_histogram(statistics)
     files = {}
     for name, figure in pictures.items():
-        png = io.BytesIO()
-        figure.savefig(png, format="png", dpi=150)
-        files[name] = write_bytes(folder / f"{name}.png", png.getvalue())
+        files[name] = save_figure(figure, folder / f"{name}.png", 150)
     for table in (*tables, devices):
         files[table.title] = write_bytes(folder / f"{table.title}.csv", table.csv().encode())
     return Inspection(statistics, tables, devices, files)

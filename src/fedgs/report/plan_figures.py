@@ -5,7 +5,6 @@ where the bound is void and the curve with it. "this park" is the T and L, and t
 """
 
 import math
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.errors import OutputError
-from fedgs.files import write_bytes
 from fedgs.network.plan import ParkPlan
 from fedgs.network.planner import objective, with_pick
 from fedgs.network.round_time import fedavg_round, fedgs_round
+from fedgs.report.run_figures import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,9 +54,7 @@ def draw_plan(path: Path, plan: ParkPlan, title: str = "") -> Path:
     park = plan.park
     shown = f"M={park.factories}, L={park.pick}, T={park.iterations}, model of {park.model_bits / 8e6:.3g} MB"
     figure.suptitle(f"{title}: {shown}" if title else shown, fontsize=10)
-    content = BytesIO()
-    figure.savefig(content, dpi=130, format=path.suffix.removeprefix("."))
-    return write_bytes(path, content.getvalue())
+    return save_figure(figure, path)
 
 
 def _draw_ratios(axes: "Axes", plan: ParkPlan) -> None:

@@ -65,7 +65,7 @@ def _draw_learning(path: Path, name: str, metrics: Lines, target: float | None, 
     right.set(xlabel="round", ylabel="loss")
     right.set_ylim(bottom=0)
     right.legend(frameon=False, fontsize=8)
-    return _finish(figure, (left, right), f"{name}: {score} and loss", path)
+    return save_figure(_dressed(figure, (left, right), f"{name}: {score} and loss"), path)
 
 
 def _or_nan(value: float | None) -> float:
@@ -86,7 +86,7 @@ def _draw_divergence(path: Path, name: str, metrics: Lines, baseline: bool) -> P
     axes.set(xlabel="round", ylabel="divergence  ‖P − P_real‖₂")
     axes.set_ylim(0, 1.15 * max(values, default=0.0) or 1.0)  # when all devices take part there is none at all
     who = "the participants of a round" if baseline else "super nodes"
-    return _finish(figure, (axes,), f"{name}: how far {who} are from the whole", path)
+    return save_figure(_dressed(figure, (axes,), f"{name}: how far {who} are from the whole"), path)
 
 
 def _draw_rates(path: Path, name: str, rates: NDArray[np.float64], factory_of: NDArray[Any], baseline: bool) -> Path:
@@ -101,7 +101,7 @@ def _draw_rates(path: Path, name: str, rates: NDArray[np.float64], factory_of: N
     axes.set_xlim(-0.5, len(rates) - 0.5)
     axes.set_xticks([])
     axes.legend(frameon=False, fontsize=8, loc="upper left")
-    return _finish(figure, (axes,), f"{name}: how often each device was selected", path)
+    return save_figure(_dressed(figure, (axes,), f"{name}: how often each device was selected"), path)
 
 
 def figure_of_histories(histories: "Mapping[str, History]") -> "Figure":
@@ -197,10 +197,6 @@ def _figure(panels: int) -> "tuple[Figure, Sequence[Axes]]":
     return figure, list(np.atleast_1d(figure.subplots(rows, panels // rows)).flat)
 
 
-def _finish(figure: "Figure", axes: "Sequence[Axes]", title: str, path: Path) -> Path:
-    return save_figure(_dressed(figure, axes, title), path)
-
-
 def _dressed(figure: "Figure", axes: "Sequence[Axes]", title: str) -> "Figure":
     for one in axes:
         one.spines[["top", "right"]].set_visible(False)
@@ -210,8 +206,8 @@ def _dressed(figure: "Figure", axes: "Sequence[Axes]", title: str) -> "Figure":
     return figure
 
 
-def save_figure(figure: "Figure", path: Path) -> Path:
+def save_figure(figure: "Figure", path: Path, dpi: int = 130) -> Path:
     """Write a picture in one step; its kind follows from the file's ending."""
     content = BytesIO()
-    figure.savefig(content, dpi=130, format=path.suffix.removeprefix(".") or "png")
+    figure.savefig(content, dpi=dpi, format=path.suffix.removeprefix(".") or "png")
     return write_bytes(path, content.getvalue())

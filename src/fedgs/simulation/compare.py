@@ -9,13 +9,11 @@ from fedgs.errors import ConfigError
 from fedgs.simulation.history import History, data_frame
 from fedgs.simulation.pretraining import pretraining_rounds
 from fedgs.simulation.run_clock import elapsed, traffic
-from fedgs.simulation.summary import best_line, first_at
+from fedgs.simulation.summary import mean_of, score_facts
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
-
-LAST = 10
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Comparison:
         return figure
 
     def __str__(self) -> str:
-        columns = ("run", "algorithm", "rounds", "final", "best", f"last_{LAST}", "loss", "target_round", "divergence")
+        columns = ("run", "algorithm", "rounds", "final", "best", "last_10", "loss", "target_round", "divergence")
         cells = [[_shown(row.get(column)) for column in columns] for row in self.rows]
         widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
         lines = [
@@ -95,14 +93,9 @@ def names_of(histories: Sequence[History]) -> list[str]:
 
 
 def row_of(name: str, history: History) -> dict[str, Any]:
-    """Return what a run comes to, in flat numbers; of one that is not finished, so far."""
-    score, mode, settings = history.score, history.mode, history.settings
-    tested = [dict(line) for line in history.metrics if line.get(score) is not None]
-    target = settings.eval.target
-    reached = None if target is None else first_at(tested, score, mode, target)
-    divergences = [line["divergence"] for line in history.metrics if line.get("divergence") is not None]
-    pooled = [line["divergence_of_round"] for line in history.metrics if line.get("divergence_of_round") is not None]
-    last = [line[score] for line in tested[-LAST:]]
+    """Return the results of a run in flat numbers; of one that is not finished, so far."""
+    settings, target = history.settings, history.settings.eval.target
+    scores = score_facts(history.metrics, history.score, history.mode, target)
     clock = [dict(line) for line in history.clock]
     total = traffic(clock, clock[-1]["round"]) if clock else None
     return {
@@ -112,19 +105,14 @@ def row_of(name: str, history: History) -> dict[str, Any]:
         "rounds": len(history),
         "of_rounds": settings.training.rounds,
         "pretraining_rounds": pretraining_rounds(settings) if ":" not in settings.algorithm.name else 0,
-        "score": score,
-        "final": tested[-1][score] if tested else None,
-        "best": best_line(tested, score, mode).get(score),
-        "best_round": best_line(tested, score, mode).get("round"),
-        f"last_{LAST}": sum(last) / len(last) if last else None,
-        "loss": tested[-1]["loss"] if tested else None,
+        "score": history.score,
+        **scores,
         "target": target,
-        "target_round": reached,
-        "divergence": sum(divergences) / len(divergences) if divergences else None,
-        "divergence_of_round": sum(pooled) / len(pooled) if pooled else None,
+        "divergence": mean_of(history.metrics, "divergence"),
+        "divergence_of_round": mean_of(history.metrics, "divergence_of_round"),
         "seconds": sum(line.get("seconds") or 0.0 for line in history.timings) or None,
         "simulated_seconds": elapsed(clock, clock[-1]["round"]) if clock else None,
-        "simulated_seconds_to_target": elapsed(clock, reached) if clock else None,
+        "simulated_seconds_to_target": elapsed(clock, scores["target_round"]) if clock else None,
         **{f"bytes_{link}": amount for link, amount in (total or {}).items()},
     }
 

@@ -1,7 +1,7 @@
 """From the settings, and from objects given in Python, to the task and the algorithm of a run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -176,8 +176,3 @@ def _named_baseline(found: Any) -> tuple[str, dict[str, Any]]:
             if make_baseline(name, **changed) == found:
                 return name, changed
     return path_of(found), {}
-
-
-def with_path(task: Task, path: str) -> Task:
-    """Return a task that can be imported from somewhere."""
-    return replace(task, path=path)

@@ -46,21 +46,11 @@ class ProcessGroup:
 
     def add_up(self, tensor: Tensor) -> None:
         """Replace ``tensor`` on all ranks by the sum over ranks."""
-        if self.size == 1:
-            return
-        there = tensor.to(self.device)
-        self._exchange(lambda: dist.all_reduce(there))
-        if there is not tensor:
-            tensor.copy_(there)
+        self._reduce(tensor, dist.ReduceOp.SUM)
 
     def greatest(self, tensor: Tensor) -> None:
         """Replace ``tensor`` on all ranks by the greatest over ranks, number by number."""
-        if self.size == 1 or not tensor.numel():
-            return
-        there = tensor.to(self.device)
-        self._exchange(lambda: dist.all_reduce(there, dist.ReduceOp.MAX))
-        if there is not tensor:
-            tensor.copy_(there)
+        self._reduce(tensor, dist.ReduceOp.MAX)
 
     def gather_rows(self, mine: Tensor, factories: int) -> Tensor:
         """Return the rows of all factories, (factories, …), from each rank's own."""
@@ -83,12 +73,20 @@ class ProcessGroup:
         if self.size > 1:
             self._exchange(dist.barrier)
 
-    def told_to_stop(self, *_: object) -> None:
-        """Say so in a line: torchrun stops all ranks when it has lost one."""
+    def stop(self, *_: object) -> None:
+        """End this rank with one line: torchrun stops all ranks when it has lost one."""
         raise WorkerError(
-            f"rank {self.rank} of {self.size} was told to stop, most likely because another rank was lost; the run "
+            f"rank {self.rank} of {self.size} was stopped, most likely because another rank was lost; the run "
             "goes on from its last checkpoint with: fedgs resume RUN"
         )
+
+    def _reduce(self, tensor: Tensor, operation: "dist.ReduceOp.RedOpType") -> None:
+        if self.size == 1 or not tensor.numel():
+            return
+        there = tensor.to(self.device)
+        self._exchange(lambda: dist.all_reduce(there, operation))
+        if there is not tensor:
+            tensor.copy_(there)
 
     def _exchange(self, work: Callable[[], object]) -> None:
         try:
@@ -112,7 +110,7 @@ def join_process_group(device: torch.device) -> Iterator[ProcessGroup]:
         return
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     group = ProcessGroup(dist.get_rank(), size, device)
-    before = signal.signal(signal.SIGTERM, group.told_to_stop)
+    before = signal.signal(signal.SIGTERM, group.stop)
     try:
         yield group
     finally:

@@ -27,7 +27,7 @@ from fedgs.simulation.components import Components, resolve
 from fedgs.simulation.evaluate import Evaluation, Evaluator
 from fedgs.simulation.memory import resident_megabytes
 from fedgs.simulation.participants import ParticipantPlan
-from fedgs.simulation.prefetch import RunAhead
+from fedgs.simulation.prefetch import Prefetch
 from fedgs.simulation.pretraining import PURPOSE, pretraining_of
 from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.run_clock import RunClock
@@ -154,7 +154,7 @@ class Simulator:
         """Yield the state after each round, up to the last one of the settings."""
         self.plan.load_state(state.plan)
         state = self._onto_device(state)
-        with RunAhead(self.plan, self.settings.training.rounds, self._ahead) as plans:
+        with Prefetch(self.plan.next_round, self.settings.training.rounds - state.round, self._ahead) as plans:
             waited = 0.0
             began = time.perf_counter()
             for round_plan in plans:

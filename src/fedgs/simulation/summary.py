@@ -11,7 +11,7 @@ classes are those of P_real that a super node had no sample of in an iteration, 
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from fedgs.simulation.pretraining import facts
 from fedgs.simulation.run_clock import clock_summary, traffic
 from fedgs.tasks.bind import BoundTask
 
-LAST = 10
+Lines = Sequence[Mapping[str, Any]]
 
 
 def summarise(
@@ -47,10 +47,9 @@ def summarise(
     """
     federation, name = task.federation, task.score
     tested = [line for line in state.metrics if line.get(name) is not None]
-    best = best_line(tested, name, task.mode)
-    target = settings.eval.target
-    reached = None if target is None else first_at(tested, name, task.mode, target)
-    reaching: dict[str, Any] = {name: target, "round": reached}
+    scores = score_facts(state.metrics, name, task.mode, settings.eval.target)
+    reached = scores["target_round"]
+    reaching: dict[str, Any] = {name: settings.eval.target, "round": reached}
     pretraining = facts(settings, before, components)
     if pretraining is not None and "rounds" in pretraining:  # both counts, for papers differ in which they give
         reaching["round_with_pretraining"] = None if reached is None else reached + pretraining["rounds"]
@@ -67,18 +66,13 @@ def summarise(
         **_algorithm(settings, federation, state),
         "score": {"name": name, "mode": task.mode},
         **({} if name == "loss" or not tested else {name: {
-            "final": tested[-1][name],
-            "best": best[name],
-            "best_round": best["round"],
-            "last_10": float(np.mean([line[name] for line in tested[-LAST:]])),
+            **{key: scores[key] for key in ("final", "best", "best_round", "last_10")},
             "percentiles": tested[-1]["percentiles"],
         }}),
         **{key: {"final": value} for key, value in last.items()},
         "loss": {"final": tested[-1]["loss"], "least": min(line["loss"] for line in tested)} if tested else {},
         "target": reaching,
-        "divergence": _mean_of(state, "divergence"),
-        "divergence_of_round": _mean_of(state, "divergence_of_round"),
-        "missing_classes": _mean_of(state, "missing_classes"),
+        **{key: mean_of(state.metrics, key) for key in ("divergence", "divergence_of_round", "missing_classes")},
         "selection": {
             "rate_min": float(use["rate"].min()),
             "rate_max": float(use["rate"].max()),
@@ -98,18 +92,29 @@ def summarise(
     }  # fmt: skip
 
 
-def best_line(tested: Sequence[dict[str, Any]], score: str, mode: str) -> dict[str, Any]:
-    """Return the line of the best tested round, the first of equals."""
-    if not tested:
-        return {}
+def score_facts(metrics: Lines, score: str, mode: str, target: float | None) -> dict[str, Any]:
+    """Return final and best score, mean of the last ten, and the first tested round at the target.
+
+    The best is the first of equals. At the target: as high, or as low where less is better.
+    """
+    tested = [line for line in metrics if line.get(score) is not None]
     sign = 1 if mode == "max" else -1
-    return max(tested, key=lambda line: sign * line[score])
+    best = max(tested, key=lambda line: sign * line[score], default={})
+    there = (line["round"] for line in tested if target is not None and sign * line[score] >= sign * target)
+    return {
+        "final": tested[-1][score] if tested else None,
+        "best": best.get(score),
+        "best_round": best.get("round"),
+        "last_10": float(np.mean([line[score] for line in tested[-10:]])) if tested else None,
+        "loss": tested[-1]["loss"] if tested else None,
+        "target_round": next(there, None),
+    }
 
 
-def first_at(tested: Sequence[dict[str, Any]], score: str, mode: str, target: float) -> int | None:
-    """Return the first tested round at the target: as high, or as low where less is better."""
-    there = (line["round"] for line in tested if (line[score] >= target if mode == "max" else line[score] <= target))
-    return next(there, None)
+def mean_of(metrics: Lines, name: str) -> float | None:
+    """Return the mean over the rounds that have this number."""
+    found = [line[name] for line in metrics if line.get(name) is not None]
+    return float(np.mean(found)) if found else None
 
 
 def _algorithm(settings: Settings, federation: Federation, state: RunState) -> dict[str, Any]:
@@ -128,12 +133,6 @@ def _algorithm(settings: Settings, federation: Federation, state: RunState) -> d
         "devices_per_round": participants(settings, len(federation)),
         "local_epochs": algorithm.local_epochs,
     }
-
-
-def _mean_of(state: RunState, name: str) -> float | None:
-    """Return the mean over the rounds that have it."""
-    found = [line[name] for line in state.metrics if line.get(name) is not None]
-    return float(np.mean(found)) if found else None
 
 
 def _machine(timings: Sequence[dict[str, Any]], before: dict[str, Any] | None) -> dict[str, Any]:
