@@ -341,8 +341,6 @@ def test_options_reach_the_solver() -> None:
         ({"settings": {"server": {"rule": "nowhere:Rule"}}}, "module 'nowhere' cannot be imported"),
         ({"settings": {"task": f"{HERE}:nothing"}}, "has no 'nothing'"),
         ({"settings": {"training": {"optimizer": "lion"}}}, "training.optimizer='lion' is not possible"),
-        ({"settings": {"training": {"model": "paper"}}}, "training.model='paper' is now called task.model"),
-        ({"settings": {"trainig": {}}}, "trainig={} is not a known setting; did you mean training?"),
         (
             {"settings": {"task": {"modell": "paper"}}},
             "task.modell='paper' is not a known setting; did you mean model?",

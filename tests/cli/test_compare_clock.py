@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Here
-from tests.simulation.small import is_one_line, small_config
+from tests.simulation.small import small_config
 
 GIVEN = ("clock.step_seconds=0.5", "clock.selection_seconds=0.25", "eval.target=0.01")
 FEDAVG = "baseline=['algorithm.name=fedavg']"
@@ -50,9 +50,7 @@ def test_fedgs_and_fedavg_beside_each_other(tmp_path: Path, here: Here, monkeypa
     assert any(row.startswith("…") and row.rstrip().endswith("×") for row in rows)
     assert "the settings of the clocks differ" in " ".join(rows)
 
-
-def test_runs_without_a_clock_are_compared_all_the_same(tmp_path: Path, here: Here) -> None:
-    assert here("run", *small_config(tmp_path, *GIVEN, FEDAVG), "--out", "a")[0] == 0
+    # Runs without a clock are compared all the same.
     (tmp_path / "a-fedavg/clock.jsonl").unlink()
     code, out, err = here("compare", "a", "a-fedavg", "--out", "both.png")
     assert (code, err) == (0, "")
@@ -61,15 +59,3 @@ def test_runs_without_a_clock_are_compared_all_the_same(tmp_path: Path, here: He
     code, out, err = here("compare", "a", "a-fedavg", "--out", "both.png")
     assert (code, err) == (0, "")
     assert "simulated" not in out
-
-
-@pytest.mark.parametrize("line", ["half a line", "[]", '{"round": 1}', '{"round": 1, "elapsed": "1", "bytes": {}}',
-                                  '{"round": 1, "elapsed": 1, "bytes": {"up": null}}'])  # fmt: skip
-def test_a_broken_clock_is_one_line(tmp_path: Path, here: Here, line: str) -> None:
-    assert here("run", *small_config(tmp_path, "training.rounds=1"), "--out", "a")[0] == 0
-    with (tmp_path / "a/clock.jsonl").open("a") as file:
-        file.write(line + "\n")
-    code, _, err = here("compare", "a", "--out", "both.png")
-    assert code == 2
-    assert is_one_line(err)
-    assert "a/clock.jsonl: is broken" in err

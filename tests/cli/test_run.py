@@ -12,6 +12,7 @@ from rich.console import Console
 
 from fedgs.algorithms.run_state import RunState
 from fedgs.cli.run_display import RunDisplay
+from fedgs.simulation.folder import create_run, write_lines
 from tests.conftest import Here
 from tests.simulation.small import is_one_line, small_config, small_settings
 
@@ -19,7 +20,9 @@ BASELINE_RUN = "baseline=['selection.solver=random']"
 PICTURES = ("learning.png", "divergence.png", "selection.png", "comparison.png")
 
 
-def test_resume_finishes_both_runs_and_compares_them(tmp_path: Path, here: Here) -> None:
+def test_resume_finishes_both_runs_and_compares_them(
+    tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert here("run", *small_config(tmp_path, BASELINE_RUN), "--out", "a")[0] == 0
     first, second = tmp_path / "a", tmp_path / "a-random"
     whole = (second / "metrics.jsonl").read_bytes()
@@ -47,36 +50,30 @@ def test_resume_finishes_both_runs_and_compares_them(tmp_path: Path, here: Here)
     assert (second / "metrics.jsonl").read_bytes() == whole
     assert here("resume", "a") == nothing_left
 
+    # From within the folder.
+    shutil.rmtree(second)
+    monkeypatch.chdir(first)
+    assert here("resume", ".")[0::2] == (0, "")
+    assert (second / "summary.json").exists()
+    monkeypatch.chdir(tmp_path)
 
-def test_resume_works_from_within_the_folder(tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert here("run", *small_config(tmp_path, BASELINE_RUN), "--out", "a")[0] == 0
-    shutil.rmtree(tmp_path / "a-random")
-    monkeypatch.chdir(tmp_path / "a")
-    code, _, err = here("resume", ".")
-    assert (code, err) == (0, "")
-    assert (tmp_path / "a-random/summary.json").exists()
+    # Pictures that are missing are drawn, and nothing else.
+    for picture in PICTURES:
+        before = (first / picture).read_bytes()
+        (first / picture).unlink()
+        code, out, err = here("resume", "a")
+        assert (code, err) == (0, "")
+        assert picture in out
+        assert (first / picture).read_bytes() == before
+        assert "nothing left to do" not in out
 
-
-def test_resume_leaves_another_run_in_the_place_of_the_second_alone(tmp_path: Path, here: Here) -> None:
-    assert here("run", *small_config(tmp_path, BASELINE_RUN), "--out", "a")[0] == 0
-    shutil.rmtree(tmp_path / "a-random")
-    assert here("run", *small_config(tmp_path, "seed=7"), "--out", "a-random")[0] == 0
+    # Another run in the place of the second is left alone.
+    shutil.rmtree(second)
+    assert here("run", *small_config(tmp_path, "seed=7", "training.rounds=1"), "--out", "a-random")[0] == 0
     code, _, err = here("resume", "a")
     assert code == 2
     assert is_one_line(err)
     assert "a-random: holds a run with other settings" in err
-
-
-def test_resume_draws_missing_pictures_of_a_finished_run(tmp_path: Path, here: Here) -> None:
-    assert here("run", *small_config(tmp_path, BASELINE_RUN), "--out", "a")[0] == 0
-    for picture in PICTURES:
-        before = (tmp_path / "a" / picture).read_bytes()
-        (tmp_path / "a" / picture).unlink()
-        code, out, err = here("resume", "a")
-        assert (code, err) == (0, "")
-        assert picture in out
-        assert (tmp_path / "a" / picture).read_bytes() == before
-        assert "nothing left to do" not in out
 
 
 def shown(width: int, name: str = "a-run-with-a-name-much-too-long-for-a-terminal") -> list[str]:
@@ -93,6 +90,21 @@ def shown(width: int, name: str = "a-run-with-a-name-much-too-long-for-a-termina
     display.on_stop(None)
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", last).replace("\r", "\n").splitlines()
     return [line.rstrip() for line in lines if line.strip()]
+
+
+def test_the_display_of_a_baseline_counts_rounds() -> None:
+    file = io.StringIO()
+    settings = small_settings("algorithm.name=fedavg", "training.rounds=4")
+    display = RunDisplay("a", settings, Console(width=120, file=file, force_terminal=True))
+    display.on_begin(SimpleNamespace(state=RunState(2, torch.zeros(1), {}), score="accuracy"))  # type: ignore[arg-type]
+    display.on_tick(0.5)
+    display._progress.refresh()
+    assert " 62%" in file.getvalue()
+    display.on_round(RunState(3, torch.zeros(1), {}), {"round": 3, "accuracy": 0.5})
+    display._progress.refresh()
+    display.on_stop(None)
+    assert " 75%" in file.getvalue()
+    assert "s/round" in file.getvalue()
 
 
 def test_the_display_fits_a_terminal_of_80_columns() -> None:
@@ -128,15 +140,35 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path, here: Here
     assert "ends in .png" in err
 
 
-@pytest.mark.parametrize("line", ["[1, 2]", "3", "null", "{}", '{"round": 1, "accuracy": 0.5}', '{"round": "1"}'])
-def test_metrics_that_are_none_are_one_line(tmp_path: Path, here: Here, line: str) -> None:
-    assert here("run", *small_config(tmp_path), "--out", "a")[0] == 0
-    with (tmp_path / "a/metrics.jsonl").open("a") as file:
-        file.write(line + "\n")
+@pytest.mark.parametrize(
+    ("file", "line", "words"),
+    [
+        *(
+            ("metrics.jsonl", line, "line 2 is not that of a round")
+            for line in ("[1, 2]", "3", "null", "{}", '{"round": 1, "accuracy": 0.5}', '{"round": "1"}')
+        ),
+        *(
+            ("clock.jsonl", line, "is broken")
+            for line in (
+                "half a line",
+                "[]",
+                '{"round": 1}',
+                '{"round": 1, "elapsed": "1", "bytes": {}}',
+                '{"round": 1, "elapsed": 1, "bytes": {"up": null}}',
+            )
+        ),
+    ],
+)
+def test_lines_that_are_no_rounds_are_one_line(tmp_path: Path, here: Here, file: str, line: str, words: str) -> None:
+    folder = tmp_path / "a"
+    create_run(folder, small_settings())
+    write_lines(folder / "metrics.jsonl", [{"round": 0, "accuracy": 0.5, "loss": 1.0}])
+    write_lines(folder / "clock.jsonl", [{"round": 0, "elapsed": 0.0, "step_seconds": 1.0}])
+    (folder / file).write_text((folder / file).read_text() + line + "\n")
     code, _, err = here("compare", "a", "--out", "both.png")
     assert code == 2
     assert is_one_line(err)
-    assert "a/metrics.jsonl: line 5 is not that of a round" in err
+    assert f"a/{file}: {words}" in err
 
 
 def test_runs_are_named_after_their_settings_file(tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ import json
 import signal
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +11,7 @@ from fedgs.cli.run import _name_of
 from fedgs.config import load_settings
 from fedgs.simulation.simulator import Simulator
 from tests.conftest import Here
-from tests.simulation.small import is_one_line, small_config, small_federation, small_settings
+from tests.simulation.small import is_one_line, small_config, small_federation
 from tests.simulation.test_distributed import assert_same, torchrun
 from tests.simulation.test_runs import results, start
 
@@ -188,30 +187,6 @@ def test_the_summary_of_a_baseline_says_what_was_run(tmp_path: Path, here: Here)
     assert {row.split(",")[5] for row in rows} <= {"0.0000", "2.0000", "4.0000"}
 
 
-def test_the_display_of_a_baseline_counts_rounds() -> None:
-    import io
-
-    import torch
-    from rich.console import Console
-
-    from fedgs.algorithms.run_state import RunState
-    from fedgs.cli.run_display import RunDisplay
-
-    file = io.StringIO()
-    settings = small_settings("algorithm.name=fedavg", "training.rounds=4")
-    display = RunDisplay("a", settings, Console(width=120, file=file, force_terminal=True))
-    run = SimpleNamespace(state=RunState(2, torch.zeros(1), {}), score="accuracy")
-    display.on_begin(run)  # type: ignore[arg-type]
-    display.on_tick(0.5)
-    display._progress.refresh()
-    assert " 62%" in file.getvalue()
-    display.on_round(RunState(3, torch.zeros(1), {}), {"round": 3, "accuracy": 0.5})
-    display._progress.refresh()
-    display.on_stop(None)
-    assert " 75%" in file.getvalue()
-    assert "s/round" in file.getvalue()
-
-
 def test_the_table_of_baselines(here: Here) -> None:
     from fedgs.algorithms import BASELINES
 
@@ -221,15 +196,3 @@ def test_the_table_of_baselines(here: Here) -> None:
         assert name in out
         assert all(option in out for option in entry.options)
     assert "mu=0.1" in out
-
-
-def test_presets_second_run_goes_when_the_user_varies_the_same(tmp_path: Path) -> None:
-    assert load_settings(preset="quick").baseline == ["algorithm.name=fedavg"]
-    assert load_settings(None, ["training.rounds=3"], "quick").baseline == ["algorithm.name=fedavg"]
-    assert load_settings(None, ["algorithm.name=fedprox"], "quick").baseline == []
-    assert load_settings(None, ["algorithm.name=fedavg"], "quick").baseline == []
-    file = tmp_path / "mine.toml"
-    file.write_text("[algorithm]\nname = 'ida'\n")
-    assert load_settings(file, [], "quick").baseline == []
-    kept = ["baseline=['algorithm.name=fedavg']", "algorithm.name=ida"]
-    assert load_settings(None, kept, "paper").baseline == ["algorithm.name=fedavg"]

@@ -29,3 +29,15 @@ def test_a_file_lies_over_a_preset_and_overrides_over_both(tmp_path: Path) -> No
     settings = load_settings(file, ["training.rounds=6"], preset="quick")
     assert (settings.seed, settings.training.rounds, settings.task.model) == (7, 6, "compact")
     assert settings.server.options == {"beta": 0.5}
+
+
+def test_settings_that_conflict_with_the_presets_baseline_remove_it(tmp_path: Path) -> None:
+    assert load_settings(preset="quick").baseline == ["algorithm.name=fedavg"]
+    assert load_settings(None, ["training.rounds=3"], "quick").baseline == ["algorithm.name=fedavg"]
+    assert load_settings(None, ["algorithm.name=fedprox"], "quick").baseline == []
+    assert load_settings(None, ["algorithm.name=fedavg"], "quick").baseline == []
+    file = tmp_path / "mine.toml"
+    file.write_text("[algorithm]\nname = 'ida'\n")
+    assert load_settings(file, [], "quick").baseline == []
+    kept = ["baseline=['algorithm.name=fedavg']", "algorithm.name=ida"]
+    assert load_settings(None, kept, "paper").baseline == ["algorithm.name=fedavg"]

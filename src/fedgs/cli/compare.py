@@ -17,7 +17,7 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
     out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("runs/comparison.png"),
 ) -> None:
-    """Lay runs over each other: accuracy and loss, simulated time and bytes, one picture."""
+    """Compare runs: accuracy and loss, simulated time and bytes, one picture."""
     compare_folders(runs, out)
 
 
@@ -94,12 +94,12 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
 
 
 def _method(settings: "Settings", any_baseline: bool) -> str:
-    """Return what tells the ways of training apart: the solver among runs of FedGS, the baseline among others."""
+    """Return what differs between runs: the solver where all are FedGS, else the algorithm."""
     if settings.algorithm.is_baseline:
         return settings.algorithm.name
     return f"fedgs {settings.selection.solver}" if any_baseline else settings.selection.solver
 
 
 def tail(name: str, longest: int) -> str:
-    """Return the end of a long name, where the names of runs beside each other differ."""
+    """Return the end of a long name, where the names of compared runs differ."""
     return name if len(name) <= longest else "…" + name[1 - longest :]

@@ -5,7 +5,7 @@ BYTES = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12), ("PB", 1e15))
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
-    """Return the unit a duration is best told in, and its seconds."""
+    """Return the unit a duration is best written in, and its seconds."""
     fitting = [unit for unit in SECONDS if seconds >= 2 * unit[1]]  # 90 s, not 1.5 min
     return fitting[-1] if fitting else ("s", 1.0)
 

@@ -1,12 +1,9 @@
-"""The simulator: FedGS (Algorithm 1) at full speed in one process, or with its factories shared out over several.
+"""The simulator: FedGS (Algorithm 1) or a baseline in one process, or with its factories shared out over several.
 
-    selection plan ─→ engine (T one-step iterations a factory) ─→ external synchronisation ─→ evaluation
-    (who trains on what; runs ahead)   (weights in, stations' weights out)
+    plan ─→ rounds (the algorithm trains) ─→ evaluation ─→ state ─→ callbacks (folder, display, your own)
+    (who trains on what; runs ahead)
 
-``selection_plan`` knows labels and no model, ``per_device`` and ``fused`` know the model and no selection,
-``simulator`` joins them, ``runs`` keeps what comes out in a folder. All weights of a model lie in one flat
-vector (``layout``), so stations, momentum, averages and checkpoints are plain arrays.
-
-Baselines have rounds of their own (``flat``): ``participants`` plans them, ``local_training`` trains all devices
-of a round together, ``one_by_one`` is its oracle, ``pretraining`` the run before a run.
+``selection_plan`` and ``participants`` know labels and no model; ``simulator`` joins plans, algorithm and evaluation to
+a function from state to state. ``run`` executes it with callbacks, ``folder`` writes it down, ``history`` is what a run
+returns, ``launch`` is the command line's run with its baseline, ``pretraining`` the run before a run.
 """

@@ -57,7 +57,7 @@ class Callback:
         """Something worth a line to the user."""
 
     def on_end(self, history: "History") -> None:
-        """The run has come to its end."""
+        """The run is finished."""
 
     def on_stop(self, error: BaseException | None) -> None:
         """The run is over, well (None) or not; called last, whatever happened."""

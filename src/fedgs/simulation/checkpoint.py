@@ -79,7 +79,7 @@ def load_newest(
 ) -> RunState | None:
     """Return the state of the newest good checkpoint; None where there is none at all.
 
-    ``refused`` is told of each one that is passed over, in a line.
+    ``refused`` is called with a line for each one that is skipped.
     """
     for leftover in folder.glob(".round-*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -105,17 +105,16 @@ def load_checkpoint(path: Path, layout: Layout, identity: str) -> RunState:
         payload = (path / TENSORS).read_bytes()
         if facts["format"] != FORMAT:
             raise CheckpointError(
-                f"{path}: written by another version of fedgs (format {facts['format']}, this one reads "
-                f"{FORMAT}); begin "
-                "the run anew, or go on with the version that wrote it"
+                f"{path}: written by another version of fedgs (format {facts['format']}, this one reads {FORMAT}); "
+                "begin the run anew, or go on with the version that wrote it"
             )
         if _digest(payload) != facts["digest"]:
-            raise CheckpointError(f"{path}: torn, the tensors are not those that were written; it is passed over")
+            raise CheckpointError(f"{path}: torn, the tensors are not those that were written; it is skipped")
         check = facts.pop("check")
         if _digest(json.dumps(facts, sort_keys=True).encode()) != check:
-            raise CheckpointError(f"{path}: torn, the numbers are not those that were written; it is passed over")
+            raise CheckpointError(f"{path}: torn, the numbers are not those that were written; it is skipped")
         if facts["identity"] != identity:
-            raise CheckpointError(f"{path}: belongs to a run with other settings or data; it is passed over")
+            raise CheckpointError(f"{path}: belongs to a run with other settings or data; it is skipped")
         return _put_together(facts, load(payload), layout)
     except OSError as error:
         raise CheckpointError(f"{path}: torn, {Path(error.filename or path).name} cannot be read") from None

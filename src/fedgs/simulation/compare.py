@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs laid beside each other."""
+    """Several runs to be compared."""
 
     histories: Mapping[str, History]
     """By the name they are shown with."""
@@ -59,7 +59,7 @@ class Comparison:
 
 
 def compare(*histories: History, names: Sequence[str] | None = None) -> Comparison:
-    """Lay runs beside each other.
+    """Compare runs.
 
     Args:
         histories: of the runs; they are judged by the same metric.
@@ -82,7 +82,7 @@ def compare(*histories: History, names: Sequence[str] | None = None) -> Comparis
 
 
 def names_of(histories: Sequence[History]) -> list[str]:
-    """Return short names that tell runs apart: of their folders, else of their algorithms, else numbered."""
+    """Return short names that differ: of their folders, else of their algorithms, else numbered."""
     for short in ([one.name for one in histories], [one.settings.algorithm.name for one in histories]):
         if len(set(short)) == len(short):
             return short

@@ -19,7 +19,7 @@ from fedgs.training.objective import Objective
 
 @dataclass(frozen=True)
 class Components:
-    """What a run is made of beside numbers."""
+    """The objects of a run: task, algorithm and solver."""
 
     task: Task
     algorithm: Algorithm
@@ -148,9 +148,8 @@ def _checked(algorithm: Any) -> Algorithm:
     if isinstance(algorithm, type) or not callable(getattr(algorithm, "bind", None)) or not hasattr(algorithm, "kind"):
         what = algorithm.__name__ if isinstance(algorithm, type) else type(algorithm).__name__
         raise ConfigError(
-            f"algorithm {what!r} is no algorithm; give FedGS(…), a baseline such as FedProx(mu=0.1), or "
-            "an object with kind "
-            "and bind"
+            f"algorithm {what!r} is no algorithm; give FedGS(…), a baseline such as FedProx(mu=0.1), or an object "
+            "with kind and bind"
         )
     found: Algorithm = algorithm
     return found

@@ -1,6 +1,6 @@
 """Loss and metrics of a model on every device's own test data (specification §1.3).
 
-The primary numbers pool all test samples. Beside them stand the score of each factory and, since a good mean can hide a
+The primary numbers pool all test samples. There are also the score of each factory and, since a good mean can hide a
 device that is served badly, the 10th, 50th and 90th percentile of the score over devices.
 """
 

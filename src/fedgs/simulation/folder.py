@@ -6,7 +6,7 @@
     runs/NAME/timings.jsonl       a line a round: seconds and memory, which differ from run to run
     runs/NAME/clock.jsonl         a line a round: seconds and bytes the round would take in a real park
     runs/NAME/checkpoints/        the last two, for fedgs resume
-    runs/NAME/summary.json        what the run comes to; devices.csv the same for every device
+    runs/NAME/summary.json        the results; devices.csv the same for every device
     runs/NAME/model.safetensors   the global model
     runs/NAME/pretraining/        the run before this one, of a baseline that begins with a trained network
 
@@ -165,7 +165,7 @@ def read_rates(folder: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
-    """Return the summary of a run; None where it has not come to its end."""
+    """Return the summary of a run; None where it is not finished."""
     if not is_finished(folder):
         return None
     try:
@@ -176,7 +176,7 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a run has come to its end."""
+    """Whether a run is finished."""
     return (folder / SUMMARY).exists()
 
 
@@ -250,7 +250,7 @@ class RunFolder(Callback):
 
 
 def write_results(folder: Path, history: "History") -> None:
-    """Write model, devices and, last, the summary of a run that has come to its end."""
+    """Write model, devices and, last, the summary of a finished run."""
     finished = history.finished
     assert finished is not None
     task = finished.task

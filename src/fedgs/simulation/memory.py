@@ -13,7 +13,7 @@ _SMALLER = "lower training.batch_size, selection.pick or federation.factories"
 
 
 def resident_megabytes() -> float:
-    """Return the resident memory in MB now; its highest mark so far where the system does not tell."""
+    """Return the resident memory in MB now; its peak so far where the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):

@@ -33,7 +33,7 @@ class ProcessGroup:
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that writes files and speaks."""
+        """Whether this is the rank that writes files and prints."""
         return self.rank == 0
 
     def mine(self, number: int) -> bool:

@@ -1,6 +1,6 @@
 """What the super nodes of a round saw: the classes each lacked, and how near the whole round came to P_real.
 
-An iteration can miss what the next one brings. So beside the divergence of each iteration, that of the window is told:
+An iteration can miss what the next one brings. So there is also the divergence of the window:
 all samples a factory's devices were selected with in the T iterations between two external synchronisations, pooled.
 """
 

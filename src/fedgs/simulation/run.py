@@ -92,6 +92,8 @@ def run(
         >>> len(history)
         2
     """
+    own_algorithm = None if isinstance(algorithm, str) else algorithm
+    own_solver = None if isinstance(solver, str) else solver
     given = {
         "seed": seed,
         "training.rounds": rounds,
@@ -101,24 +103,18 @@ def run(
         "training.optimizer": optimizer,
         "training.engine": engine,
         "selection.pick": pick,
-        "selection.solver": solver if isinstance(solver, str) else None,
-        "algorithm.name": algorithm if isinstance(algorithm, str) else None,
+        # The real names of objects follow, once they have been looked at.
+        "selection.solver": solver if own_solver is None else "own:solver",
+        "algorithm.name": algorithm if own_algorithm is None else "own:algorithm",
+        "algorithm.kind": getattr(own_algorithm, "kind", None),
         "eval.every": eval_every,
     }
-    if algorithm is not None and not isinstance(algorithm, str):
-        given["algorithm.kind"] = getattr(algorithm, "kind", None)
-        given["algorithm.name"] = "own:algorithm"  # its real name follows, once it has been looked at
-    if solver is not None and not isinstance(solver, str):
-        given["selection.solver"] = "own:solver"
     wanted = settings_for(federation, settings, given)
     chosen = pick_device(device)
     if federation is None:
         federation = load_federation(wanted)
-    own_algorithm = algorithm if not isinstance(algorithm, str) else None
-    wanted, components = resolve(
-        wanted, task=task, algorithm=own_algorithm, solver=solver if not isinstance(solver, str) else None,
-        classes=len(federation.classes),
-    )  # fmt: skip
+    classes = len(federation.classes)
+    wanted, components = resolve(wanted, task=task, algorithm=own_algorithm, solver=own_solver, classes=classes)
     folder = None if out is None else Path(out)
     if folder is not None:
         folders.create_run(folder, wanted)
@@ -139,7 +135,7 @@ def resume(
     device: str = "auto",
     callbacks: Iterable[Any] = (),
 ) -> History:
-    """Go on with a run from its last checkpoint; a run that has come to its end is read.
+    """Go on with a run from its last checkpoint; a finished run is read.
 
     Args:
         folder: of the run.

@@ -44,7 +44,7 @@ class RunClock:
     def first_line(self, before: Lines = ()) -> dict[str, Any]:
         """Return the line before the first round; here a step is measured, if it is to be.
 
-        ``before`` are the lines of the pre-training: what it took and sent is told here, and counts.
+        ``before`` are the lines of the pre-training: what it took and sent counts, and stands here.
         """
         given = self._settings.clock.step_seconds
         seconds = fastest(self._step()) if given == "measured" else float(given)

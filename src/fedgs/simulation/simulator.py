@@ -78,8 +78,8 @@ class Simulator:
     ) -> None:
         """``components``: task, algorithm and solver as objects; None: those the settings name.
 
-        ``ahead``: how many rounds the plan may be ahead. ``tick`` is told of iterations as they are done (of a
-        baseline's round: of shares of it), ``note`` what the user should know. ``purpose`` names other random streams
+        ``ahead``: how many rounds the plan may be ahead. ``tick`` is called with iterations as they are done (of a
+        baseline's round: with shares of it), ``note`` with lines for the user. ``purpose`` names other random streams
         for the participants of a baseline: those of pre-training.
         """
         self.device = torch.device(device)

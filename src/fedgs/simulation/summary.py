@@ -1,11 +1,11 @@
-"""What a run comes to: accuracies, rounds to the target, and how evenly the devices were used.
+"""The results of a run: accuracies, rounds to the target, and how evenly the devices were used.
 
 Fairness of use: the rate of a device is its share of all iterations in which it was selected; its epochs are the
 samples it gave divided by those it has; Jain's index of the epochs, (Σx)² / (K Σx²), is 1 when all devices' data are
 used alike and 1/K when one device is used alone; the longest wait counts iterations without a turn. Baselines
 have rounds where FedGS has iterations.
 
-Divergence is told twice: the mean over iterations, and the mean over rounds of all samples of a round pooled. Missing
+There are two divergences: the mean over iterations, and the mean over rounds of all samples of a round pooled. Missing
 classes are those of P_real that a super node had no sample of in an iteration, on average.
 """
 
