@@ -63,7 +63,7 @@ def load_settings(
 
 
 def checked_settings(values: Mapping[str, Any], source: str = "settings") -> Settings:
-    """Return the settings of plain values that somebody wrote; the error for a key of an older version names the new key."""
+    """Return the settings of plain values that somebody wrote; an error names the new key of an old one."""
     return _validated(dict(values), source, {})
 
 
