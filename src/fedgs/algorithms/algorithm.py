@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from fedgs.algorithms.run_state import RunState
 from fedgs.settings import Settings
 from fedgs.training.engine import Note, Tick
 from fedgs.training.layout import Layout
+from fedgs.training.objective import Weights
 from fedgs.training.store import SampleStore
 
 if TYPE_CHECKING:
@@ -107,3 +109,21 @@ class Rounds(Protocol):
 def mean(values: NDArray[np.float64]) -> float | None:
     """Return the mean, None of nothing."""
     return float(values.mean()) if len(values) else None
+
+
+def device_views(layout: Layout, flat: Tensor, local: Tensor | None) -> "Callable[[NDArray[np.int64]], Weights]":
+    """Return what gives the weights (1, …) for samples of some devices.
+
+    Where devices keep weights to themselves (``local``), all samples of a call belong to one device.
+    """
+    shared = {name: view[None] for name, view in layout.views(flat).items()}
+    places = torch.from_numpy(layout.local_places).to(flat.device)
+
+    def views(devices: NDArray[np.int64]) -> Weights:
+        if local is None:
+            return shared
+        own = flat.clone()
+        own[places] = local[int(devices[0])].to(flat.device)
+        return {name: view[None] for name, view in layout.views(own).items()}
+
+    return views

@@ -16,6 +16,7 @@ from fedgs.algorithms.fedfusion import FedFusion
 from fedgs.algorithms.fedmmd import FedMMD
 from fedgs.algorithms.fedprox import FedProx
 from fedgs.algorithms.intrac import WithAccuracy
+from fedgs.algorithms.options import check_options
 from fedgs.algorithms.server import RULES, server_rule
 from fedgs.errors import AlgorithmError
 
@@ -84,13 +85,7 @@ def make_baseline(name: str, /, **options: Any) -> Baseline:
     if name not in BASELINES:
         raise AlgorithmError(f"no baseline is called {name!r}; {baseline_hint(name)}")
     entry = BASELINES[name]
-    for option, value in options.items():
-        if option in entry.fixed:
-            raise AlgorithmError(f"{name} decides {option} itself; leave {option}={value!r} out")
-        if option not in entry.options and option not in RULES[entry.rule].fixed:
-            near = get_close_matches(option, entry.options, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(entry.options)}"
-            raise AlgorithmError(f"{name} has no option {option!r}; {hint}")
+    check_options(name, options, entry.options, {**entry.fixed, **RULES[entry.rule].fixed})
     own = {**entry.own_options, **{option: options[option] for option in options if option in entry.own_options}}
     rule = server_rule(entry.rule, **{option: options[option] for option in options if option not in own})
     try:

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgs.algorithms.algorithm import Context, Outcome, mean
+from fedgs.algorithms.algorithm import Context, Outcome, device_views, mean
 from fedgs.algorithms.baseline import Baseline
 from fedgs.algorithms.mean import sample_shares
 from fedgs.algorithms.run_state import RunState
@@ -130,26 +130,19 @@ class ClientServer:
     def forwards(self, state: RunState) -> "dict[str, Forward]":
         """Return the baseline's way to test a model, and those it has logged beside it."""
         device = self.store.device
-        flat = state.tested.to(device)
-        stacked = {name: weight[None] for name, weight in self.layout.views(flat).items()}
-        memory, local = _on(state.server, device), state.local
-        places = torch.from_numpy(self.layout.local_places).to(device)
+        views = device_views(self.layout, state.tested.to(device), state.local)
+        memory = _on(state.server, device)
         prepared = takes_modules(self.network)
 
         def forward_of(baseline: Baseline) -> "Forward":
             def forward(samples: NDArray[np.int64], devices: NDArray[np.int64]) -> Any:
                 clients = torch.from_numpy(self.client_ids[devices]).to(device)[None]
-                own = stacked
-                if local is not None:  # all samples of a call belong to one device then
-                    mine = flat.clone()
-                    mine[places] = local[int(devices[0])].to(device)
-                    own = {name: weight[None] for name, weight in self.layout.views(mine).items()}
                 if prepared:
                     inputs, _ = self.store.batch(samples)
                     inputs = map_tree(lambda value: value[None], inputs)
                 else:
                     inputs, _ = self.store.pixels(torch.from_numpy(self.store.places(samples)).to(device)[None])
-                found = baseline.outputs(self.network, own, memory, inputs, clients)
+                found = baseline.outputs(self.network, views(devices), memory, inputs, clients)
                 return map_tree(lambda value: value[0], found)
 
             return forward

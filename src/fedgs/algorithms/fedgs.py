@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgs.algorithms.algorithm import Context, Outcome, mean
+from fedgs.algorithms.algorithm import Context, Outcome, device_views, mean
 from fedgs.algorithms.rule import ServerRule
 from fedgs.algorithms.run_state import RunState
 from fedgs.algorithms.synchronise import Synchroniser
@@ -89,8 +89,7 @@ class StationRounds:
         if training.calibration and not self.task.classifies:
             raise ConfigError(
                 "training.calibration needs a task whose outputs are its classes (cross-entropy, balanced by class); "
-                "set "
-                "it to 0"
+                "set it to 0"
             )
         self.objective = objective
         self.engine: Engine = make_engine(
@@ -140,19 +139,12 @@ class StationRounds:
         return {"": self._forward(state.tested, state.local)}
 
     def _forward(self, weights: Tensor, local: Tensor | None) -> "Forward":
-        flat = weights.to(self.store.device)
-        views = {name: view[None] for name, view in self.layout.views(flat).items()}
-        places = torch.from_numpy(self.layout.local_places).to(flat.device)
+        views = device_views(self.layout, weights.to(self.store.device), local)
 
         def forward(samples: NDArray[np.int64], devices: NDArray[np.int64]) -> Any:
             inputs, _ = self.store.batch(samples)
-            own = views
-            if local is not None:  # all samples of a call belong to one device then
-                mine = flat.clone()
-                mine[places] = local[int(devices[0])].to(flat.device)
-                own = {name: view[None] for name, view in self.layout.views(mine).items()}
-            clients = torch.zeros((1, len(samples)), dtype=torch.int64, device=flat.device)
-            found = self.network(own, map_tree(lambda value: value[None], inputs), clients)
+            clients = torch.zeros((1, len(samples)), dtype=torch.int64, device=self.store.device)
+            found = self.network(views(devices), map_tree(lambda value: value[None], inputs), clients)
             return map_tree(lambda value: value[0], found)
 
         return forward

@@ -1,8 +1,10 @@
 """Checks of the options of a rule: a wrong type or an impossible value is one ``AlgorithmError`` line."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
 from math import isfinite
 from numbers import Real
+from typing import Any
 
 from fedgs.errors import AlgorithmError
 
@@ -41,6 +43,17 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     """Refuse anything but one of a few words."""
     if value not in choices:
         raise AlgorithmError(f"{name}={value!r} is not possible; it is one of {', '.join(choices)}")
+
+
+def check_options(name: str, options: Mapping[str, Any], known: Collection[str], fixed: Collection[str]) -> None:
+    """Refuse options that ``name`` does not have, or decides itself (``fixed``)."""
+    for option, value in options.items():
+        if option in fixed:
+            raise AlgorithmError(f"{name} decides {option} itself; leave {option}={value!r} out")
+        if option not in known:
+            near = get_close_matches(option, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known)}"
+            raise AlgorithmError(f"{name} has no option {option!r}; {hint}")
 
 
 def _is_number(value: object) -> bool:

@@ -15,6 +15,7 @@ from fedgs.algorithms.fedavgm import FedAvgM
 from fedgs.algorithms.fednova import FedNova
 from fedgs.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from fedgs.algorithms.ida import Ida
+from fedgs.algorithms.options import check_options
 from fedgs.algorithms.rule import ServerRule
 from fedgs.errors import AlgorithmError, ConfigError
 from fedgs.imports import is_import_path, load_object
@@ -62,13 +63,7 @@ def server_rule(name: str, /, **options: Any) -> ServerRule:
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(RULES)}"
         raise AlgorithmError(f"no server rule is called {name!r}; {hint}")
     entry = RULES[name]
-    for option, value in options.items():
-        if option in entry.fixed:
-            raise AlgorithmError(f"{name} decides {option} itself; leave {option}={value!r} out, or use another rule")
-        if option not in entry.options:
-            near = get_close_matches(option, entry.options, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(entry.options)}"
-            raise AlgorithmError(f"{name} has no option {option!r}; {hint}")
+    check_options(name, options, entry.options, entry.fixed)
     try:
         return entry.make(**entry.fixed, **options)
     except AlgorithmError as error:

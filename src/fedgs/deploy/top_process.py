@@ -25,10 +25,11 @@ from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.tls import Bundle, watch_expiry
 from fedgs.deploy.top import Top
 from fedgs.deploy.top_state import TopState, load_state, save_model, save_state, settings_digest
-from fedgs.deploy.torch_trainer import Deployed, deployed_task_of, head_of, is_built_in
+from fedgs.deploy.torch_trainer import Deployed, deployed_task_of, is_built_in
 from fedgs.deploy.transport import GrpcTransport, Transport
 from fedgs.errors import ConfigError, InputFileError
 from fedgs.settings import Settings
+from fedgs.tasks.bind import parts_of
 from fedgs.tasks.from_settings import task_from
 from fedgs.tasks.task import QuantileBins
 
@@ -76,7 +77,7 @@ def carry_out(
     with claim(folder, "top server"):
         state = load_state(folder, digest)
         run = f"{folder.resolve().name[:40]}-{secrets.token_hex(4)}" if state is None else state.run
-        run_spec = RunSpec(settings, run, classes, inputs, network, head_of(deployed.task), options.wire)
+        run_spec = RunSpec(settings, run, classes, inputs, network, parts_of(deployed.task)[0] or "", options.wire)
         evaluate = held_out
         if deployed.layout.local and held_out is not None:
             log.warning("the model is not tested: task.keep_local keeps a part of it on the devices")

@@ -82,12 +82,6 @@ def is_built_in(task: Task) -> bool:
     return isinstance(task.model, str) and task.model in MODELS
 
 
-def head_of(task: Task) -> str:
-    """Return the name of the last layer; "": not known."""
-    built_in = {"paper": "dense2", "compact": "dense2", "linear": "dense", "vibration": "head"}
-    return task.head or (built_in.get(task.model, "") if isinstance(task.model, str) else "")
-
-
 class TorchTrainer:
     """Trains any network one step at a time."""
 

@@ -20,14 +20,13 @@ from fedgs.data import Federation
 from fedgs.data.arrays import leaves, map_tree, shapes_of, take
 from fedgs.data.federation import ONE_BIN
 from fedgs.errors import ConfigError, DataError
-from fedgs.imports import is_import_path, load_object
 from fedgs.tasks import prepare as preparing
 from fedgs.tasks.cnn import MODELS, build_model
 from fedgs.tasks.losses import Loss
 from fedgs.tasks.metrics import USUAL, Metric, Mode
 from fedgs.tasks.signals import SignalAutoEncoder, VibrationNet
 from fedgs.tasks.strided import avoid_strided_kernel
-from fedgs.tasks.task import QuantileBins, Task
+from fedgs.tasks.task import QuantileBins, Task, resolve
 
 BUILT_IN = (*MODELS, "vibration", "autoencoder")
 """The names of the built-in networks."""
@@ -89,9 +88,17 @@ def prepare_of(task: Task) -> Callable[[Any], Any]:
     return preparing.image_prepare if images else preparing.default_prepare
 
 
+def parts_of(task: Task) -> tuple[str | None, str | None]:
+    """Return the names of the last layer and of the part whose output can be fused; None where nobody says."""
+    cnn = ("dense2", task.features)
+    built_in = {"paper": cnn, "compact": cnn, "linear": ("dense", None), "vibration": ("head", "features")}
+    own = (task.head, task.features)
+    return built_in.get(task.model, own) if isinstance(task.model, str) else own
+
+
 def bins_of(task: Task, targets: Any, number: int) -> NDArray[np.int64]:
     """Return the bin of each sample of a batch: its class, or what the task's balance says."""
-    balance = _by_name(task.balance, "task.balance")
+    balance = resolve(task.balance, "task.balance")
     if balance is not None:
         return _bins(balance, targets, number, "a batch")
     labels = np.asarray(targets)
@@ -106,7 +113,7 @@ def bind(task: Task, federation: Federation, seed: int = 0, normalise: str = "no
     ``normalise``: ``per-channel`` puts mean and deviation of the training data in front of the network.
     """
     task, federation = _balanced(task, federation)
-    loss = Loss.of(_by_name(task.loss, "task.loss"))
+    loss = Loss.of(resolve(task.loss, "task.loss"))
     metrics = _metrics(task)
     score = task.score or next(iter(metrics), "loss")
     if score != "loss" and score not in metrics:
@@ -115,13 +122,7 @@ def bind(task: Task, federation: Federation, seed: int = 0, normalise: str = "no
     if mode not in ("max", "min"):
         raise ConfigError(f"task.mode={mode!r}; it is max or min")
     module = build_module(task, federation, seed)
-    head, features = task.head, task.features
-    if isinstance(task.model, str) and task.model in ("paper", "compact"):
-        head = "dense2"
-    elif isinstance(task.model, str):
-        head, features = {"linear": ("dense", None), "vibration": ("head", "features")}.get(
-            task.model, (head, features)
-        )
+    head, features = parts_of(task)
     _check_parts(module, head, features)
     bound = BoundTask(task, federation, module, loss, metrics, score, mode, head, features)
     if normalise == "per-channel":
@@ -137,7 +138,7 @@ def bind(task: Task, federation: Federation, seed: int = 0, normalise: str = "no
 
 def build_module(task: Task, federation: Federation, seed: int) -> nn.Module:
     """Return the network of a task with the first weights of a run with this seed; on the processor, as float32."""
-    model = _by_name(task.model, "task.model")
+    model = resolve(task.model, "task.model")
     if isinstance(model, str):
         return _built_in(model, task, federation, seed)
     if isinstance(model, nn.Module):
@@ -246,7 +247,7 @@ def _check_parts(module: nn.Module, head: str | None, features: str | None) -> N
 
 def _balanced(task: Task, federation: Federation) -> tuple[Task, Federation]:
     """Return the task with its bins found, and the federation with these bins as labels."""
-    balance = _by_name(task.balance, "task.balance")
+    balance = resolve(task.balance, "task.balance")
     names = task.bins if isinstance(task.bins, Sequence) else None
     number = task.bins if isinstance(task.bins, int) else len(names) if names is not None else None
     if balance is None:
@@ -274,9 +275,8 @@ def _with_classes(federation: Federation, number: int, names: Sequence[str] | No
     highest = int(federation.labels.max())
     if highest >= number:
         raise ConfigError(
-            f"{federation.name}: targets go up to class {highest}, but the task has {number} classes; "
-            "they are numbered "
-            "from 0"
+            f"{federation.name}: targets go up to class {highest}, but the task has {number} classes; they are "
+            "numbered from 0"
         )
     if names is not None:
         return federation.balanced(federation.labels, tuple(map(str, names)))
@@ -325,7 +325,7 @@ def _metrics(task: Task) -> dict[str, Metric]:
     if isinstance(given, str):
         given = (given,)
     pairs = given.items() if isinstance(given, Mapping) else [(_metric_name(one), one) for one in given]
-    found = {str(name): Metric.of(str(name), _by_name(one, "task.metrics")) for name, one in pairs}
+    found = {str(name): Metric.of(str(name), resolve(one, "task.metrics")) for name, one in pairs}
     reserved = {
         "round",
         "loss",
@@ -345,10 +345,6 @@ def _metrics(task: Task) -> dict[str, Metric]:
 
 def _metric_name(given: Any) -> str:
     return str(given).rpartition(":")[2] if isinstance(given, str) else str(getattr(given, "__name__", "metric"))
-
-
-def _by_name(given: Any, setting: str) -> Any:
-    return load_object(given, setting) if is_import_path(given) else given
 
 
 def _is_images(inputs: Any) -> bool:

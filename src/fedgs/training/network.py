@@ -276,9 +276,8 @@ class ModuleNetwork(Network):
         name: str | None = getattr(self.task, what)
         if name is None:
             raise ConfigError(
-                f"this algorithm cuts the network and needs to know where; give Task({what}=…), or "
-                f"task.{what}, the name of "
-                "a submodule"
+                f"this algorithm cuts the network and needs to know where; give Task({what}=…), or task.{what}, the "
+                "name of a submodule"
             )
         return name
 

@@ -4,9 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,6 @@ class RoundPlan:
     """(factories, classes) samples that the teams of the round trained on."""
 
     @property
-    def full(self) -> bool:
-        """Whether every place is filled and every mini-batch is whole, as in the paper."""
-        return bool((self.sizes == self.samples.shape[-1]).all())
-
-    @property
     def totals(self) -> NDArray[np.int64]:
         """(iterations, factories) samples of each super node (n^m)."""
         totals: NDArray[np.int64] = self.sizes.sum(axis=2, dtype=np.int64)
@@ -60,12 +53,6 @@ class RoundPlan:
         counting = np.arange(samples.shape[-1]) < sizes[:, None]
         union: NDArray[np.int64] = samples[counting].astype(np.int64)
         return union
-
-    def shifted(self, logits: Tensor, iteration: int, factory: int) -> Tensor:
-        """Return the logits a super node's loss looks at."""
-        if self.shifts is None:
-            return logits
-        return logits + torch.from_numpy(self.shifts[iteration, factory]).to(logits.device)
 
     def only(self, factories: NDArray[np.int64]) -> "RoundPlan":
         """Return the part of some factories."""
