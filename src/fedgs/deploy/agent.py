@@ -212,33 +212,33 @@ class Agent:
         work = self._work
         assert work is not None
         try:
-            return await self._announcement(work, patience)
+            if work.batch is None:
+                looking = work.look()
+                await asyncio.wait({looking}, timeout=patience)
+                if not looking.done():
+                    return None
+                work.looking = None
+                work.batch = looking.result()
+            if work.batch is None:
+                return None
+            check_batch(work.batch, work.task)
+            self._batch_id += 1
+            if work.announced is None:
+                work.announced = self._counts(work, work.batch)
+            return Ready(self._batch_id, work.announced)
         except Exception:
             self._work = None
             raise
 
-    async def _announcement(self, work: Work, patience: float | None) -> Ready | None:
-        if work.batch is None:
-            looking = work.look()
-            await asyncio.wait({looking}, timeout=patience)
-            if not looking.done():
-                return None
-            work.looking = None
-            work.batch = looking.result()
-        if work.batch is None:
-            return None
-        batch, task = work.batch, work.task
-        check_batch(batch, task)
-        self._batch_id += 1
-        if work.announced is None:
-            bins = work.trainer.bins(batch)
-            counts = np.bincount(bins, minlength=task.classes)
-            if len(counts) > task.classes:
-                raise DataError(f"the source gives label {bins.max()}, the task has {task.classes} classes")
-            if self.settings.count_noise:
-                counts = noisy_counts(counts, self.settings.count_noise, self._noise_seed, self._batch_id)
-            work.announced = counts.astype(np.int64)
-        return Ready(self._batch_id, work.announced)
+    def _counts(self, work: Work, batch: Batch) -> NDArray[np.int64]:
+        """Return the class counts of a batch as they are announced."""
+        bins = work.trainer.bins(batch)
+        counts = np.bincount(bins, minlength=work.task.classes)
+        if len(counts) > work.task.classes:
+            raise DataError(f"the source gives label {bins.max()}, the task has {work.task.classes} classes")
+        if self.settings.count_noise:
+            counts = noisy_counts(counts, self.settings.count_noise, self._noise_seed, self._batch_id)
+        return counts.astype(np.int64)
 
     async def _step(self, call: Any, step: Step, assembly: Assembly) -> bool:
         """Make the step and send it; True where the next batch is still to be announced."""

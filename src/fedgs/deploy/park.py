@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,13 +146,16 @@ class LocalPark:
 
     def _addresses(self, station: str) -> dict[str, str]:
         path = self.folder / station / ADDRESSES
+        self._wait_for(path.exists, station)
+        return dict(line.split(" ", 1) for line in path.read_text(encoding="utf-8").splitlines())
+
+    def _wait_for(self, serves: Callable[[], bool], name: str) -> None:
         until = time.monotonic() + STARTS_WITHIN
-        while not path.exists():
+        while not serves():
             self.check()
             if time.monotonic() > until:
-                raise WorkerError(f"{station} does not serve after {STARTS_WITHIN:g} s; see {self.folder / 'logs'}")
+                raise WorkerError(f"{name} does not serve after {STARTS_WITHIN:g} s; see {self.folder / 'logs'}")
             time.sleep(0.05)
-        return dict(line.split(" ", 1) for line in path.read_text(encoding="utf-8").splitlines())
 
     def check(self) -> None:
         """Raise an error when a process other than the top server has ended."""

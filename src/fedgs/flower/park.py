@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 
 from fedgs import __version__
 from fedgs.deploy import pki
-from fedgs.deploy.park import ENDS_WITHIN, STARTS_WITHIN, LocalPark
+from fedgs.deploy.park import ENDS_WITHIN, LocalPark
 from fedgs.deploy.process import PARENT
 from fedgs.errors import WorkerError
 from fedgs.files import make_folder, write_text
@@ -99,7 +99,7 @@ class FlowerPark(LocalPark):
             "--ssl-keyfile", f"{bundle}/key.pem", "--enable-supernode-auth",
             "--disable-runtime-dependency-installation", "--database", "flower/superlink.db",
         )  # fmt: skip
-        self._wait_for(self.port)
+        self._wait_for(lambda: _listens(self.port), "the SuperLink")
 
     def start_run(self) -> None:
         """Hand the run to the SuperLink."""
@@ -154,19 +154,6 @@ class FlowerPark(LocalPark):
         own = super()._environment()
         programs = os.pathsep.join([str(Path(sys.executable).parent), own.get("PATH", os.defpath)])
         return own | self.flower_environment | {"PATH": programs}
-
-    def _wait_for(self, port: int) -> None:
-        until = time.monotonic() + STARTS_WITHIN
-        while True:
-            try:
-                socket.create_connection((HOST, port), timeout=1).close()
-            except OSError:
-                self.check()
-                if time.monotonic() > until:
-                    raise WorkerError(f"the SuperLink does not serve after {STARTS_WITHIN:g} s") from None
-                time.sleep(0.1)
-            else:
-                return
 
     def _app(self) -> str:
         top = {
@@ -223,6 +210,14 @@ def started_here() -> list[int]:
         except OSError:  # it has ended, or is somebody else's
             continue
     return found
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection((HOST, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def free_ports(count: int) -> list[int]:
