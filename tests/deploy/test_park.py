@@ -46,7 +46,7 @@ def processes_of(folder: Path) -> list[int]:
 def test_a_park_runs_to_its_end_and_leaves_no_process(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "fedgs", *options(tmp_path, 3), "--out", "park"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=90, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert [line.split("  ")[0] for line in done.stdout.splitlines()[:4]] == [f"round {n}/3" for n in range(4)]
@@ -72,13 +72,14 @@ def test_whoever_stops_a_park_stops_all_of_it(tmp_path: Path, deed: signal.Signa
     reader.start()
     metrics = tmp_path / "park/top/metrics.jsonl"
     try:
-        wait_for(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 2, 60, "the park to train")
+        wait_for(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 2, 150, "the park to train")
         wait_for(lambda: b"station-2  2 online" in b"".join(shown), 20, "the table to show it")
         assert len(processes_of(tmp_path / "park")) == 7
         process.send_signal(deed)
         process.wait(timeout=30)
     finally:
         process.kill()
+        process.wait()
     wait_for(lambda: not processes_of(tmp_path / "park"), 20, "all processes to end")
     reader.join(10)
     os.close(terminal)
