@@ -68,20 +68,15 @@ def _run(federation: "Federation", settings: "Settings", instances: int, quiet: 
     from rich.console import Console
     from rich.progress import Progress
 
-    from reproduction.experiments.instances import draw_instances
-    from reproduction.experiments.samplers import compare_samplers
+    from reproduction.experiments.samplers import compare_on
 
-    problems = draw_instances(federation, settings, instances)
-    source = (
-        f"{instances} instances of {federation.name}, {len(problems[0].counts)} candidates, pick {problems[0].pick}"
-    )
     with Progress(console=Console(stderr=True), transient=True, disable=quiet) as bar:
         task = bar.add_task("preparing")
 
         def show(what: str, done: int, total: int) -> None:
             bar.update(task, description=what, completed=done, total=total)
 
-        return compare_samplers(problems, source, settings.seed, progress=show)
+        return compare_on(federation, settings, instances, progress=show)
 
 
 def _csv(comparison: "Comparison") -> str:

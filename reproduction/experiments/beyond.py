@@ -79,7 +79,7 @@ def overrides_of(side: str, trial: Trial, factor: float = 1.0) -> list[str]:
 
 
 def trial_jobs(reproduction: "Reproduction") -> list[Job]:
-    """Return the trials of both sides, beside each other."""
+    """Return the trials of both sides, in turn."""
     seed = reproduction.seeds_or((0, 1))[0]
     return [
         _job(

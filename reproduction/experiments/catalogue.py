@@ -44,7 +44,9 @@ def _stage(module: str, function: str = "make_jobs", follows: bool = False) -> S
 
 
 EXPERIMENTS: dict[str, Experiment] = {
-    "initialisers": Experiment("GBP-CS from its three starts", [_stage("initialisers")], one_seed=True, trains=False),
+    "initialisers": Experiment(
+        "GBP-CS from its three initialisers", [_stage("samplers", "initialiser_jobs")], one_seed=True, trains=False
+    ),
     "samplers": Experiment("divergence and time of all samplers", [_stage("samplers")], one_seed=True, trains=False),
     "table2": Experiment("FedGS against ten baselines", [_stage("table2")]),
     "curves": Experiment("their accuracy and loss, from the same runs", [_stage("table2")], in_all=False),

@@ -1,4 +1,4 @@
-"""Runs that can stand beside each other in one picture: those made as most of an experiment were.
+"""Runs that can be compared in one figure or table: those with the settings that most runs of an experiment have.
 
 A folder may hold runs of another seed or another number of rounds under the names of the same experiment. Cells of a
 map are compared with each other, so a map shows one kind, and its section says how many runs were left out.

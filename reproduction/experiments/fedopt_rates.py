@@ -3,7 +3,7 @@
 The paper searched a grid of its own and shows it in a picture alone; its values are nowhere in its text. The grid here
 is our choice: steps of √10 about the default rates of the rules, which Table II's rows have (FedAvgM's, FedAdam's and
 FedYogi's are the best cells of Reddi et al., 2021). A cell has 60 rounds, not 500; its score is the mean accuracy of
-the tests in the last quarter of these. A run that goes astray is a cell too. The middle of each grid comes first, rules
+the tests in the last quarter of these. A run that diverges is a cell too. The middle of each grid comes first, rules
 in turn.
 """
 
@@ -96,7 +96,7 @@ class GridCell:
 
     run: Result
     score: float | None
-    """Mean accuracy of the tests in the last quarter of its rounds; None: it went astray."""
+    """Mean accuracy of the tests in the last quarter of its rounds; None: it diverged."""
 
 
 Place = tuple[float, float]

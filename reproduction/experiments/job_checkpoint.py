@@ -1,11 +1,10 @@
-"""Runs that are half done: who stops in the middle of a job goes on there, not at its beginning.
+"""Checkpoints of unfinished jobs: a job that was stopped continues from there, not from its beginning.
 
     unfinished/table2-fedavg-seed-0/round-000120/     a checkpoint (fedgs.simulation.checkpoint), one a minute
     unfinished/table2-fedavg-seed-0/seconds.json      the seconds of work up to each round that was kept
 
-It counts for the same settings, federation, data, source files and hardware alone, so that a result is of one make, and
-is thrown away once the job is done. On processors what comes of it is the same to the bit. It is a convenience: where
-it cannot be written, the run goes on without.
+It counts only for the same settings, federation, data, source files and hardware, and is removed once the job is done.
+On CPUs the result is the same to the bit. Where it cannot be written, the run continues without.
 """
 
 import json
@@ -51,7 +50,7 @@ class JobCheckpoint:
         if state is None:
             if there:
                 self.note = (
-                    "begun anew: what was half done is torn, or of other settings, data, source files or hardware"
+                    "started again: its checkpoint is damaged, or of other settings, data, source files or hardware"
                 )
                 shutil.rmtree(self._folder, ignore_errors=True)
             return None
@@ -59,7 +58,7 @@ class JobCheckpoint:
             known = json.loads((self._folder / SECONDS).read_text(encoding="utf-8"))
             self._seconds = {int(number): float(seconds) for number, seconds in known.items()}
         self.earlier = self._seconds.get(state.round, 0.0)
-        self.note = f"gone on from round {state.round}, where it had been stopped"
+        self.note = f"continued from round {state.round}, where it had been stopped"
         return state
 
     def save(self, simulator: Simulator, state: RunState, at_once: bool = False) -> None:

@@ -3,8 +3,8 @@
     parts/table2-fedavg-seed-0.json     settings, federation, data, versions, hardware, seconds, and what came out
 
 Most jobs are a training run; its file also names the rates and options it really used (``resolved``). A file counts
-only if it was made with the same settings, federation and data set. One with other settings is nobody's to throw away:
-it is refused, unless asked for ``again``. One whose settings are the same, but left to defaults that have changed since
+only if it was made with the same settings, federation and data set. One with other settings is not replaced:
+it is refused, unless ``again`` is given. One whose settings are the same, but left to defaults that have changed since
 then, is done anew. Files are written whole or not at all, so a reproduction can be stopped at any moment; a training
 goes on from where it had got to (:mod:`job_checkpoint`). A run that diverges (a loss that is no number) is a result
 too: the file says why, under ``failed``, with the curve up to there.
@@ -312,7 +312,7 @@ def _is_result(result: Any) -> bool:
 
 
 def _is_training(result: dict[str, Any]) -> bool:
-    """Return whether the curve and the summary of a run are whole; what went astray has no summary."""
+    """Return whether the curve and the summary of a run are whole; a run that diverged has no summary."""
     curve = result.get("curve")
     if not isinstance(curve, dict) or not all(
         isinstance(curve.get(key), list) for key in ("round", "accuracy", "loss")

@@ -1,6 +1,6 @@
 """What the curve of a run comes to: means of late tests, accuracy at a round, the round of a target.
 
-One test is noisy, so runs are judged by the mean of their late tests; the last test stands beside it. The test before
+One test is noisy, so runs are judged by the mean of their late tests. The test before
 the first round never counts.
 """
 

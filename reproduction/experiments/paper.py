@@ -1,4 +1,4 @@
-"""The paper's own numbers, for a reproduction to stand beside (``paper_facts.json``, carried as package data)."""
+"""The paper's own numbers (``paper_facts.json``, carried as package data)."""
 
 import json
 from functools import cache

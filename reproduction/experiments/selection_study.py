@@ -1,35 +1,31 @@
-"""Does selection earn its keep? Five ways to select, with and without what ours adds to selecting, on nine federations.
+"""The selection study: five ways to select, with and without the additions of our preset, on nine federations.
 
-Selection as published lowers the divergence of each super node. Whether that raises accuracy is the question; where
-devices are strongly skewed it uses the same convenient devices again and again. The study sets policies beside each
-other, everything else being equal (T = 50, learning rate 0.05, the paper's network, the same iterations). Ways to
-select, with the paper's loss and the plain mean:
+Selection as published lowers the divergence of each super node. Does that raise accuracy? Where devices are strongly
+skewed, it selects the same few devices again and again. The study compares policies with everything else equal (T = 50,
+learning rate 0.05, the paper's network, the same iterations). Ways to select, with the paper's loss and the plain mean:
 
-    random            L devices, all alike
-    random-by-data    … in proportion to their numbers of samples
+    random            L devices, uniformly
+    random-by-data    L devices, in proportion to their numbers of samples
     gbp-cs            the paper's, as published (L_rnd = L/5)
-    exact             the optimum of every iteration (nearly always proven), nobody drawn beforehand
-    queues            the match weighed against virtual queues (fedgs.selection.coverage): all data used alike in time
+    exact             the optimum of every iteration (nearly always proven), no device drawn beforehand
+    queues            the match weighed against virtual queues (fedgs.selection.coverage): all data used equally often
 
-Ours is ``coverage``, as in the preset of this name: queues, and with them
+Our preset ``coverage`` has the queues and two additions:
 
-    calibration       the station's class mix is taken out of the loss (fedgs.training.calibration)
-    by class          the top server averages the classifier by who saw a class (fedgs.algorithms.class_wise)
+    logit adjustment      by the station's class mix (fedgs.training.calibration)
+    class-wise averaging  of the classifier by the top server (fedgs.algorithms.class_wise)
 
-Neither is selection, so they are given to other ways to select as well, to tell what is whose: ``calibrated`` and
-``queues-calibrated`` have the first, ``by-data-full`` and ``gbp-cs-full`` both.
+Other ways to select get these additions too, to measure them one by one: ``calibrated`` and ``queues-calibrated`` have
+the first, ``by-data-full`` and ``gbp-cs-full`` both.
 
-Federations re-deal the same images: by writers as they are, factories by form partition, Dirichlet α for each class
-over devices with factories alike or with their own class mix, and two classes a device. Cells come in the order of
-what decides most, one seed of all before the second. Tests are made every second round; what counts is the mean of
-those in the last quarter of the rounds (eight, where rounds are not long), the last one stands beside it. Other weights
-of the queues are tried with the first seed alone.
+Federations deal the same images out: by writers, with factories by form partition, by Dirichlet α for each class over
+devices with similar or different factories, and with two classes per device. Cells come in the order of importance, one
+seed of all before the second. The model is tested every second round; the score is the mean of the tests in the last
+quarter of the rounds (eight, where rounds are not long). Other weights of the queues have the first seed only.
 
-The same question is asked twice more with steps four times as long, with which FedGS itself learns faster: as they are
-(``longer``), where some runs fall, and with gradients of bounded length (``clipped``, fedgs.training.clipping).
-
-How much there is to be won at all, a reference tells: random selection by data on the same federations without their
-skew (reproduction.experiments.unskewed).
+Two variants have a 4× learning rate, with which FedGS itself learns faster: as it is (``longer``), where some runs
+collapse, and with clipped gradients (``clipped``, fedgs.training.clipping). A reference shows how much can be gained at
+all: random selection by data on the same federations without their skew (reproduction.experiments.unskewed).
 """
 
 from dataclasses import dataclass
@@ -73,7 +69,7 @@ POLICIES: dict[str, Policy] = {
 SELECTIONS = tuple(name for name, policy in POLICIES.items() if not policy.calibrated)
 """Those that differ by nothing but whom they select."""
 WEIGHTS = (0.003, 0.03, 3.0)
-"""V beside the default: what the queues trade, one seed, on …"""
+"""Further values of V beside the default, one seed, on …"""
 WEIGHED = ("alpha-0.02", "alpha-0.1-differ")
 FEWEST = 20
 """Devices with fewer samples are left out; Dirichlet's law makes such where α is small."""

@@ -1,6 +1,6 @@
 """Table II: FedGS against ten baselines (fifteen rows), 500 rounds each with the paper's hyper-parameters.
 
-Beside the paper's rows stand four of ours, which tell apart what FedGS is made of: the same with devices selected at
+Four rows are added to the paper's, to measure the pieces of FedGS: the same with devices selected at
 random, with the proven optimum instead of GBP-CS, with coverage-aware selection, and CGAU with two gated layers, which
 the paper trained and did not print. The first seed runs all rows; further seeds those that the claims rest on. Jobs
 come in the order of what matters most.
@@ -129,7 +129,7 @@ def _job(reproduction: "Reproduction", row: str, seed: int) -> Job:
 def outcomes(results: Results) -> dict[str, RunGroup]:
     """Return what the rows came to that have results, in the order of the table.
 
-    Runs made otherwise than most (other rounds, another rate, …) have no place beside them: :func:`runs_of`.
+    Runs with other settings than most (rounds, learning rate, …) are left out: :func:`runs_of`.
     """
     found: dict[str, list[Result]] = {}
     for name, result in runs_of(results)[0].items():
@@ -138,7 +138,7 @@ def outcomes(results: Results) -> dict[str, RunGroup]:
 
 
 def runs_of(results: Results) -> tuple[Results, int]:
-    """Return the runs of the table that can stand beside each other, and how many others there are."""
+    """Return the runs of the table that can be compared with each other, and how many others there are."""
     rows = {name: result for name, result in results.items() if row_of(name) in ROWS}
     return comparable(rows, PREFIX)
 

@@ -1,7 +1,7 @@
 """The work of most jobs: a training run, from beginning to end or on from where it was stopped.
 
 What comes of it: the curve of the rounds that were tested, the summary of the run, and the rates and options it really
-used (``resolved``). A run that goes astray has a curve up to there, and says why under ``failed``.
+used (``resolved``). A run that diverges has a curve up to there, and says why under ``failed``.
 """
 
 from typing import TYPE_CHECKING, Any

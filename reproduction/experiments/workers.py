@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Work = Callable[["Job"], "Result"]
 STOP = signal.SIGUSR1
-"""Asks a process to keep what is half done and to end; SIGTERM, the pool's own way, leaves no time for that."""
+"""Asks a process to save a checkpoint and to end; SIGTERM, the pool's own way, leaves no time for that."""
 PATIENCE = 20.0
 """Seconds that processes have to come to an end when they are stopped."""
 _work: Work | None = None
@@ -70,7 +70,7 @@ def side_by_side(
 
 
 def _stop(pool: ProcessPoolExecutor, processes: "list[BaseProcess]") -> None:
-    """Have those at work keep what is half done, and all end; who takes too long is not waited for."""
+    """Have all processes save a checkpoint and end; those that take too long are terminated."""
     for process in processes:
         with suppress(ProcessLookupError):
             os.kill(process.pid or 0, STOP)

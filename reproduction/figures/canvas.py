@@ -1,4 +1,4 @@
-"""Pictures as PNG and SVG, drawn once, alike on every machine and day.
+"""Figures as PNG and SVG, the same on every machine and day.
 
 The SVG of a picture can be put into a page of either colour: ink and paper are two colours of their own, which
 :func:`for_page` replaces by the page's (``currentColor`` and nothing).

@@ -1,18 +1,15 @@
 """The figures of the sampler comparison, each with the paper's own numbers beside ours."""
 
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedgs.files import write_bytes
 from fedgs.report.units import readable_time
 from reproduction.experiments import paper
 from reproduction.experiments.samplers import Comparison
-from reproduction.figures.canvas import INK
+from reproduction.figures.canvas import INK, draw
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 OURS, PAPER = "#1f6f8b", "#d1495b"
 COLOURS = {
@@ -31,31 +28,17 @@ COLOURS = {
 
 
 def draw_all(comparison: Comparison, folder: Path) -> list[Path]:
-    """Draw the four figures as PNG files into ``folder`` and return their paths."""
+    """Draw the four figures as PNG and SVG files into ``folder`` and return their paths."""
     figures = {
-        "divergence.png": draw_divergence,
-        "time.png": draw_time,
-        "divergence-over-time.png": draw_curves,
-        "initialisers.png": draw_initialisers,
+        "divergence": draw_divergence,
+        "time": draw_time,
+        "divergence-over-time": draw_curves,
+        "initialisers": draw_initialisers,
     }
     paths = []
-    for name, draw in figures.items():
-        figure, axes = _new_figure()
-        draw(axes, comparison)
-        axes.spines[["top", "right"]].set_visible(False)
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png", dpi=150)
-        paths.append(write_bytes(folder / name, picture.getvalue()))
+    for name, paint in figures.items():
+        paths += draw(folder, name, (7.2, 4.2), lambda figure, paint=paint: paint(figure.add_subplot(), comparison))  # type: ignore[misc]
     return paths
-
-
-def _new_figure() -> "tuple[Figure, Axes]":
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.add_subplot()
 
 
 def draw_divergence(axes: "Axes", comparison: Comparison) -> None:
@@ -145,7 +128,7 @@ def draw_curves(axes: "Axes", comparison: Comparison) -> None:
 
 
 def draw_initialisers(axes: "Axes", comparison: Comparison) -> None:
-    """Draw how GBP-CS goes down from its three starts, ours as a mean over all instances, the paper's dashed."""
+    """Draw how GBP-CS goes down from its three initialisers, ours as a mean over all instances, the paper's dashed."""
     theirs = paper.facts()["initialiser_curves"]
     for start, colour in (("zero", "#e3a857"), ("random", "#9aa0a6"), ("mpinv", "#1f6f8b")):
         curve = comparison.initialisers[start]
@@ -159,7 +142,7 @@ def draw_initialisers(axes: "Axes", comparison: Comparison) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("steps of GBP-CS (0: the start itself; zero begins with nobody picked)")
     axes.set_ylabel("divergence")
-    axes.set_title(f"GBP-CS from its three starts; here the mean of {comparison.instances} instances", fontsize=10)
+    axes.set_title(f"GBP-CS from three initialisers; here the mean of {comparison.instances} instances", fontsize=10)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False, fontsize=8)
 

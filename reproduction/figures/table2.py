@@ -138,7 +138,7 @@ def _title(row: str) -> str:
 
 
 def _limits(runs: Mapping[str, Result], key: str, compare: bool) -> tuple[float, float]:
-    """Cut off the steep beginning, where all curves look alike; the paper's points are in the picture."""
+    """Cut off the steep beginning, where all curves look the same; the paper's points are in the picture."""
     out = far_down({row: run["curve"]["accuracy"][-1] for row, run in runs.items()})
     ends = [value for row, run in runs.items() if row not in out for value in run["curve"][key][-10:]]
     column = 0 if key == "accuracy" else 1

@@ -17,7 +17,9 @@ def test_bench_selection_writes_tables_and_figures(tmp_path: Path, here: Here) -
     assert code == 0, err
     assert [row["solver"] for row in json.loads(said)["rows"]] == list(SOLVERS)
     assert {path.name for path in out.iterdir()} == {
-        "samplers.csv", "samplers.json", "divergence.png", "time.png", "divergence-over-time.png", "initialisers.png",
+        "samplers.csv", "samplers.json",
+        *(f"{name}.{kind}" for name in ("divergence", "time", "divergence-over-time", "initialisers")
+          for kind in ("png", "svg")),
     }  # fmt: skip
     for figure in out.glob("*.png"):
         assert figure.read_bytes().startswith(b"\x89PNG")
@@ -35,7 +37,7 @@ def test_bench_selection_writes_tables_and_figures(tmp_path: Path, here: Here) -
 
 
 def test_bench_selection_leaves_out_what_would_not_end(tmp_path: Path, here: Here) -> None:
-    large = ["--set", "federation.devices=60", "--set", "federation.factories=1", "--set", "selection.pick=20"]
+    large = ["--set", "federation.devices=42", "--set", "federation.factories=1", "--set", "selection.pick=18"]
     code, said, err = here("bench-selection", "--instances", 1, "--out", tmp_path, *large)
     assert code == 0, err
     assert "brute was left out: brute would have to try" in said

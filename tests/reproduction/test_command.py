@@ -36,11 +36,8 @@ def all_jobs_are_told(err: str, *stages: int) -> bool:
 def test_the_help_names_every_experiment(here: Here) -> None:
     code, out, _ = here("--help")
     assert code == 0
-    for name, experiment in EXPERIMENTS.items():
-        assert f"{name}: {experiment.summary}" in out
-    assert "all: " in out
-    assert "report: " in out
-    assert "An experiment, all, or report." in out
+    for name in (*EXPERIMENTS, "all", "report"):
+        assert f"{name}: " in out
 
 
 def test_table_and_curves_of_the_same_runs(tmp_path: Path, here: Here) -> None:
@@ -65,7 +62,7 @@ def test_table_and_curves_of_the_same_runs(tmp_path: Path, here: Here) -> None:
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a/parts").iterdir()} == before
     report = (tmp_path / "a/report.md").read_text()
     assert "This is the quick reproduction" in report.splitlines()[2]
-    assert "a compact network, 8 devices in 2 factories, a few rounds." in report
+    assert "8 devices in 2 factories" in report
     # What made these jobs, by the words of the report; it finds all of them done.
     (command,) = [line.split() for line in report.splitlines() if line.startswith("    python -m reproduction table2 ")]
     assert "--rounds 1 --seeds 0 --set federation.devices=8" in " ".join(command)
@@ -74,23 +71,16 @@ def test_table_and_curves_of_the_same_runs(tmp_path: Path, here: Here) -> None:
     assert (tmp_path / "a/figures/curves-accuracy.svg").exists()
 
 
-def test_stages_follow_each_other(tmp_path: Path, here: Here) -> None:
-    code, said, err = here("beyond", "--out", "a", *TINY, "--no-report")
-    assert code == 0
+def test_stages_follow_each_other_and_a_rejected_choice_makes_room_for_the_next(tmp_path: Path, here: Here) -> None:
+    code, said, err = here("beyond", "--out", "a", *TINY, "--seeds", "0", "--no-report")
+    assert (code, said) == (0, "a: 25 of 25 jobs\n")
     assert all_jobs_are_told(err, 22, 3)
-    assert re.match(r"a: 25 of 25 jobs", said)
     assert len(list((tmp_path / "a/parts").glob("beyond-coverage-tuned-*-seed-0.json"))) == 1
-    assert not (tmp_path / "a/report.md").exists()
-
-
-def test_what_does_not_hold_in_full_makes_room_for_the_next(tmp_path: Path, here: Here) -> None:
-    assert here("beyond", "--out", "a", *TINY, "--seeds", "0", "--no-report")[0] == 0
-    (held,) = (tmp_path / "a/parts").glob("beyond-fedavg-tuned-*.json")
-    result = json.loads(held.read_text())
-    held.write_text(json.dumps(result | {"failed": "round 2: the loss is no finite number", "summary": None}))
+    (chosen,) = (tmp_path / "a/parts").glob("beyond-fedavg-tuned-*.json")
+    result = json.loads(chosen.read_text())
+    chosen.write_text(json.dumps(result | {"failed": "round 2: the loss is no finite number", "summary": None}))
     code, said, _ = here("beyond", "--out", "a", *TINY, "--seeds", "0", "--no-report")
-    assert code == 0
-    assert re.match(r"a: 26 of 26 jobs, 1 of them diverged", said)
+    assert (code, said) == (0, "a: 26 of 26 jobs, 1 of them diverged\n")
     assert len(list((tmp_path / "a/parts").glob("beyond-fedavg-tuned-*.json"))) == 2
 
 
@@ -109,9 +99,7 @@ def test_surfaces_have_federations_of_their_own(tmp_path: Path, here: Here) -> N
         "surfaces-M2-L5-seed-1": (2, 2, "paper"),
         "surfaces-M4-L5-seed-1": (4, 4, "paper-M4"),
     }
-    report = (tmp_path / "a/report.md").read_text().replace("\u00a0", " ")
-    assert "with M = 4 a factory has 2 devices, so L = 5 and L = 20 mean everybody and are one run" in report
-    assert "Not run yet" not in report
+    assert "not run" not in (tmp_path / "a/report.md").read_text()
     assert (tmp_path / "a/figures/surfaces.svg").exists()
 
 
@@ -125,7 +113,7 @@ def test_rates_of_fedopt_as_a_real_process(tmp_path: Path) -> None:
     assert (result["resolved"]["learning_rate"], result["resolved"]["options"]["server_lr"]) == (0.1, 0.01)
     report = (tmp_path / "a/report.md").read_text()
     assert "## The learning rates of FedOpt" in report
-    assert "Not run yet" not in report
+    assert "not run" not in report
     assert (tmp_path / "a/figures/fedopt-rates.png").exists()
 
 
@@ -206,8 +194,8 @@ def test_wrong_arguments_are_one_line(tmp_path: Path, here: Here, arguments: lis
     assert list(tmp_path.iterdir()) == []
 
 
-def shown(width: int) -> list[str]:
-    """Return the lines on a terminal of this width in the middle of the second job."""
+@pytest.mark.parametrize(("width", "bar"), [(60, 0), (80, 10), (120, 24)])
+def test_the_display_is_one_line_on_a_terminal(width: int, bar: int) -> None:
     file = io.StringIO()
     display = JobsDisplay(Console(width=width, file=file, force_terminal=True))
     jobs = make_jobs(full_size())
@@ -215,19 +203,12 @@ def shown(width: int) -> list[str]:
     display.job(jobs[11])
     display.share(0.5)
     display._bar.refresh()
-    text = file.getvalue()
-    display.end(jobs[11], {"seconds": 1.0, "failed": "no [number]"})
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue()).replace("\r", "\n")
     display.close()
-    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "\n").splitlines()
-    return [line.rstrip() for line in lines if line.strip()]
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_the_display_is_one_line(width: int) -> None:
-    lines = shown(width)
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     assert all(len(line) <= width for line in lines)
     assert re.match(r" *46% 0:00:0\d .*left \d:\d\d:\d\d 11/23 Table II: ", lines[-1])
-    assert len(re.findall("[━╸╺]", lines[-1])) == {60: 0, 80: 10, 120: 24}[width]
+    assert len(re.findall("[━╸╺]", lines[-1])) == bar
 
 
 def test_a_line_a_job_without_a_terminal() -> None:
@@ -235,11 +216,10 @@ def test_a_line_a_job_without_a_terminal() -> None:
     display = JobsDisplay(Console(width=80, file=file, force_terminal=False))
     jobs = make_jobs(full_size())
     display.begin(jobs, 4)
-    display.job(jobs[0])
-    display.share(1.0)
-    display.end(jobs[0], {"seconds": 71.26})
-    display.job(jobs[1])
-    display.end(jobs[1], {"seconds": 3.0, "failed": "no [number]"})
+    for job, result in zip(jobs, ({"seconds": 71.26}, {"seconds": 3.0, "failed": "no [number]"}), strict=False):
+        display.job(job)
+        display.share(1.0)
+        display.end(job, result)
     display.close()
     assert file.getvalue().splitlines() == [
         f"fedgs: 5 of 23: {jobs[0].title}, 71.3 s",

@@ -87,7 +87,7 @@ def test_it_comes_to_the_same(tmp_path: Path, overrides: tuple[str, ...]) -> Non
     assert without_times(run(tmp_path, job(*overrides), told)) == without_times(whole)
     assert told.told[0] == pytest.approx(4 / ROUNDS)
     assert sum(told.told) == pytest.approx(1.0, abs=0.01)  # baselines tell in pieces of some size
-    assert told.notes == ["one: gone on from round 4, where it had been stopped"]
+    assert told.notes == ["one: continued from round 4, where it had been stopped"]
     assert not (tmp_path / "unfinished").exists()
     assert "note" not in json.loads((tmp_path / "parts/one.json").read_text(encoding="utf-8"))
 
@@ -130,7 +130,7 @@ def test_what_is_of_another_make_counts_for_nothing(tmp_path: Path, key: str, mo
     assert without_times(run(tmp_path, other, told, data)) == without_times(whole)
     assert told.told[0] < 4 / ROUNDS  # from the beginning
     assert told.notes == [
-        "one: begun anew: what was half done is torn, or of other settings, data, source files or hardware"
+        "one: started again: its checkpoint is damaged, or of other settings, data, source files or hardware"
     ]  # fmt: skip
     assert not folder.exists()
 
@@ -149,7 +149,7 @@ def test_a_torn_checkpoint_is_passed_over(tmp_path: Path) -> None:
     assert without_times(run(tmp_path / "all", job())) == without_times(whole)
 
 
-def test_a_run_that_goes_astray_leaves_nothing_half_done(tmp_path: Path) -> None:
+def test_a_run_that_diverges_leaves_no_checkpoint(tmp_path: Path) -> None:
     wild = job("training.learning_rate=1e30")
     assert "round 1" in run(tmp_path, wild)["failed"]
     assert not (tmp_path / "unfinished").exists()

@@ -51,11 +51,9 @@ class Told(Progress):
         self.said.append("closed")
 
 
-def run(
-    out: Path, wanted: list[Job], data: str = "d", stop_after: float | None = None, again: bool = False
-) -> tuple[Results, Told]:
+def run(out: Path, wanted: list[Job], data: str = "d", again: bool = False) -> tuple[Results, Told]:
     told = Told()
-    return run_jobs(wanted, out, dealt, data, CPU, told, stop_after, again=again), told
+    return run_jobs(wanted, out, dealt, data, CPU, told, again=again), told
 
 
 def test_finished_jobs_are_not_run_again(tmp_path: Path) -> None:
@@ -191,9 +189,9 @@ def test_a_folder_of_jobs_without_permission_is_told(tmp_path: Path) -> None:
         read_all(tmp_path)
 
 
-def test_no_job_begins_after_the_time_is_up(tmp_path: Path) -> None:
-    results, told = run(tmp_path, jobs("random", "gbp-cs"), stop_after=0)
-    assert (results, told.said) == ({}, [0, "closed"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_job_begins_after_the_time_is_up(tmp_path: Path, workers: int) -> None:
+    assert run_jobs(jobs("random", "gbp-cs"), tmp_path, dealt, "d", CPU, stop_after=0.0, workers=workers) == {}
 
 
 def test_data_sets_are_not_mixed(tmp_path: Path) -> None:
@@ -208,7 +206,7 @@ def test_nothing_is_written_where_nothing_can_be_dealt_out(tmp_path: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
-def test_a_run_that_goes_astray_is_a_result(tmp_path: Path) -> None:
+def test_a_run_that_diverges_is_a_result(tmp_path: Path) -> None:
     wild = Job("wild", "wild", small_settings("training.learning_rate=1e30"), "bars")
     result = run(tmp_path, [wild])[0]["wild"]
     assert "round 1" in result["failed"]
@@ -217,11 +215,16 @@ def test_a_run_that_goes_astray_is_a_result(tmp_path: Path) -> None:
     assert run(tmp_path, [wild])[1].said == [1, "closed"]
 
 
-def test_side_by_side_gives_the_same_results(tmp_path: Path) -> None:
+def test_side_by_side_gives_the_same_results_and_leaves_other_children_alone(tmp_path: Path) -> None:
     wanted = jobs("random", "gbp-cs", "exact")
     one, _ = run(tmp_path / "one", wanted)
+    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+    other.start()
     told = Told()
     both = run_jobs(wanted, tmp_path / "both", dealt, "d", CPU, told, workers=2)
+    assert other.is_alive()
+    other.kill()
+    other.join()
     assert list(both) == list(one)
     assert [both[name]["curve"] for name in both] == [one[name]["curve"] for name in one]
     assert both["exact"]["jobs"] == 2
@@ -235,15 +238,6 @@ def test_an_error_in_a_process_is_told_as_it_is_and_ends_the_others(tmp_path: Pa
     with pytest.raises(DataError, match="no stripes"):
         run_jobs([*jobs("random"), wrong], tmp_path, dealt, "d", CPU, workers=2)
     until(lambda: not multiprocessing.active_children())  # the pool's own thread may be the one that reaps them
-
-
-def test_other_children_of_the_program_are_left_alone(tmp_path: Path) -> None:
-    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
-    other.start()
-    run_jobs(jobs("random", "gbp-cs"), tmp_path, dealt, "d", CPU, workers=2)
-    assert other.is_alive()
-    other.kill()
-    other.join()
 
 
 def wait_long(
@@ -295,7 +289,3 @@ def test_a_process_that_is_killed_ends_in_one_clear_line(tmp_path: Path) -> None
     with pytest.raises(DeviceError, match="fewer than --jobs 2"):
         run_jobs(wanted, tmp_path, dealt, "d", CPU, workers=2)
     assert not list((tmp_path / "parts").iterdir())
-
-
-def test_nothing_begins_after_the_time_is_up_side_by_side(tmp_path: Path) -> None:
-    assert run_jobs(jobs("random", "gbp-cs"), tmp_path, dealt, "d", CPU, stop_after=0.0, workers=2) == {}

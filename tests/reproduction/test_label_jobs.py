@@ -12,7 +12,7 @@ from fedgs.data import build_federation
 from fedgs.data.femnist_like import femnist_like_labels
 from fedgs.errors import ConfigError
 from fedgs.settings import Settings
-from reproduction.experiments import initialisers, samplers, table2
+from reproduction.experiments import samplers, table2
 from reproduction.experiments.catalogue import EXPERIMENTS, stages_of
 from reproduction.experiments.instances import draw_instances
 from reproduction.experiments.jobs import read_job, run_jobs
@@ -38,7 +38,7 @@ def test_every_job_goes_to_another_process(what: str) -> None:
 
 def settings_of(*overrides: str, femnist: Path | None = None) -> Settings:
     (job,) = samplers.make_jobs(Reproduction(femnist, overrides=overrides))
-    (other,) = initialisers.make_jobs(Reproduction(femnist, overrides=overrides))
+    (other,) = samplers.initialiser_jobs(Reproduction(femnist, overrides=overrides))
     assert job.settings == other.settings
     return job.settings
 
@@ -85,7 +85,7 @@ def test_a_solver_that_needs_no_draw_beforehand_makes_another_job() -> None:
 def test_other_federations_are_other_jobs(tmp_path: Path) -> None:
     def made(*overrides: str) -> tuple[int, int, int]:
         reproduction = Reproduction(None, overrides=overrides)
-        jobs = initialisers.make_jobs(reproduction)
+        jobs = samplers.initialiser_jobs(reproduction)
         (result,) = run_jobs(jobs, tmp_path, reproduction.federation, "d", CPU, again=True).values()
         assert result["factories"] == result["settings"]["federation"]["factories"]
         assert result["devices"] == result["settings"]["federation"]["devices"]
