@@ -183,7 +183,7 @@ class Case:
 CASES = {
     "mlp on tables": Case(Table, (6,), "float64"),
     "1-D CNN with BatchNorm": Case(Signal, (2, 24)),
-    "ResNet-8 with GroupNorm": Case(ResNet8, (16, 16, 3), "uint8"),
+    "ResNet-8 with GroupNorm": Case(ResNet8, (32, 32, 3), "uint8"),
     "dropout CNN": Case(Dropping, (8, 8), "uint8"),
     "frozen backbone": Case(Frozen, (6,)),
     "LSTM": Case(Words, (7,), "int64"),
