@@ -49,6 +49,7 @@ def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         for number, (kind, code) in enumerate(BLOCK.findall(TEXT[page])):
             if named := FILE.match(code):
                 (tmp_path / named[1]).write_text(code, encoding="utf-8")
+                monkeypatch.delitem(sys.modules, Path(named[1]).stem, raising=False)  # another test's file of this name
             elif kind == "python":
                 exec(compile(code, f"{page}, block {number}", "exec"), names)
         assert page != "README.md" or names["history"].metrics[-1]["accuracy"] > 0.9

@@ -174,18 +174,18 @@ def test_a_folder_of_jobs_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert read_all(tmp_path) == {}
     place = tmp_path / "parts"
     place.write_text("a file")
-    with pytest.raises(InputFileError, match=r"jobs: cannot be read \(Not a directory\)"):
+    with pytest.raises(InputFileError, match=r"parts: cannot be read \(Not a directory\)"):
         read_all(tmp_path)
     place.unlink()
     place.symlink_to(place)
-    with pytest.raises(InputFileError, match=r"jobs: cannot be read \(Too many levels"):
+    with pytest.raises(InputFileError, match=r"parts: cannot be read \(Too many levels"):
         run(tmp_path, jobs("random"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_folder_of_jobs_without_permission_is_told(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir(mode=0)
-    with pytest.raises(InputFileError, match=r"jobs: cannot be read \(Permission denied\)"):
+    with pytest.raises(InputFileError, match=r"parts: cannot be read \(Permission denied\)"):
         read_all(tmp_path)
 
 

@@ -88,8 +88,11 @@ def test_captured_steps_equal_one_device_after_the_other(name: str, device: str)
 @pytest.mark.parametrize("device", ["cpu", GPU])
 @pytest.mark.parametrize("name", [name for name in TRAINED_THEIR_OWN_WAY if name not in ALIKE_HERE])
 def test_deferred_updates_equal_those_made_at_once(name: str, device: str) -> None:
-    limit = 5e-3 if name == "fedmmd" else 1e-4
-    assert max(train(name, device, "compact", "algorithm.local_epochs=4", large=1)) < limit
+    options = ["algorithm.local_epochs=4"]
+    # FedMMD's narrowest kernel, of width 10⁻⁶, turns rounding into other gradients: with the default weight γ = 0.1
+    # twenty steps end elsewhere on some processors. A smaller weight does not, and the steps are deferred all the same.
+    options += ["algorithm.options.gamma=0.01"] if name == "fedmmd" else []
+    assert max(train(name, device, "compact", *options, large=1)) < 1e-4
 
 
 @pytest.mark.parametrize("device", ["cpu", GPU])
