@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-run: setup  ## the main job: FedGS on the embedded data, FedAvg beside it, about two minutes, results in runs/
+run: setup  ## the main job: FedGS and FedAvg on the embedded data, about two minutes, results in runs/
 	@$(BIN)/fedgs run --out runs/quick-$$(date +%Y%m%d-%H%M%S)
 
 test: setup  ## ruff, mypy --strict, pytest

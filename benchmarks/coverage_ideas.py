@@ -26,7 +26,7 @@ All runs select by queues, but for ``window``, ``by-data``, ``unmatched`` and ``
     unskewed     for comparison: the train images dealt out at random (experiments.unskewed), devices by data
 
 Steps are larger here than in the selection study (rate 0.2, ``--rate`` for another), so differences are too: this tells
-which ideas are worth a GPU, no more. One seed (``--seed``); a run takes minutes; nan: it went astray. ``--clip`` bounds
+which ideas are worth a GPU, no more. One seed (``--seed``); a run takes minutes; nan: it diverged. ``--clip`` bounds
 gradients in all of them (fedgs.training.clipping). ``--model paper --device cuda`` is the study's own size.
 """
 
@@ -258,7 +258,7 @@ def run(settings: Settings, federation: Federation, idea: str, device: torch.dev
         with Simulator(settings, federation, device, components=components, ahead=1) as simulator:
             *_, last = simulator.rounds(simulator.begin())
     except TrainingError:
-        return float("nan")  # it went astray
+        return float("nan")  # it diverged
     finally:
         for client, name, value in kept:
             setattr(client, name, value)

@@ -152,7 +152,7 @@ class VirtualClock:
         """
         who = _whole_array("devices", devices, 1)
         if (who < 0).any():
-            raise NetworkError("devices of a flat round must be numbers of devices, 0 or more")
+            raise NetworkError("the devices of a baseline round must be numbers of devices, 0 or more")
         try:
             work = np.broadcast_to(_whole_array("steps", steps), who.shape)
         except ValueError:
