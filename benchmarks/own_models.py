@@ -1,6 +1,6 @@
 """Networks of one's own: all clients of a round against a plain PyTorch loop over them, on this machine.
 
-    python benchmarks/own_models.py                    # two CPU cores: smaller networks and rounds
+    python benchmarks/own_models.py                    # two CPU cores: 12 clients
     python benchmarks/own_models.py --device cuda      # 100 clients, batches of 32
     python benchmarks/own_models.py --json FILE
 
@@ -93,14 +93,10 @@ class ResNet8(nn.Module):
         return outputs
 
 
-def small_resnet() -> nn.Module:
-    return ResNet8(8)
-
-
-def networks(on_gpu: bool) -> dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]]:
+def networks() -> dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]]:
     return {
         "the paper's CNN": (PlainCNN, (1, 28, 28)),
-        "ResNet-8 GroupNorm": (ResNet8 if on_gpu else small_resnet, (3, 32, 32)),
+        "ResNet-8 GroupNorm": (ResNet8, (3, 32, 32)),
         "1-D CNN BatchNorm": (lambda: VibrationNet(3, CLASSES), (3, 1024)),
     }
 
@@ -240,13 +236,13 @@ def main() -> None:
     on_gpu = pick_device(options.device).type == "cuda"
     sizes = {"clients": 100, "devices": 120, "samples": 200, "batch": 32, "epochs": 2, "steps": 8, "factories": 10,
              "pick": 10, "iterations": 8, "tries": 2} if on_gpu else {
-             "clients": 12, "devices": 24, "samples": 60, "batch": 16, "epochs": 1, "steps": 3, "factories": 4,
-             "pick": 3, "iterations": 5, "tries": 5}  # fmt: skip
+             "clients": 12, "devices": 24, "samples": 100, "batch": 32, "epochs": 1, "steps": 3, "factories": 4,
+             "pick": 3, "iterations": 4, "tries": 4}  # fmt: skip
     vars(options).update(sizes)
     where = torch.cuda.get_device_name() if on_gpu else f"{torch.get_num_threads()} threads"
     print(f"{where}, torch {torch.__version__}: {sizes}")
     results: list[dict[str, Any]] = []
-    for name, (make, shape) in networks(on_gpu).items():
+    for name, (make, shape) in networks().items():
         bench = Bench(make, shape, options)
         for what in options.only:
             fast, slow, threaded = getattr(bench, what)()
