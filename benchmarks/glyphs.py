@@ -14,7 +14,7 @@ import numpy as np
 
 from fedgs.data import DataSet
 from fedgs.data.glyphs import load_glyphs
-from fedgs.data.glyphs_style import draw_style
+from fedgs.data.glyphs_render import draw_style
 from fedgs.data.glyphs_words import LINES
 from fedgs.errors import FedgsError
 from fedgs.rng import stream

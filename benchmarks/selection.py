@@ -19,11 +19,11 @@ import numpy as np
 from command import at_least, in_one_line
 from fedgs.config import load_settings
 from fedgs.data import build_federation, load_femnist, paper_federation
-from fedgs.data.femnist_like import femnist_like_labels
 from fedgs.report.units import readable_time
 from fedgs.selection import SelectionProblem, solve, solve_batch
 from fedgs.selection.gbp_cs import largest_entries_oracle, least_squares_oracle, permute_oracle
 from fedgs.selection.problem import NO_LIMIT
+from reproduction.experiments.femnist_like import femnist_like_labels
 from reproduction.experiments.instances import draw_instances
 
 held: list[bool] = []

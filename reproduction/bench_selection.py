@@ -59,7 +59,7 @@ def _federation(settings: "Settings", femnist: Path | None) -> "Federation":
 
         dataset = load_femnist(femnist)
         return paper_federation(dataset, settings.seed, devices=wanted.devices, factories=wanted.factories)
-    from fedgs.data.femnist_like import femnist_like_labels
+    from reproduction.experiments.femnist_like import femnist_like_labels
 
     return build_federation(femnist_like_labels(wanted.devices, settings.seed), wanted.factories, seed=settings.seed)
 

@@ -172,7 +172,7 @@ class Reproduction:
             )
         split: Literal["auto", "draw"] = "draw"
         if key == LABELS and self.quick:  # the paper's size all the same, for labels cost nothing
-            from fedgs.data.femnist_like import femnist_like_labels
+            from reproduction.experiments.femnist_like import femnist_like_labels
 
             size, split = self.label_settings(seed), "auto"
             dataset = femnist_like_labels(size.federation.devices, seed)

@@ -9,7 +9,7 @@ than chance makes could come a little further.
 from dataclasses import replace
 
 from fedgs.data import Federation
-from fedgs.data.indexing import IndexLists
+from fedgs.data.dataset import IndexLists
 from fedgs.rng import stream
 
 UNSKEWED = "unskewed"

@@ -118,8 +118,8 @@ def test_targets_that_are_no_classes() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"devices": IDS[:5]}, "devices must be one name or number a sample, 12 of them"),
-        ({"devices": IDS.astype(float)}, "devices must be one name or number"),
+        ({"devices": IDS[:5]}, "5 rows of devices for 12 samples"),
+        ({"devices": IDS.astype(float)}, "devices must be one name or one number a sample"),
         ({"test": 0.0}, "lies between 0 and 1"),
         ({"test": np.ones(5, bool)}, "test must be a share, 12 bools"),
         ({"test": np.ones(12, bool)}, "device '03' has no sample to train on"),
@@ -131,14 +131,14 @@ def test_targets_that_are_no_classes() -> None:
         ({"factories": np.arange(12)}, "device '03' has samples in factories"),
         ({"factories": np.arange(5)}, "factories has 5 entries for 12 samples"),
         ({"factories": 7}, "cannot assign 3 devices to 7 factories"),
-        ({"inputs": ROWS[:5]}, "5 inputs for 12 samples"),
+        ({"inputs": ROWS[:5]}, "5 rows of inputs for 12 samples"),
         ({"classes": ["a", "b"]}, "label 2 has no class; there are 2 classes"),
         (
             {"inputs": np.where(ROWS[5, 1] == ROWS, np.nan, ROWS)},
             r"inputs of sample 5 \(device '11'\) hold NaN or infinity",
         ),
         ({"targets": np.where(np.arange(12) == 9, np.inf, 0.5)}, r"targets of sample 9 \(device '07'\) hold NaN"),
-        ({"inputs": {"a": ROWS, "b": ROWS[:3]}}, "3 inputs 'b' for 12 samples"),
+        ({"inputs": {"a": ROWS, "b": ROWS[:3]}}, "3 rows of inputs 'b' for 12 samples"),
     ],
 )
 def test_what_is_wrong_is_one_line(options: dict[str, Any], words: str) -> None:

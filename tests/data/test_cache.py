@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stored_sets import assert_same, small_set
+from small_sets import assert_same, small_set
 
 from fedgs.data import cache as sets
 from fedgs.data.dataset import DataSet

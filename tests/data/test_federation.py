@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from small_sets import numbered
 
 from fedgs.data import DataSet, Federation, build_federation, clients_of, from_arrays, paper_federation, regroup
-from fedgs.data.clients import Clients
+from fedgs.data.dataset import Clients, IndexLists
 from fedgs.data.federation import train_size
-from fedgs.data.indexing import IndexLists
 from fedgs.errors import DataError
 
 
@@ -179,7 +178,7 @@ def test_regroup_carries_every_sample_to_its_new_client() -> None:
 
 
 def test_two_clients_of_one_name() -> None:
-    with pytest.raises(DataError, match="'a' occurs twice"):
+    with pytest.raises(DataError, match="'a' is there twice"):
         Clients(("a", "a"), IndexLists.of([np.array([0]), np.array([1])]))
 
 
@@ -216,7 +215,7 @@ def test_an_inconsistent_federation(change: dict[str, object], message: str) -> 
 
 def test_importing_the_room_loads_nothing_heavy() -> None:
     heavy = {"torch", "matplotlib", "PIL", "numba", "pyarrow", "pandas", "h5py", "ijson", "scipy"}
-    code = f"import sys, fedgs.data.femnist.fetch, fedgs.data.glyphs, fedgs.cli; print({heavy} & set(sys.modules))"
+    code = f"import sys, fedgs.data.femnist, fedgs.data.glyphs, fedgs.cli; print({heavy} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 

@@ -1,11 +1,15 @@
+import os
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 from small_sets import numbered
 
-from fedgs.data import leaf_federation, paper_federation
+from fedgs.data import DeviceStreams, heterogeneity, leaf_federation, load_femnist, paper_federation
 from fedgs.errors import DataError
+
+REAL = Path(os.environ.get("FEDGS_FEMNIST", "femnist_350.npz"))
 
 
 def leaf_by_hand(users: dict[str, list[int]], keep: int) -> dict[str, tuple[list[int], list[int]]]:
@@ -64,3 +68,22 @@ def test_recipes_on_too_small_a_set() -> None:
         leaf_federation(numbered([99] * 5))
     with pytest.raises(DataError, match="fraction 0"):
         leaf_federation(numbered([99] * 5), fraction=0)
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason="FEDGS_FEMNIST does not name the .npz file of FEMNIST")
+def test_the_papers_federation_of_the_real_file() -> None:
+    femnist = load_femnist(REAL, use_cache=False)
+    federation = paper_federation(femnist, seed=0)
+    assert federation.factory_sizes.tolist() == [35] * 10
+    sizes = federation.train.sizes + federation.test.sizes
+    assert federation.train.sizes.tolist() == [int(0.9 * size) for size in sizes]
+    summary = heterogeneity(federation).summary()
+    assert summary["train samples per device"].mean == pytest.approx(204.45, abs=0.01)
+    assert summary["TV divergence of devices"].mean == pytest.approx(0.268, abs=0.005)
+    assert summary["TV divergence of factories"].mean < 0.06
+    for device in range(len(federation)):  # no image of a device is in train and test
+        train = {femnist.inputs[sample].tobytes() for sample in federation.train_indices(device)}
+        assert not any(femnist.inputs[sample].tobytes() in train for sample in federation.test_indices(device))
+    streams = DeviceStreams(federation, 32)
+    assert streams.counts.shape == (350, 62)
+    assert streams.counts.sum(axis=1).tolist() == [32] * 350

@@ -8,8 +8,7 @@ import pytest
 from matplotlib.ft2font import FT2Font
 from scipy.ndimage import map_coordinates
 
-from fedgs.data.glyphs_render import CELL, _interpolate, face, render
-from fedgs.data.glyphs_style import FONTS, Style, draw_style
+from fedgs.data.glyphs_render import CELL, FONTS, Style, _interpolate, draw_style, face, render
 from fedgs.data.glyphs_words import CHARACTERS
 from fedgs.rng import stream
 

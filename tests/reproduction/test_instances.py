@@ -5,9 +5,9 @@ import pytest
 
 from fedgs.config import load_settings
 from fedgs.data import build_federation
-from fedgs.data.femnist_like import femnist_like_labels
 from fedgs.errors import ConfigError
 from fedgs.selection import solve
+from reproduction.experiments.femnist_like import femnist_like_labels
 from reproduction.experiments.instances import draw_instances
 
 

@@ -9,11 +9,11 @@ import torch
 
 from fedgs.config import load_settings
 from fedgs.data import build_federation
-from fedgs.data.femnist_like import femnist_like_labels
 from fedgs.errors import ConfigError
 from fedgs.settings import Settings
 from reproduction.experiments import samplers, table2
 from reproduction.experiments.catalogue import EXPERIMENTS, stages_of
+from reproduction.experiments.femnist_like import femnist_like_labels
 from reproduction.experiments.instances import draw_instances
 from reproduction.experiments.jobs import read_job, run_jobs
 from reproduction.experiments.label_settings import read_by_a_label_job

@@ -37,7 +37,7 @@ def fetch(
 ) -> None:
     """Download a data set (what is there already is not downloaded again), convert it and cache it under its name."""
     from fedgs.data.cache import cache_dir
-    from fedgs.data.femnist.fetch import SOURCE, default_folder, fetch_femnist
+    from fedgs.data.femnist import SOURCE, default_folder, fetch_femnist
 
     if name != "femnist":
         raise DataError(f"{name!r} cannot be fetched; femnist can")

@@ -5,38 +5,30 @@ Arrays are not copied, sorted or rounded: a device is a list of row numbers. A m
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.data.arrays import Arrays, JoinedArray, find_not_finite, is_whole, leaves, map_tree, rows_of
+from fedgs.data.dataset import ONE_BIN, check_rows
 from fedgs.data.partition import assign_factories
-from fedgs.data.user_data import class_numbers, group_by_name
+from fedgs.data.user_data import as_ids, class_numbers, group_by_name
 from fedgs.errors import DataError
-
-
-class UserSamples(NamedTuple):
-    """Samples of a user's arrays, checked, and the device of each."""
-
-    inputs: Arrays
-    targets: Arrays
-    labels: NDArray[np.int32]
-    """(samples,) the class of each sample; 0 where the targets are no classes."""
-    classes: tuple[str, ...]
-    device_of: NDArray[np.int64]
-    names: tuple[str, ...]
-    """Of the devices."""
-    test: NDArray[np.bool_] | None
-    """(samples,) True for test samples; None: a share of each device's samples is to be drawn."""
 
 
 def user_samples(
     inputs: Arrays, targets: Arrays, devices: Any, test: Any, classes: Sequence[str] | None, name: str
-) -> UserSamples:
-    """Check what ``Federation.from_arrays`` was given."""
+) -> tuple[dict[str, Any], NDArray[np.int64], tuple[str, ...], NDArray[np.bool_] | None]:
+    """Check what ``Federation.from_arrays`` was given.
+
+    Returns:
+        the federation's ``inputs``, ``targets``, ``labels`` and ``classes``; the device of each sample; the devices'
+        names; the test mask, or None where a share of each device's samples is to be drawn.
+    """
     inputs, targets = map_tree(_as_array, inputs), map_tree(_as_array, targets)
-    ids = _ids(devices, rows_of(targets), "devices", name)
+    ids = as_ids(_as_array(devices), "devices", name)
+    check_rows(name, rows_of(targets), inputs=inputs, targets=targets, devices=ids)
     mask = None
     if isinstance(test, tuple):
         inputs, targets, ids, mask = _with_test_arrays(inputs, targets, ids, test, name)
@@ -46,14 +38,9 @@ def user_samples(
             raise DataError(f"{name}: test must be a share, {len(ids)} bools, or a tuple of arrays")
     elif not 0 < test < 1:
         raise DataError(f"{name}: test={test:g}; the share of test samples lies between 0 and 1")
-    samples = len(ids)
-    for kind, tree in (("inputs", inputs), ("targets", targets)):
-        for key, array in leaves(tree):
-            if len(array) != samples:
-                raise DataError(f"{name}: {len(array)} {kind}{f' {key!r}' if key else ''} for {samples} samples")
-    found = class_numbers(targets, classes, name)
-    labels, class_names = found or (np.zeros(samples, np.int32), ())
-    targets = targets if found is None else labels.astype(np.int64)
+    numbers, class_names = class_numbers(targets, classes, name)
+    targets = numbers.astype(np.int64) if class_names else targets
+    labels = numbers.astype(np.int32) if class_names else np.zeros(len(ids), np.int32)
     device_of, names = group_by_name(ids)
     for kind, tree in (("inputs", inputs), ("targets", targets)):
         for key, array in leaves(tree):
@@ -63,7 +50,76 @@ def user_samples(
                     f"{name}: {kind}{f' {key!r}' if key else ''} of sample {row} (device {names[device_of[row]]!r}) "
                     "hold NaN or infinity; mend or drop the sample"
                 )
-    return UserSamples(inputs, targets, labels.astype(np.int32), class_names, device_of, names, mask)
+    fields = {"inputs": inputs, "targets": targets, "labels": labels, "classes": class_names or ONE_BIN}
+    return fields, device_of, names, mask
+
+
+def _with_test_arrays(
+    inputs: Arrays, targets: Arrays, ids: NDArray[Any], test: tuple[Any, ...], name: str
+) -> tuple[Arrays, Arrays, NDArray[Any], NDArray[np.bool_]]:
+    """Lay train and test arrays end to end; the ids and the mask of all of them."""
+    if len(test) not in (2, 3):
+        raise DataError(f"{name}: test arrays are (inputs, targets) or (inputs, targets, devices)")
+    own_inputs, own_targets = (map_tree(_as_array, tree) for tree in test[:2])
+    samples = rows_of(own_targets)
+    everyone = np.unique(ids)
+    own_ids = everyone[np.arange(samples) % len(everyone)]
+    if len(test) == 3:
+        own_ids = as_ids(_as_array(test[2]), "the devices of test", name)
+        unknown = np.setdiff1d(own_ids, ids)
+        if len(unknown):
+            raise DataError(f"{name}: test samples of {unknown[0]!r}, which has nothing to train on")
+    check_rows(f"{name}: test", samples, inputs=own_inputs, devices=own_ids)
+    for key, own, more in (("inputs", inputs, own_inputs), ("targets", targets, own_targets)):
+        for (_, mine), (_, theirs) in zip(leaves(own), leaves(more), strict=True):
+            if mine.shape[1:] != theirs.shape[1:]:
+                raise DataError(f"{name}: test {key} have shape {tuple(theirs.shape)}, train {key} {tuple(mine.shape)}")
+    return (
+        map_tree(lambda mine, theirs: JoinedArray([mine, theirs]), inputs, own_inputs),
+        map_tree(lambda mine, theirs: np.concatenate([mine, theirs]), targets, own_targets),
+        np.concatenate([ids, own_ids]),
+        np.arange(len(ids) + samples) >= len(ids),
+    )
+
+
+def _as_array(value: Any) -> Any:
+    if hasattr(value, "detach"):  # a torch tensor
+        return value.detach().cpu().numpy()
+    return value if hasattr(value, "dtype") and hasattr(value, "shape") else np.asarray(value)
+
+
+def default_factories(devices: int) -> int:
+    """Return how many factories so many devices are assigned to by default: ⌈√devices / 2⌉."""
+    return math.ceil(math.sqrt(devices) / 2)
+
+
+def user_factories(
+    given: Any, device_of: NDArray[np.int64], names: Sequence[str], name: str, seed: int
+) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Return the factory of each device and the factories' names."""
+    if given is None or is_whole(given):
+        number = default_factories(len(names)) if given is None else int(given)
+        return assign_factories(names, number, "balanced", seed, {})
+    if isinstance(given, Mapping):
+        # Numbers are known with and without leading zeros.
+        plain = {device: str(int(device)) if device.isdecimal() else device for device in names}
+        by_device = {str(device): str(factory) for device, factory in given.items()}
+        lacking = [device for device in names if device not in by_device and plain[device] not in by_device]
+        if lacking:
+            raise DataError(f"{name}: factories does not say where device {lacking[0]!r} belongs")
+        of_device = [by_device[device if device in by_device else plain[device]] for device in names]
+    else:
+        ids = _as_array(given)
+        if ids.shape != device_of.shape:
+            raise DataError(f"{name}: factories has {ids.size} entries for {len(device_of)} samples; one id a sample")
+        of_device = []
+        for row, device in enumerate(names):
+            found = np.unique(ids[device_of == row])
+            if len(found) > 1:
+                raise DataError(f"{name}: device {device!r} has samples in factories {found[0]!r} and {found[1]!r}")
+            of_device.append(str(found[0]))
+    factory_names = tuple(sorted(set(of_device), key=lambda text: (len(text), text)))
+    return np.array([factory_names.index(text) for text in of_device], np.int32), factory_names
 
 
 def read_datasets(
@@ -76,96 +132,14 @@ def read_datasets(
     if unknown:
         raise DataError(f"{name}: test data of {unknown[0]!r}, which is not among the devices")
     devices = [str(device) for device in (*datasets, *tests)]
-    read = [_read_dataset(device, dataset)
-            for device, dataset in zip(devices, (*datasets.values(), *tests.values()), strict=True)]  # fmt: skip
+    items = [*datasets.values(), *tests.values()]
+    read = [_read_dataset(device, dataset) for device, dataset in zip(devices, items, strict=True)]
     sizes = [rows_of(targets) for _, targets in read]
     try:
         inputs, targets = (map_tree(lambda *parts: np.concatenate(parts), *trees) for trees in zip(*read, strict=True))
     except ValueError as error:
         raise DataError(f"{name}: the data sets differ in the shape of their samples ({error})") from None
     return inputs, targets, np.repeat(devices, sizes), np.repeat(np.arange(len(devices)) >= len(datasets), sizes)
-
-
-def default_factories(devices: int) -> int:
-    """Return how many factories so many devices are assigned to by default: ⌈√devices / 2⌉."""
-    return math.ceil(math.sqrt(devices) / 2)
-
-
-def _as_array(value: Any) -> Any:
-    if hasattr(value, "detach"):  # a torch tensor
-        return value.detach().cpu().numpy()
-    return value if hasattr(value, "dtype") and hasattr(value, "shape") else np.asarray(value)
-
-
-def _ids(devices: Any, samples: int, what: str, name: str) -> NDArray[Any]:
-    ids = _as_array(devices)
-    if getattr(ids, "shape", ()) != (samples,) or ids.dtype.kind not in "iuUO":
-        raise DataError(f"{name}: {what} must be one name or number a sample, {samples} of them")
-    found: NDArray[Any] = ids.astype(str) if ids.dtype.kind == "O" else ids
-    return found
-
-
-def _with_test_arrays(
-    inputs: Arrays, targets: Arrays, ids: NDArray[Any], test: tuple[Any, ...], name: str
-) -> tuple[Arrays, Arrays, NDArray[Any], NDArray[np.bool_]]:
-    """Lay train and test arrays end to end; the ids and the mask of all of them."""
-    if len(test) not in (2, 3):
-        raise DataError(f"{name}: test arrays are (inputs, targets) or (inputs, targets, devices)")
-    own_inputs, own_targets = (map_tree(_as_array, tree) for tree in test[:2])
-    samples = rows_of(own_targets)
-    if len(test) == 3:
-        own_ids = _ids(test[2], samples, "the devices of test", name)
-        unknown = np.setdiff1d(own_ids, ids)
-        if len(unknown):
-            raise DataError(f"{name}: test samples of {unknown[0]!r}, which has nothing to train on")
-    else:
-        everyone = np.unique(ids)
-        own_ids = everyone[np.arange(samples) % len(everyone)]
-    for key, (own, more) in {"inputs": (inputs, own_inputs), "targets": (targets, own_targets)}.items():
-        for (_, mine), (_, theirs) in zip(leaves(own), leaves(more), strict=True):
-            if mine.shape[1:] != theirs.shape[1:]:
-                raise DataError(f"{name}: test {key} have shape {tuple(theirs.shape)}, train {key} {tuple(mine.shape)}")
-    return (
-        map_tree(lambda mine, theirs: JoinedArray([mine, theirs]), inputs, own_inputs),
-        map_tree(lambda mine, theirs: np.concatenate([mine, theirs]), targets, own_targets),
-        np.concatenate([ids, own_ids]),
-        np.arange(len(ids) + samples) >= len(ids),
-    )
-
-
-def user_factories(
-    given: Any, device_of: NDArray[np.int64], names: Sequence[str], name: str, seed: int
-) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Return the factory of each device and the factories' names."""
-    if given is None or is_whole(given):
-        number = default_factories(len(names)) if given is None else int(given)
-        return assign_factories(names, number, "balanced", seed, {})
-    if isinstance(given, Mapping):
-        by_device = {str(device): str(factory) for device, factory in given.items()}
-        lacking = [device for device in names if _looked_up(by_device, device) is None]
-        if lacking:
-            raise DataError(f"{name}: factories does not say where device {lacking[0]!r} belongs")
-        of_device = [str(_looked_up(by_device, device)) for device in names]
-    else:
-        ids = _as_array(given)
-        if ids.shape != device_of.shape:
-            raise DataError(f"{name}: factories has {ids.size} entries for {len(device_of)} samples; one id a sample")
-        of_device = []
-        for row, device in enumerate(names):
-            found = np.unique(ids[device_of == row])
-            if len(found) > 1:
-                raise DataError(f"{name}: device {device!r} has samples in factories {found[0]!r} and {found[1]!r}")
-            of_device.append(str(found[0]))
-    factory_names = tuple(sorted(set(of_device), key=lambda text: (len(text), text)))
-    number_of = {text: number for number, text in enumerate(factory_names)}
-    return np.array([number_of[text] for text in of_device], np.int32), factory_names
-
-
-def _looked_up(by_device: Mapping[str, str], device: str) -> str | None:
-    """Return the factory of a device; numbers are known with and without leading zeros."""
-    if device in by_device:
-        return by_device[device]
-    return by_device.get(str(int(device))) if device.isdecimal() else None
 
 
 def _read_dataset(device: str, dataset: Any) -> tuple[Arrays, Arrays]:
@@ -182,16 +156,11 @@ def _read_dataset(device: str, dataset: Any) -> tuple[Arrays, Arrays]:
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise DataError(f"device {device!r}: item {row} is a {type(item).__name__}; (input, target) is expected")
         items.append(tuple(map_tree(lambda value: np.asarray(_as_array(value)), part) for part in item))
-    try:
-        inputs, targets = (map_tree(lambda *parts: np.stack(parts), *trees) for trees in zip(*items, strict=True))
-    except ValueError:
-        row = next(row for row, item in enumerate(items) if _shapes(item) != _shapes(items[0]))
+    shapes = [[array.shape for part in item for _, array in leaves(part)] for item in items]
+    odd = next((row for row in range(length) if shapes[row] != shapes[0]), None)
+    if odd is not None:
         raise DataError(
-            f"device {device!r}: item {row} has shapes {_shapes(items[row])}, the first {_shapes(items[0])}; "
-            "all samples must be alike"
-        ) from None
+            f"device {device!r}: item {odd} has shapes {shapes[odd]}, the first {shapes[0]}; all samples must be alike"
+        )
+    inputs, targets = (map_tree(lambda *parts: np.stack(parts), *trees) for trees in zip(*items, strict=True))
     return inputs, targets
-
-
-def _shapes(item: Any) -> list[Any]:
-    return [array.shape for part in item for _, array in leaves(part)]

@@ -28,11 +28,12 @@ import platformdirs
 from numpy.typing import NDArray
 
 from fedgs.data.dataset import DataSet
-from fedgs.data.npz import ATTRIBUTE
+from fedgs.data.npz import fields_in, named_arrays
 from fedgs.errors import DataError, InputFileError, OutputError
 
 FORMAT = 1
 DESCRIPTION = "set.json"
+_KEYS = {"inputs": "images", "targets": "labels"}
 _NEEDED = ("images.npy", "labels.npy", "clients.npy")
 _TEMPORARY = re.compile(r"\.fedgs-writing-.+-[0-9a-f]{8}")
 _FORGOTTEN = 24 * 3600.0  # seconds after which such a folder belongs to no living process
@@ -63,7 +64,7 @@ def store(dataset: DataSet, key: str, source: Mapping[str, Any]) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         _sweep(cache)
         temporary.mkdir()
-        files = {name: _write(temporary / name, array) for name, array in _arrays(dataset).items()}
+        arrays = {f"{_KEYS.get(key, key)}.npy": array for key, array in named_arrays(dataset).items()}
         description = {
             "format": FORMAT,
             "name": dataset.name,
@@ -71,7 +72,7 @@ def store(dataset: DataSet, key: str, source: Mapping[str, Any]) -> Path:
             "client_names": dataset.client_names,
             "classes": dataset.classes,
             "source": dict(source),
-            "files": files,
+            "files": {name: _write(temporary / name, array) for name, array in arrays.items()},
         }
         (temporary / DESCRIPTION).write_text(json.dumps(description, indent=1), encoding="utf-8")
         _put_in_place(temporary, cache / key)
@@ -82,17 +83,6 @@ def store(dataset: DataSet, key: str, source: Mapping[str, Any]) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return cache / key
-
-
-def _arrays(dataset: DataSet) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {
-        "images.npy": dataset.inputs,
-        "labels.npy": dataset.targets,
-        "clients.npy": dataset.clients,
-    }
-    if dataset.test is not None:
-        arrays["test.npy"] = dataset.test
-    return arrays | {f"{ATTRIBUTE}{name}.npy": values for name, values in dataset.attributes.items()}
 
 
 def _write(file: Path, array: NDArray[Any]) -> dict[str, Any]:
@@ -180,19 +170,14 @@ def load(folder: Path) -> DataSet:
                 raise InputFileError(
                     f"{folder / name}: {size} bytes instead of {facts['bytes']}; remove {folder} and convert again"
                 )
-        arrays = {name: np.load(folder / name, mmap_mode="r") for name in described["files"]}
+        mapped = {name: np.load(folder / name, mmap_mode="r") for name in described["files"]}
         # Only the images are big: the rest is read, so that using it never waits for the disk.
-        small = {name: np.array(array) for name, array in arrays.items() if name != "images.npy"}
-        return DataSet(
-            described["name"],
-            arrays["images.npy"],
-            small["labels.npy"],
-            small["clients.npy"],
-            tuple(described["client_names"]),
-            tuple(described["classes"]),
-            {name[len(ATTRIBUTE) : -len(".npy")]: small[name] for name in small if name.startswith(ATTRIBUTE)},
-            small.get("test.npy"),
-        )
+        arrays = {
+            name.removesuffix(".npy"): array if name == "images.npy" else np.array(array)
+            for name, array in mapped.items()
+        }
+        names = {key: tuple(described[key]) for key in ("client_names", "classes")}
+        return DataSet(**fields_in(arrays), name=described["name"], **names)
     except InputFileError:
         raise
     except (OSError, ValueError, KeyError, TypeError, DataError) as error:

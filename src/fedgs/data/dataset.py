@@ -1,14 +1,22 @@
-"""The one form of every data set: inputs and targets, a row a sample, and the client of each sample."""
+"""The one form of every data set: inputs and targets, a row a sample, and the client of each sample.
 
-from collections.abc import Mapping
+Which samples each client has is a table of indices of its own, :class:`Clients`. A data set brings one (FEMNIST's
+writers); :mod:`fedgs.data.label_skew` makes others for the same samples, so another partition never copies a sample.
+What can be wrong with arrays, and how it is said, stands here too: loaders and federations check with ``check_*``.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.data.arrays import Arrays, leaves, rows_of
+from fedgs.data.arrays import Arrays, leaves, rows_of, take
 from fedgs.errors import DataError
+
+ONE_BIN = ("all",)
+"""The bins of a federation whose targets are no classes, until a task says what to balance."""
 
 
 @dataclass(frozen=True)
@@ -35,26 +43,17 @@ class DataSet:
     """(samples,) True where the source itself fixed a sample as test data; None: not split yet."""
 
     def __post_init__(self) -> None:
-        samples = rows_of(self.targets)
         if self.classes:
             check_classes(self.name, self.targets, self.classes)
+        check_names(self.name, "client name", self.client_names)
+        check_names(self.name, "class", self.classes)
+        check_rows(self.name, rows_of(self.targets), inputs=self.inputs, targets=self.targets, clients=self.clients)
+        check_mask(self.name, self.test, len(self))
         if self.clients.ndim != 1 or self.clients.dtype.kind not in "iu":
             raise DataError(
                 f"{self.name}: clients are {self.clients.dtype} {self.clients.shape}; whole numbers, one a sample"
             )
-        for key, names in (("client name", self.client_names), ("class", self.classes)):
-            if len(set(names)) != len(names):
-                twice = next(name for name in names if names.count(name) > 1)
-                raise DataError(f"{self.name}: the {key} {twice!r} is there twice")
-        for name, array in (*leaves(self.inputs), *leaves(self.targets), ("clients", self.clients)):
-            if not array.ndim:
-                raise DataError(f"{self.name}: {name or 'inputs'} have shape (); they must have one row a sample")
-            if len(array) != samples:
-                raise DataError(
-                    f"{self.name}: {len(array)} rows of {name or 'inputs'} for {samples} samples; "
-                    "inputs, targets and clients must have one row a sample"
-                )
-        if samples and (int(self.clients[0]) < 0 or int(self.clients[-1]) >= len(self.client_names)):
+        if len(self) and (int(self.clients[0]) < 0 or int(self.clients[-1]) >= len(self.client_names)):
             raise DataError(f"{self.name}: a client index lies outside the {len(self.client_names)} client names")
         if np.any(np.diff(self.clients) < 0):
             raise DataError(f"{self.name}: the samples are not grouped by client in the order of client_names")
@@ -64,11 +63,6 @@ class DataSet:
                     f"{self.name}: attribute {key!r} has {values.size} values for {len(self.client_names)} clients; "
                     "one whole number each expected"
                 )
-        if self.test is not None and (self.test.shape != (samples,) or self.test.dtype != np.bool_):
-            raise DataError(
-                f"{self.name}: the test mask has {self.test.size} entries ({self.test.dtype}) for {samples} samples; "
-                "one bool each expected"
-            )
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -82,11 +76,158 @@ class DataSet:
         return labels
 
 
-def check_classes(name: str, targets: Any, classes: tuple[str, ...]) -> None:
+@dataclass(frozen=True)
+class IndexLists:
+    """Lists of sample indices, one a device, in one flat array, read-only: views instead of copies.
+
+    List ``i`` is ``flat[offsets[i]:offsets[i + 1]]`` (the row form of a compressed sparse matrix).
+    """
+
+    flat: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    """(lists + 1,), from 0 to ``len(flat)``, non-decreasing."""
+
+    def __post_init__(self) -> None:
+        for key in ("flat", "offsets"):  # views: the caller's own arrays stay as writable as they were
+            view = getattr(self, key).view()
+            view.flags.writeable = False
+            object.__setattr__(self, key, view)
+
+    @classmethod
+    def of(cls, lists: Sequence[NDArray[Any]]) -> "IndexLists":
+        """Join separate arrays."""
+        offsets = np.cumsum([0, *(len(part) for part in lists)], dtype=np.int64)
+        return cls(np.concatenate(lists).astype(np.int64) if lists else np.empty(0, np.int64), offsets)
+
+    @classmethod
+    def grouped(cls, number_of: NDArray[np.integer], lists: int) -> "IndexLists":
+        """Return the samples of each list, in their order; ``number_of`` tells the list of each sample."""
+        offsets = np.cumsum([0, *np.bincount(number_of, minlength=lists)], dtype=np.int64)
+        return cls(np.argsort(number_of, kind="stable").astype(np.int64), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> NDArray[np.int64]:
+        if not 0 <= row < len(self):
+            raise IndexError(f"list {row} of {len(self)}")
+        return self.flat[self.offsets[row] : self.offsets[row + 1]]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """(lists,) the length of each list."""
+        return np.diff(self.offsets)
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """(len(flat),) which list each entry of ``flat`` belongs to."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    def pick(self, rows: Sequence[int] | NDArray[np.int64]) -> "IndexLists":
+        """Return these lists, in this order."""
+        return IndexLists.of([self[int(row)] for row in rows])
+
+    def label_counts(self, labels: NDArray[Any], classes: int) -> NDArray[np.int64]:
+        """(lists, classes) how often each class occurs in each list."""
+        cells = self.rows * classes + labels[self.flat]
+        return np.bincount(cells, minlength=len(self) * classes).reshape(len(self), classes)
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Named clients and the samples of each."""
+
+    names: tuple[str, ...]
+    samples: IndexLists
+    attributes: Mapping[str, NDArray[np.int32]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.samples):
+            raise DataError(f"{len(self.names)} client names for {len(self.samples)} lists of samples")
+        check_names("clients", "client name", self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def check(self, dataset: DataSet) -> "Clients":
+        """Return these clients when the data set has all of their samples."""
+        outside = self.samples.flat[(self.samples.flat < 0) | (self.samples.flat >= len(dataset))]
+        if len(outside):
+            raise DataError(
+                f"{dataset.name}: a client has sample {int(outside[0])}, the data set has {len(dataset)} from 0 on; "
+                "make the clients from the labels of this data set"
+            )
+        return self
+
+    def pick(self, rows: NDArray[np.int64]) -> "Clients":
+        """Return these clients, in this order."""
+        return Clients(
+            tuple(self.names[int(row)] for row in rows),
+            self.samples.pick(rows),
+            {key: np.asarray(values)[rows] for key, values in self.attributes.items()},
+        )
+
+    def sorted(self) -> "Clients":
+        """Return the same clients in the order of their names."""
+        return self.pick(np.array(sorted(range(len(self)), key=self.names.__getitem__), dtype=np.int64))
+
+
+def clients_of(dataset: DataSet) -> Clients:
+    """Return the clients a data set brings itself."""
+    lists = IndexLists.grouped(dataset.clients, len(dataset.client_names))
+    return Clients(dataset.client_names, lists, dict(dataset.attributes))
+
+
+def regroup(dataset: DataSet, clients: Clients, name: str | None = None) -> DataSet:
+    """Return a data set that belongs to ``clients``, its arrays copied once into their order.
+
+    For saving or showing; ``build_federation(dataset, clients=clients)`` needs no copy.
+    """
+    clients = clients.check(dataset).sorted()
+    order = clients.samples.flat
+    return DataSet(
+        name=name or dataset.name,
+        inputs=take(dataset.inputs, order),
+        targets=take(dataset.targets, order),
+        clients=clients.samples.rows.astype(np.int32),
+        client_names=clients.names,
+        classes=dataset.classes,
+        attributes=clients.attributes,
+        test=None if dataset.test is None else dataset.test[order],
+    )
+
+
+def check_rows(name: str, samples: int, **trees: Arrays) -> None:
+    """Refuse arrays that have not one row a sample."""
+    for kind, tree in trees.items():
+        for key, array in leaves(tree):
+            what = f"{kind} {key!r}" if key else kind
+            if not array.ndim:
+                raise DataError(f"{name}: {what} have shape (); they must have one row a sample")
+            if len(array) != samples:
+                raise DataError(f"{name}: {len(array)} rows of {what} for {samples} samples; there must be as many")
+
+
+def check_mask(name: str, test: NDArray[Any] | None, samples: int) -> None:
+    """Refuse a test mask that is not one bool a sample."""
+    if test is not None and (test.shape != (samples,) or test.dtype != np.bool_):
+        raise DataError(
+            f"{name}: the test mask has {test.size} entries ({test.dtype}) for {samples} samples; one bool each"
+        )
+
+
+def check_names(name: str, kind: str, names: Sequence[str]) -> None:
+    """Refuse a name that is there twice."""
+    if len(set(names)) != len(names):
+        twice = next(text for text in names if names.count(text) > 1)
+        raise DataError(f"{name}: the {kind} {twice!r} is there twice")
+
+
+def check_classes(name: str, targets: Any, classes: Sequence[str]) -> None:
     """Refuse targets that are not one class number a sample."""
     if not isinstance(targets, np.ndarray) or targets.ndim != 1 or targets.dtype.kind not in "iu":
         shape = f"{targets.dtype} {targets.shape}" if isinstance(targets, np.ndarray) else "several arrays"
-        raise DataError(f"{name}: labels are {shape}; whole numbers, one a sample")
+        raise DataError(f"{name}: labels are {shape}; one class number or class name a sample")
     if len(targets) and int(targets.min()) < 0:
         raise DataError(f"{name}: label {int(targets.min())} is negative; classes are numbered from 0")
     if len(targets) and int(targets.max()) >= len(classes):

@@ -25,18 +25,13 @@ from numpy.typing import NDArray
 
 from fedgs.data.arrays import Arrays, is_whole
 from fedgs.data.build import default_factories, read_datasets, user_factories, user_samples
-from fedgs.data.clients import Clients, clients_of
-from fedgs.data.dataset import DataSet
-from fedgs.data.indexing import IndexLists
+from fedgs.data.dataset import ONE_BIN, Clients, DataSet, IndexLists, clients_of
 from fedgs.data.partition import assign_factories
 from fedgs.errors import DataError
 from fedgs.rng import stream
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
-
-ONE_BIN = ("all",)
-"""The bins of a federation whose targets are no classes, until a task says what to balance."""
 
 
 @dataclass(frozen=True)
@@ -110,25 +105,15 @@ class Federation:
             name: of the federation, for messages and files.
             seed: of the split and of the factories.
         """
-        arrays = user_samples(inputs, targets, devices, test, classes, name)
-        order = np.argsort(arrays.device_of, kind="stable")
-        starts = np.searchsorted(arrays.device_of[order], np.arange(len(arrays.names) + 1))
-        lists = IndexLists(order, starts.astype(np.int64))
-        train, tested = split_samples(lists, arrays.names, arrays.test, 1 - test if arrays.test is None else 0.0, seed)
+        fields, device_of, names, mask = user_samples(inputs, targets, devices, test, classes, name)
+        lists = IndexLists.grouped(device_of, len(names))
+        train, tested = split_samples(lists, names, mask, 1 - test if mask is None else 0.0, seed)
         if not train.sizes.all():
-            raise DataError(f"{name}: device {arrays.names[int(np.argmin(train.sizes))]!r} has no sample to train on")
+            raise DataError(f"{name}: device {names[int(np.argmin(train.sizes))]!r} has no sample to train on")
         if not len(tested.flat):
             raise DataError(f"{name}: no sample is left to test on; raise test={test}, or give arrays of their own")
-        of_device, factory_names = user_factories(factories, arrays.device_of, arrays.names, name, seed)
-        return cls(
-            name=name,
-            inputs=arrays.inputs,
-            targets=arrays.targets,
-            labels=arrays.labels,
-            classes=arrays.classes or ONE_BIN,
-            factory_names=factory_names,
-            **_in_order(of_device, arrays.names, train, tested, {}),
-        )
+        assigned = user_factories(factories, device_of, names, name, seed)
+        return assemble_federation({"name": name, **fields}, Clients(names, lists), train, tested, assigned)
 
     @classmethod
     def from_datasets(
@@ -304,52 +289,40 @@ def build_federation(
             f"{test.sizes[device]} test samples, it needs at least one of each; raise min_samples or use empty='drop'"
         )
     picked = everyone.pick(chosen)
-    return assemble_federation(
-        dataset, picked.names, train.pick(chosen), test.pick(chosen), picked.attributes, factories, partition, seed,
-        attribute,
-    )  # fmt: skip
+    assigned = assign_factories(picked.names, factories, partition, seed, picked.attributes, attribute)
+    return assemble_federation(fields_of(dataset), picked, train.pick(chosen), test.pick(chosen), assigned)
+
+
+def fields_of(dataset: DataSet) -> dict[str, Any]:
+    """Return what a federation has of a data set: its name, arrays and classes."""
+    return {
+        "name": dataset.name,
+        "inputs": dataset.inputs,
+        "targets": dataset.targets,
+        "labels": dataset.labels.astype(np.int32) if dataset.classes else np.zeros(len(dataset), np.int32),
+        "classes": dataset.classes or ONE_BIN,
+    }
 
 
 def assemble_federation(
-    dataset: DataSet,
-    names: Sequence[str],
+    fields: Mapping[str, Any],
+    clients: Clients,
     train: IndexLists,
     test: IndexLists,
-    attributes: Mapping[str, NDArray[np.int32]],
-    factories: int | None,
-    partition: str,
-    seed: int,
-    attribute: str | None = None,
+    assigned: tuple[NDArray[np.int32], tuple[str, ...]],
 ) -> Federation:
-    """Make the federation of devices whose samples are already split."""
-    factory_of, factory_names = assign_factories(names, factories, partition, seed, attributes, attribute)
+    """Make the federation of clients whose samples are split and which are assigned to factories."""
+    factory_of, factory_names = assigned
+    order = np.array(sorted(range(len(clients)), key=lambda row: (factory_of[row], clients.names[row])), np.int64)
     return Federation(
-        name=dataset.name,
-        inputs=dataset.inputs,
-        targets=dataset.targets,
-        labels=dataset.labels.astype(np.int32) if dataset.classes else np.zeros(len(dataset), np.int32),
-        classes=dataset.classes or ONE_BIN,
+        **fields,
+        device_names=tuple(clients.names[row] for row in order),
         factory_names=factory_names,
-        **_in_order(factory_of, names, train, test, attributes),
+        factory_of=factory_of[order],
+        train=train.pick(order),
+        test=test.pick(order),
+        attributes={key: np.asarray(values)[order] for key, values in clients.attributes.items()},
     )
-
-
-def _in_order(
-    factory_of: NDArray[np.int32],
-    names: Sequence[str],
-    train: IndexLists,
-    test: IndexLists,
-    attributes: Mapping[str, NDArray[np.int32]],
-) -> dict[str, Any]:
-    """Return what a federation holds of each device, in the order of its devices: by factory, then by name."""
-    order = np.array(sorted(range(len(names)), key=lambda row: (factory_of[row], names[row])), dtype=np.int64)
-    return {
-        "device_names": tuple(names[row] for row in order),
-        "factory_of": factory_of[order],
-        "train": train.pick(order),
-        "test": test.pick(order),
-        "attributes": {key: np.asarray(values)[order] for key, values in attributes.items()},
-    }
 
 
 def train_size(samples: int, fraction: float) -> int:

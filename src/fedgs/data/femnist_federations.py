@@ -16,10 +16,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.data.clients import clients_of
-from fedgs.data.dataset import DataSet
-from fedgs.data.federation import Federation, assemble_federation, build_federation, train_size
-from fedgs.data.indexing import IndexLists
+from fedgs.data.dataset import DataSet, IndexLists, clients_of
+from fedgs.data.federation import Federation, assemble_federation, build_federation, fields_of, train_size
+from fedgs.data.partition import assign_factories
 from fedgs.errors import DataError
 
 WRITERS_PER_FILE = 100
@@ -85,9 +84,8 @@ def leaf_federation(
             f"{fraction:g}; lower min_samples or raise fraction"
         )
     picked = clients.pick(np.array(rows, dtype=np.int64))
-    return assemble_federation(
-        dataset, picked.names, IndexLists.of(train), IndexLists.of(test), picked.attributes, factories, partition, seed
-    )
+    assigned = assign_factories(picked.names, factories, partition, seed, picked.attributes)
+    return assemble_federation(fields_of(dataset), picked, IndexLists.of(train), IndexLists.of(test), assigned)
 
 
 def _sample_file(

@@ -2,7 +2,7 @@
 
 No download and no licence question: 62 classes (0-9, A-Z, a-z), 28×28 pixels, dark ink on light paper as in
 FEMNIST, drawn from the fonts that come with matplotlib. Each device is a camera with a style of its own
-(:mod:`fedgs.data.glyphs_style`) that reads the words of its line (:mod:`fedgs.data.glyphs_words`); how a
+that reads the words of its line (:mod:`fedgs.data.glyphs_words`); how a
 character becomes a picture is in :mod:`fedgs.data.glyphs_render`.
 
 A camera's samples follow from (seed, number of the camera, samples_per_device) alone: not from how many other
@@ -22,17 +22,8 @@ from fedgs.data.arrays import is_whole
 from fedgs.data.cache import cache_dir, is_set, load, store
 from fedgs.data.characters import CHARACTERS
 from fedgs.data.dataset import DataSet
-from fedgs.data.glyphs_render import face, render
-from fedgs.data.glyphs_style import draw_style
-from fedgs.data.glyphs_words import (
-    BUSY_SHARES,
-    LINE_SHARES,
-    LINES,
-    Camera,
-    draw_camera,
-    labels_and_neighbours,
-    read,
-)
+from fedgs.data.glyphs_render import draw_style, face, render
+from fedgs.data.glyphs_words import BUSY_SHARES, LINE_SHARES, LINES, Camera, draw_camera, labels_and_neighbours, read
 from fedgs.errors import DataError, InputFileError
 from fedgs.rng import stream
 

@@ -1,6 +1,6 @@
 """Label-skewed partitions: the samples of any labelled set, split unevenly among devices.
 
-These functions look at labels alone and return :class:`~fedgs.data.clients.Clients`, a table of sample indices:
+These functions look at labels alone and return :class:`~fedgs.data.Clients`, a table of sample indices:
 no image is moved. ``build_federation(dataset, clients=…)`` uses it directly.
 
 ``dirichlet`` (Yurochkin et al., 2019; Li et al., 2022): the samples of class c are split among the devices in
@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedgs.data.arrays import is_whole
-from fedgs.data.clients import Clients
-from fedgs.data.indexing import IndexLists
+from fedgs.data.dataset import Clients, IndexLists
 from fedgs.data.partition import check_factories
 from fedgs.errors import DataError
 from fedgs.rng import key, stream
@@ -122,7 +121,7 @@ def _checked(labels: ArrayLike, devices: int, min_samples: int) -> NDArray[Any]:
 
 def _clients(client: NDArray[np.int64], devices: int, prefix: str) -> Clients:
     """Return the table of clients; the samples of each keep their original order."""
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(client, minlength=devices))]).astype(np.int64)
     width = len(str(devices - 1))
-    names = tuple(f"{prefix}-{number:0{width}d}" for number in range(devices))
-    return Clients(names, IndexLists(np.argsort(client, kind="stable").astype(np.int64), offsets))
+    return Clients(
+        tuple(f"{prefix}-{number:0{width}d}" for number in range(devices)), IndexLists.grouped(client, devices)
+    )

@@ -1,9 +1,9 @@
-"""A data set as one .npz file, to carry to another machine or to read with numpy alone.
+"""A data set as one .npz file, to carry to another machine or to read with numpy alone; and a user's own .npz.
 
 Keys: ``inputs``, ``targets``, ``clients``, ``client_names``, ``classes``, ``name``; ``inputs_<name>`` where there are
 several (a dict; ``inputs_0``, ``inputs_1``, … a tuple), ``targets_<name>`` likewise; ``attribute_<name>`` for each
 attribute; ``test`` where the source was split; ``fedgs_format`` marks the file and numbers the form. Form 1 said
-``images`` and ``labels``.
+``images`` and ``labels``. A user's own file needs no more than inputs and targets.
 """
 
 import os
@@ -14,19 +14,50 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedgs.data.arrays import leaves
 from fedgs.data.dataset import DataSet
+from fedgs.data.user_data import from_arrays
 from fedgs.errors import DataError, InputFileError, OutputError
 from fedgs.files import read_npz
 
 FORMAT = 2
 _MARK = "fedgs_format"
-ATTRIBUTE = "attribute_"
-"""What the name of an attribute's array begins with, in every kind of file."""
-_KEYS = ("name", "clients", "client_names", "classes")
-_OLD_KEYS = {"owners": "clients", "owner_names": "client_names"}
-"""What older versions called them."""
+_ATTRIBUTE = "attribute_"
+_OLD_KEYS = {"owners": "clients", "devices": "clients", "owner_names": "client_names", "images": "inputs",
+             "labels": "targets"}  # fmt: skip
+"""What older versions and users call them."""
+
+
+def named_arrays(dataset: DataSet) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a set by the names they are stored under."""
+    arrays = {
+        f"{name}_{key}" if key else name: np.asarray(array)
+        for name, tree in (("inputs", dataset.inputs), ("targets", dataset.targets), ("clients", dataset.clients))
+        for key, array in leaves(tree)
+    }
+    if dataset.test is not None:
+        arrays["test"] = dataset.test
+    return arrays | {_ATTRIBUTE + name: values for name, values in dataset.attributes.items()}
+
+
+def fields_in(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a data set is made of, from arrays by their stored names; what is not there is left out."""
+    known = {_OLD_KEYS[key]: arrays[key] for key in _OLD_KEYS if key in arrays} | dict(arrays)
+    found = {key: known[key] for key in ("clients", "client_names", "classes", "test") if key in known}
+    if "name" in known:
+        found["name"] = str(known["name"])
+    for name in ("inputs", "targets"):
+        parts = {key.removeprefix(f"{name}_"): known[key] for key in known if key.startswith(f"{name}_")}
+        if name in known:
+            found[name] = known[name]
+        elif parts and all(key.isdecimal() for key in parts):
+            found[name] = tuple(parts[key] for key in sorted(parts, key=int))
+        elif parts:
+            found[name] = parts
+    marked = [key for key in known if key.startswith(_ATTRIBUTE)]
+    return found | {"attributes": {key.removeprefix(_ATTRIBUTE): known[key] for key in marked}}
 
 
 def save_npz(dataset: DataSet, path: str | os.PathLike[str]) -> Path:
@@ -35,15 +66,10 @@ def save_npz(dataset: DataSet, path: str | os.PathLike[str]) -> Path:
     arrays: dict[str, Any] = {
         _MARK: np.int64(FORMAT),
         "name": np.array(dataset.name),
-        **_named("inputs", dataset.inputs),
-        **_named("targets", dataset.targets),
-        "clients": dataset.clients,
+        **named_arrays(dataset),
         "client_names": np.array(dataset.client_names),
         "classes": np.array(dataset.classes),
-        **{ATTRIBUTE + name: values for name, values in dataset.attributes.items()},
     }
-    if dataset.test is not None:
-        arrays["test"] = dataset.test
     # One name for all tries: what a killed process left behind is overwritten by the next one.
     temporary = path.with_name(f".{path.name}.writing")
     try:
@@ -58,24 +84,41 @@ def save_npz(dataset: DataSet, path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def tree_in(arrays: Mapping[str, Any], name: str, old: str) -> Any:
-    """Return the array (or tuple, or dict of them) called ``name``, in older files ``old``; None: there is none."""
-    for key in (name, old):
-        if key in arrays:
-            return arrays[key]
-    parts = {key.removeprefix(f"{name}_"): arrays[key] for key in arrays if key.startswith(f"{name}_")}
-    if not parts:
-        return None
-    if all(key.isdecimal() for key in parts):
-        return tuple(parts[key] for key in sorted(parts, key=int))
-    return parts
+def load_npz(path: str | os.PathLike[str]) -> DataSet:
+    """Read what :func:`save_npz` wrote."""
+    path = Path(path)
+    arrays = read_npz(path)
+    if not is_own(arrays):
+        raise InputFileError(f"{path}: not written by fedgs (no {_MARK!r}); it holds {', '.join(sorted(arrays))}")
+    if arrays[_MARK].tolist() not in (1, FORMAT):
+        raise InputFileError(f"{path}: {_MARK} {arrays[_MARK]} is unknown to this version, which reads 1 and {FORMAT}")
+    fields = _fields(path, arrays, ("name", "clients", "client_names", "classes", "inputs", "targets"))
+    try:
+        return DataSet(**fields)
+    except DataError as error:
+        raise InputFileError(f"{path}: {error}") from None
 
 
-def _named(name: str, tree: Any) -> dict[str, Any]:
-    return {f"{name}_{key}" if key else name: np.asarray(array) for key, array in leaves(tree)}
+def from_npz(path: str | Path, name: str | None = None) -> DataSet:
+    """Read a .npz file of a user's own arrays."""
+    file = Path(path)
+    fields = _fields(file, read_npz(file), ("inputs", "targets"))
+    try:
+        return from_arrays(**{"name": file.stem} | fields | ({} if name is None else {"name": name}))
+    except DataError as error:
+        raise InputFileError(f"{file}: {error}") from None
 
 
-def texts(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]], key: str) -> tuple[str, ...]:
+def _fields(path: Path, arrays: Mapping[str, NDArray[Any]], needed: tuple[str, ...]) -> dict[str, Any]:
+    fields = fields_in(arrays)
+    for key in needed:
+        if key not in fields:
+            also = next((f" or {old!r}" for old, new in _OLD_KEYS.items() if new == key), "")
+            raise InputFileError(f"{path}: no array {key!r}{also}; it holds {', '.join(sorted(arrays)) or 'nothing'}")
+    return fields | {key: texts(path, fields, key) for key in ("classes", "client_names") if key in fields}
+
+
+def texts(path: Path, arrays: Mapping[str, NDArray[Any]], key: str) -> tuple[str, ...]:
     """Return a list of names that a .npz holds."""
     if arrays[key].ndim != 1:
         raise InputFileError(f"{path}: {key!r} has {arrays[key].ndim} dimensions; a list of names expected")
@@ -94,36 +137,3 @@ def keys_of(path: Path) -> set[str]:
             return {name.removesuffix(".npy") for name in opened.namelist() if name.endswith(".npy")}
     except (OSError, zipfile.BadZipFile):
         return set()
-
-
-def load_npz(path: str | os.PathLike[str]) -> DataSet:
-    """Read what :func:`save_npz` wrote."""
-    path = Path(path)
-    return from_arrays(path, read_npz(path))
-
-
-def from_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]) -> DataSet:
-    """Make the data set of the arrays in ``path``."""
-    arrays = {_OLD_KEYS.get(key, key): array for key, array in arrays.items()}
-    if not is_own(arrays):
-        raise InputFileError(f"{path}: not written by fedgs (no {_MARK!r}); it holds {', '.join(sorted(arrays))}")
-    if arrays[_MARK].tolist() not in (1, FORMAT):
-        raise InputFileError(f"{path}: {_MARK} {arrays[_MARK]} is unknown to this version, which reads 1 and {FORMAT}")
-    inputs, targets = tree_in(arrays, "inputs", "images"), tree_in(arrays, "targets", "labels")
-    missing = [key for key in _KEYS if key not in arrays]
-    missing += [key for key, found in (("inputs", inputs), ("targets", targets)) if found is None]
-    if missing:
-        raise InputFileError(f"{path}: no {missing[0]!r} in it; save it again with save_npz")
-    try:
-        return DataSet(
-            str(arrays["name"]),
-            inputs,
-            targets,
-            arrays["clients"],
-            texts(path, arrays, "client_names"),
-            texts(path, arrays, "classes"),
-            {key.removeprefix(ATTRIBUTE): arrays[key] for key in arrays if key.startswith(ATTRIBUTE)},
-            arrays.get("test"),
-        )
-    except DataError as error:
-        raise InputFileError(f"{path}: {error}") from None

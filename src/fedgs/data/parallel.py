@@ -22,17 +22,38 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-def ordered_map(function: Callable[[Task], Result], tasks: Sequence[Task], workers: int | None) -> Iterator[Result]:
-    """Yield ``function(task)`` for each task, in order; ``workers=None`` takes every core."""
-    wanted = min(_worker_count(workers), max(1, len(tasks)))
-    if wanted == 1:
-        yield from map(function, tasks)
-        return
-    pool = ProcessPoolExecutor(wanted, mp_context=multiprocessing.get_context("spawn"))
+def ordered_map(
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    workers: int | None = None,
+    *,
+    sizes: Sequence[int] | None = None,
+    few: int = 0,
+    title: str = "",
+    progress: bool = False,
+) -> Iterator[Result]:
+    """Yield ``function(task)`` for each task, in order; ``workers=None`` takes every core.
+
+    Tasks whose ``sizes`` add up to less than ``few`` are done here, before other processes would have started, where
+    the number of workers is not given. ``progress`` shows a bar of the sizes.
+    """
+    if workers is not None and workers < 1:
+        raise DataError(f"workers={workers}: there must be at least one")
+    amounts = [1] * len(tasks) if sizes is None else sizes
+    wanted = min(workers or (1 if sum(amounts) < few else os.cpu_count() or 1), max(1, len(tasks)))
+    done = map(function, tasks) if wanted == 1 else _spread(function, tasks, wanted)
+    with progress_bar(title, sum(amounts), progress) as update:
+        for amount, result in zip(amounts, done, strict=True):
+            yield result
+            update(advance=amount)
+
+
+def _spread(function: Callable[[Task], Result], tasks: Sequence[Task], workers: int) -> Iterator[Result]:
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
     try:
         queue = iter(tasks)
         # A few pieces ahead of the reader and no more: finished pieces are images waiting in memory.
-        pending: deque[Future[Result]] = deque(pool.submit(function, task) for task in islice(queue, 3 * wanted))
+        pending: deque[Future[Result]] = deque(pool.submit(function, task) for task in islice(queue, 3 * workers))
         while pending:
             yield pending.popleft().result()
             pending.extend(pool.submit(function, task) for task in islice(queue, 1))
@@ -42,14 +63,6 @@ def ordered_map(function: Callable[[Task], Result], tasks: Sequence[Task], worke
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _worker_count(workers: int | None) -> int:
-    if workers is None:
-        return os.cpu_count() or 1
-    if workers < 1:
-        raise DataError(f"workers={workers}: there must be at least one")
-    return workers
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Unpack
 
 from fedgs.data import cache
 from fedgs.data.dataset import DataSet
-from fedgs.data.npz import is_own, keys_of, load_npz
-from fedgs.data.user_data import from_folder, from_npz, image_files
+from fedgs.data.npz import from_npz, is_own, keys_of, load_npz
+from fedgs.data.user_data import from_folder, image_files
 from fedgs.errors import DataError, InputFileError
 
 if TYPE_CHECKING:
@@ -40,27 +40,33 @@ def convert_dataset(what: str | Path, **options: "Unpack[FemnistOptions]") -> "C
     return convert_femnist(what, **options) if found is None else Conversion(found, "own")
 
 
-def known_names() -> list[str]:
-    """Return the names that :func:`load_dataset` takes here and now."""
-    return list(dict.fromkeys([*EMBEDDED, "femnist", *cache.cached_sets()]))
-
-
 def _without_conversion(name: str, options: "FemnistOptions") -> DataSet | None:
     """Return the set called ``name`` or lying there; None where FEMNIST's original files are to be converted."""
+    from fedgs.data.femnist import fitting_layouts, load_femnist
+
     path = Path(name)
+    names = list(dict.fromkeys([*EMBEDDED, "femnist", *cache.cached_sets()]))
+    if name not in names and not path.exists():
+        raise InputFileError(f"{name}: no such file or folder, and no set of this name; names are {', '.join(names)}")
     original = options.get("layout") or options.get("leaf_compat") or options.get("invert")
-    is_name = name in known_names()
-    if not is_name and not path.exists():
-        raise InputFileError(
-            f"{name}: no such file or folder, and no set of this name; names are {', '.join(known_names())}"
+    own = is_own(keys_of(path))
+    if original and (name in names or cache.is_set(path) or own):
+        raise DataError(
+            f"{name}: converted already; --layout, --leaf-compat and --invert are for FEMNIST's original files"
         )
-    if is_name or cache.is_set(path) or is_own(keys_of(path)):
-        if original:
-            raise DataError(
-                f"{name}: converted already; --layout, --leaf-compat and --invert are for FEMNIST's original files"
-            )
-        return _named(name) if is_name else cache.load(path) if cache.is_set(path) else load_npz(path)
-    return None if original else _user_images(path)
+    if name in EMBEDDED:
+        return embedded(name)
+    if name == "femnist":
+        return load_femnist()
+    if name in names or cache.is_set(path):
+        return cache.load(cache.cache_dir() / name if name in names else path)
+    if own:
+        return load_npz(path)
+    if original or fitting_layouts(path):
+        return None
+    if path.suffix == ".npz":
+        return from_npz(path)
+    return from_folder(path) if path.is_dir() and image_files(path) else None
 
 
 def embedded(name: str, devices: int | None = None, samples: int | None = None, seed: int = 0) -> DataSet:
@@ -74,23 +80,3 @@ def embedded(name: str, devices: int | None = None, samples: int | None = None, 
     kind = name.partition("-")[2] or "faults"
     machines = devices or 200
     return load_bearings(machines, samples or 60, seed, plants=min(8, machines), kind=kind)  # type: ignore[arg-type]
-
-
-def _named(name: str) -> DataSet:
-    if name in EMBEDDED:
-        return embedded(name)
-    if name == "femnist":
-        from fedgs.data.femnist import load_femnist
-
-        return load_femnist()
-    return cache.load(cache.cache_dir() / name)
-
-
-def _user_images(path: Path) -> DataSet | None:
-    from fedgs.data.femnist import fitting_layouts
-
-    if fitting_layouts(path):
-        return None
-    if path.suffix == ".npz":
-        return from_npz(path)
-    return from_folder(path) if path.is_dir() and image_files(path) else None

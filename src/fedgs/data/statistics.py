@@ -6,14 +6,13 @@ For a device (or factory) with class distribution p and the pooled distribution 
     L2               ‖p − P‖₂, the paper's measure of divergence (Sec. V and VII-B).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.data.clients import clients_of
-from fedgs.data.dataset import DataSet
+from fedgs.data.dataset import DataSet, clients_of
 from fedgs.data.federation import Federation, pooled_distribution
 from fedgs.errors import DataError
 
@@ -90,42 +89,36 @@ def divergences(
 
 def heterogeneity(source: DataSet | Federation, include_test: bool = False) -> Heterogeneity:
     """Measure a federation's train samples (with ``include_test`` all), or all samples of a data set's clients."""
+    factories: dict[str, Any] = {}
     if isinstance(source, Federation):
         counts = source.train_counts + source.test_counts if include_test else source.train_counts
-        names = source.device_names
-        counted = "samples" if include_test else "train samples"
     else:
-        clients = clients_of(source)
-        counts = clients.samples.label_counts(source.labels, len(source.classes))
-        names = clients.names
-        counted = "samples"
-    class_counts = counts.sum(axis=0)
-    if not class_counts.any():
+        counts = clients_of(source).samples.label_counts(source.labels, len(source.classes))
+    if not counts.any():
         raise DataError(f"{source.name}: no sample in it, so there is nothing to measure")
     p_real = pooled_distribution(counts)
     tv, l2 = divergences(counts, p_real)
-    measured = Heterogeneity(
+    if isinstance(source, Federation):
+        of_factory = np.zeros((source.factories, len(source.classes)), np.int64)
+        np.add.at(of_factory, source.factory_of, counts)
+        factory_tv, factory_l2 = divergences(of_factory, p_real)
+        factories = {
+            "factory_names": source.factory_names,
+            "factory_devices": source.factory_sizes,
+            "factory_tv": factory_tv,
+            "factory_l2": factory_l2,
+        }
+    return Heterogeneity(
         name=source.name,
-        counted=counted,
+        counted="train samples" if factories and not include_test else "samples",
         samples=int(counts.sum()),
         classes=source.classes,
-        class_counts=class_counts,
+        class_counts=counts.sum(axis=0),
         p_real=p_real,
-        device_names=names,
+        device_names=source.device_names if isinstance(source, Federation) else source.client_names,
         device_samples=counts.sum(axis=1),
         device_classes=(counts > 0).sum(axis=1),
         device_tv=tv,
         device_l2=l2,
-    )
-    if not isinstance(source, Federation):
-        return measured
-    of_factory = np.zeros((source.factories, len(source.classes)), np.int64)
-    np.add.at(of_factory, source.factory_of, counts)
-    factory_tv, factory_l2 = divergences(of_factory, p_real)
-    return replace(
-        measured,
-        factory_names=source.factory_names,
-        factory_devices=source.factory_sizes,
-        factory_tv=factory_tv,
-        factory_l2=factory_l2,
+        **factories,
     )

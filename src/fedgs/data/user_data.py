@@ -1,9 +1,7 @@
-"""User data as a data set: arrays in memory, an .npz file, or a folder of images.
+"""User data as a data set: arrays in memory, or a folder of images.
 
 ``from_folder`` knows two layouts, told apart by depth: ``root/device/class/xxx.png`` (the devices are yours) and
 ``root/class/xxx.png`` (one client named "all", to be split by :mod:`fedgs.data.label_skew`).
-An .npz holds ``inputs`` (or ``images``) and ``targets`` (or ``labels``) and, if known, ``clients`` (or ``devices``),
-``client_names``, ``classes``, ``test``, ``name`` and ``attribute_<name>``. Several inputs are ``inputs_<name>``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedgs.data.arrays import Arrays, map_tree, rows_of, take
-from fedgs.data.dataset import DataSet
-from fedgs.data.npz import ATTRIBUTE, texts, tree_in
+from fedgs.data.dataset import DataSet, check_classes, check_mask, check_rows
 from fedgs.errors import DataError, InputFileError
-from fedgs.files import read_npz
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -47,23 +43,17 @@ def from_arrays(
     ``attributes``: whole numbers in the order of ``client_names``. Arrays are copied only when they are not grouped by
     client.
     """
-    arrays = map_tree(np.asanyarray, inputs)
-    values = map_tree(np.asarray, targets)
-    found = class_numbers(values, classes, name)
-    values, class_names = (values, ()) if found is None else found
+    arrays, values = map_tree(np.asanyarray, inputs), map_tree(np.asarray, targets)
+    values, class_names = class_numbers(values, classes, name)
     samples = rows_of(values)
     client, names = _client_names(clients, client_names, samples, name)
-    rank = np.empty(len(names), np.int64)
+    check_rows(name, samples, inputs=arrays, targets=values, clients=client)
     by_name = sorted(range(len(names)), key=names.__getitem__)
+    rank = np.empty(len(names), np.int64)
     rank[by_name] = np.arange(len(names))
     client = rank[client]
     mask = None if test is None else np.atleast_1d(np.asarray(test, dtype=bool))
-    if not rows_of(arrays) == samples == len(client):
-        raise DataError(
-            f"{name}: {rows_of(arrays)} inputs, {samples} targets, {len(client)} clients; they must be as many"
-        )
-    if mask is not None and mask.shape != (samples,):
-        raise DataError(f"{name}: the test mask has shape {mask.shape} for {samples} samples; one entry each")
+    check_mask(name, mask, samples)
     if np.any(np.diff(client) < 0):
         order = np.argsort(client, kind="stable")
         arrays, values, client = take(arrays, order), take(values, order), client[order]
@@ -81,30 +71,6 @@ def from_arrays(
         },
         test=mask,
     )
-
-
-def from_npz(path: str | Path, name: str | None = None) -> DataSet:
-    """Read an .npz file of arrays."""
-    file = Path(path)
-    arrays = read_npz(file)
-    inputs, targets = (tree_in(arrays, new, old) for new, old in (("inputs", "images"), ("targets", "labels")))
-    for key, found in (("inputs' or 'images", inputs), ("targets' or 'labels", targets)):
-        if found is None:
-            raise InputFileError(f"{file}: no array '{key}'; it holds {', '.join(sorted(arrays)) or 'nothing'}")
-    named = {key: texts(file, arrays, key) for key in ("classes", "client_names") if key in arrays}
-    try:
-        return from_arrays(
-            inputs,
-            targets,
-            next((arrays[key] for key in ("clients", "devices", "owners") if key in arrays), None),
-            classes=named.get("classes"),
-            client_names=named.get("client_names"),
-            attributes={key.removeprefix(ATTRIBUTE): arrays[key] for key in arrays if key.startswith(ATTRIBUTE)},
-            test=arrays.get("test"),
-            name=name or str(arrays.get("name", file.stem)),
-        )
-    except DataError as error:
-        raise InputFileError(f"{file}: {error}") from None
 
 
 def from_folder(
@@ -127,11 +93,9 @@ def from_folder(
     if not files:
         raise InputFileError(f"{folder}: no image ({', '.join(SUFFIXES)}) in it")
     depth = len(files[0].parts)
-    for file in files:
-        if len(file.parts) != depth or depth not in (2, 3):
-            raise InputFileError(
-                f"{folder / file}: every image must lie at device/class/name or every one at class/name"
-            )
+    odd = next((file for file in files if len(file.parts) != depth or depth not in (2, 3)), None)
+    if odd is not None:
+        raise InputFileError(f"{folder / odd}: every image must lie at device/class/name or every one at class/name")
     found = {file.parts[-2] for file in files}
     if depth == 3:
         _check_folders(folder, "*", "device", {file.parts[0] for file in files})
@@ -219,43 +183,36 @@ def _attribute(where: str, given: ArrayLike, clients: int) -> NDArray[np.int32]:
     return values.astype(np.int32)
 
 
-def class_numbers(
-    targets: Any, classes: Sequence[str] | None, name: str
-) -> tuple[NDArray[Any], tuple[str, ...]] | None:
-    """Return the class of each sample as a number, and the classes' names; None where targets are no classes.
+def class_numbers(targets: Any, classes: Sequence[str] | None, name: str) -> tuple[Any, tuple[str, ...]]:
+    """Return the class of each sample as a number, and the classes' names; targets as they are, where they are none.
 
     One whole number or one name a sample is a class, unless there are more numbers than any classifier has.
     """
-    if not isinstance(targets, np.ndarray) or targets.ndim != 1 or targets.dtype.kind not in "iuUbO":
-        if classes is not None:
-            raise DataError(f"{name}: labels must be one class number or class name a sample")
-        return None
-    if targets.dtype.kind == "O":
-        targets = targets.astype(str)
-    if targets.dtype.kind == "b":
-        targets = targets.astype(np.uint8)
-    if targets.dtype.kind == "U":
-        found = [str(text) for text in np.unique(targets)]
-        class_names = tuple(found if classes is None else classes)
-        unknown = sorted(set(found) - set(class_names))
+    kind = targets.dtype.kind if isinstance(targets, np.ndarray) and targets.ndim == 1 else "?"
+    numbers = targets.astype(np.uint8) if kind == "b" else targets
+    if kind in "UO":
+        found, numbers = np.unique(targets.astype(str), return_inverse=True)
+        names = found.tolist() if classes is None else list(classes)
+        unknown = sorted(set(found.tolist()) - set(names))
         if unknown:
-            raise DataError(f"{name}: label {unknown[0]!r} is not among the {len(class_names)} classes")
-        number = {text: index for index, text in enumerate(class_names)}
-        targets = np.array([number[str(text)] for text in targets], dtype=np.int64)
-    elif len(targets) and targets.min() < 0:
-        if classes is None:
-            return None
-        raise DataError(f"{name}: label {targets.min()} is negative; classes are numbered from 0")
-    elif classes is None:
-        highest = int(targets.max()) if len(targets) else -1
-        if highest >= MAX_CLASSES:
-            return None
-        class_names = tuple(str(index) for index in range(highest + 1))
+            raise DataError(f"{name}: label {unknown[0]!r} is not among the {len(names)} classes")
+        numbers = np.array([names.index(text) for text in found], np.int64)[numbers]
+    elif classes is not None:
+        names = list(classes)
+    elif kind in "iub" and (not len(numbers) or (numbers.min() >= 0 and numbers.max() < MAX_CLASSES)):
+        names = [str(index) for index in range(int(numbers.max()) + 1 if len(numbers) else 0)]
     else:
-        class_names = tuple(classes)
-    if len(targets) and targets.max() >= len(class_names):
-        raise DataError(f"{name}: label {targets.max()} has no class; there are {len(class_names)} classes")
-    return targets.astype(np.uint8 if len(class_names) <= 256 else np.int32), class_names
+        return targets, ()
+    check_classes(name, numbers, names)
+    return numbers.astype(np.uint8 if len(names) <= 256 else np.int32), tuple(names)
+
+
+def as_ids(given: Any, what: str, name: str) -> NDArray[Any]:
+    """Return one name or one number a sample."""
+    ids = np.asarray(given)
+    if ids.ndim != 1 or ids.dtype.kind not in "iuUO":
+        raise DataError(f"{name}: {what} must be one name or one number a sample")
+    return ids.astype(str) if ids.dtype.kind == "O" else ids
 
 
 def group_by_name(ids: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
@@ -272,17 +229,15 @@ def _client_names(
     """Return the client number of each sample and the clients' names, in any order."""
     if clients is None:
         return np.zeros(samples, np.int64), (ONE_CLIENT,)
-    given = np.asarray(clients)
-    if given.ndim != 1 or given.dtype.kind not in "iuU":
-        raise DataError(f"{name}: clients must be one name or one number a sample")
-    if client_names is not None and given.dtype.kind == "U":
+    given = as_ids(clients, "clients", name)
+    if client_names is None:
+        return group_by_name(given)
+    if given.dtype.kind == "U":
         number_of = {text: index for index, text in enumerate(client_names)}
         unknown = sorted({str(text) for text in np.unique(given)} - set(number_of))
         if unknown:
             raise DataError(f"{name}: client {unknown[0]!r} is not among the {len(client_names)} client names")
-        return np.array([number_of[str(text)] for text in given], dtype=np.int64), tuple(client_names)
-    if client_names is not None:
-        if len(given) and not 0 <= given.min() <= given.max() < len(client_names):
-            raise DataError(f"{name}: a client number lies outside the {len(client_names)} client names")
-        return given.astype(np.int64), tuple(client_names)
-    return group_by_name(given)
+        given = np.array([number_of[str(text)] for text in given], dtype=np.int64)
+    elif len(given) and not 0 <= given.min() <= given.max() < len(client_names):
+        raise DataError(f"{name}: a client number lies outside the {len(client_names)} client names")
+    return given.astype(np.int64), tuple(client_names)

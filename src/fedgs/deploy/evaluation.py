@@ -8,8 +8,7 @@ from torch import Tensor
 
 from fedgs.data import DataSet, Federation
 from fedgs.data.arrays import map_tree, take
-from fedgs.data.federation import ONE_BIN
-from fedgs.data.indexing import IndexLists
+from fedgs.data.dataset import ONE_BIN, IndexLists
 from fedgs.tasks.bind import BoundTask, bind
 from fedgs.tasks.prepare import as_tensor, call, prepare_targets
 from fedgs.tasks.task import Task

@@ -26,7 +26,7 @@ import numpy as np
 
 from fedgs.data import DataSet, Federation
 from fedgs.data.arrays import take
-from fedgs.data.federation import ONE_BIN
+from fedgs.data.dataset import ONE_BIN
 from fedgs.data.npz import save_npz
 from fedgs.deploy import pki
 from fedgs.deploy.process import PARENT, SOCKET

@@ -90,7 +90,7 @@ class NpzReplay:
     def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
         """Yield batches for ever."""
         from fedgs.data import DeviceStreams, Federation
-        from fedgs.data.indexing import IndexLists
+        from fedgs.data.dataset import IndexLists
 
         alone = Federation(
             name=self._data.name,

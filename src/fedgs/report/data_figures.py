@@ -15,10 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.data.arrays import leaves
-from fedgs.data.clients import clients_of
-from fedgs.data.dataset import DataSet
-from fedgs.data.federation import ONE_BIN, Federation
-from fedgs.data.indexing import IndexLists
+from fedgs.data.dataset import ONE_BIN, DataSet, IndexLists, clients_of
+from fedgs.data.federation import Federation
 from fedgs.data.statistics import Heterogeneity, heterogeneity
 from fedgs.errors import DataError
 from fedgs.files import make_folder, write_bytes

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fedgs import rng
 from fedgs.data import Federation
 from fedgs.data.arrays import leaves, map_tree, shapes_of, take
-from fedgs.data.federation import ONE_BIN
+from fedgs.data.dataset import ONE_BIN
 from fedgs.errors import ConfigError, DataError
 from fedgs.tasks import prepare as preparing
 from fedgs.tasks.cnn import MODELS, build_model

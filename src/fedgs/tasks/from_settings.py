@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedgs.data import Federation
-from fedgs.data.indexing import IndexLists
+from fedgs.data.dataset import IndexLists
 from fedgs.imports import load_object
 from fedgs.settings import TaskSettings
 from fedgs.tasks.task import Task, load_task

@@ -4,16 +4,7 @@ from femnist_files import pictures
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgs.data.femnist.form import (
-    CLASSES,
-    LABEL_OF_HEX,
-    check_labels,
-    check_polarity,
-    partition_attribute,
-    partition_of,
-    repeats,
-    to_uint8,
-)
+from fedgs.data.femnist.form import CLASSES, LABEL_OF_HEX, check_polarity, check_samples, partition_of, repeats
 from fedgs.errors import DataError, InputFileError
 
 
@@ -24,38 +15,24 @@ def test_class_folders_are_named_by_their_character() -> None:
     assert len(CLASSES) == 62
 
 
-@pytest.mark.parametrize(
-    ("writer", "partition"),
-    [
-        *[("f0000_14", 0), ("f0499_00", 0), ("f0500_00", 1), ("f1499_10", 2), ("f2099_01", 3), ("f2100_01", 4)],
-        *[("f3100_01", 6), ("f4099_01", 7), ("f2600_01", -1), ("7", -1)],
-    ],
-)
-def test_partition_by_form_number(writer: str, partition: int) -> None:
-    assert partition_of(writer) == partition
+def test_partition_by_form_number() -> None:
+    expected = {"f0000_14": 0, "f0499_00": 0, "f0500_00": 1, "f1499_10": 2, "f2099_01": 3, "f2100_01": 4}
+    expected |= {"f3100_01": 6, "f4099_01": 7, "f2600_01": -1, "7": -1}
+    assert {writer: partition_of(writer) for writer in expected} == expected
 
 
-def test_what_the_source_says_of_a_partition_comes_before_the_form_number() -> None:
-    assert partition_attribute(["f0000_14", "f2100_01"], {"f0000_14": 7})["hsf"].tolist() == [7, 4]
-    assert partition_attribute(["a", "b"]) == {}
-
-
-def test_uint8_is_exactly_the_value_that_was_divided() -> None:
-    values = np.arange(256)
-    assert np.array_equal(to_uint8(values / 255, "x"), values)
-    assert np.array_equal(to_uint8((values / 255).astype(np.float32), "x"), values)
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_uint8_is_exactly_the_value_that_was_divided(kind: type) -> None:
+    values = np.arange(784) % 256
+    images, labels = check_samples((values / 255).astype(kind)[None], [61], "x")
+    assert np.array_equal(images, values.reshape(1, 28, 28))
+    assert (images.dtype, labels.dtype) == (np.uint8, np.uint8)
 
 
 @pytest.mark.parametrize("bad", [-0.4242, 2.8215, np.nan])
 def test_normalised_pixels_are_refused(bad: float) -> None:
     with pytest.raises(InputFileError, match=r"a.json: pixels must lie in 0..1"):
-        to_uint8(np.array([0.5, bad]), "a.json")
-
-
-@pytest.mark.parametrize("bad", [-1, 62])
-def test_labels_outside_are_refused(bad: int) -> None:
-    with pytest.raises(InputFileError, match=f"a.json: label {bad} of sample 1 "):
-        check_labels(np.array([0, bad]), "a.json")
+        check_samples(np.append(np.full(783, 0.5), bad)[None], [1], "a.json")
 
 
 def test_polarity() -> None:
@@ -69,31 +46,21 @@ def test_polarity() -> None:
         check_polarity(images[:0], "a")
 
 
-def test_a_copy_behind_its_original_is_marked() -> None:
-    x = pictures(3, "copies")
-    assert repeats(x[[0, 0, 1, 2]], np.uint8([5, 5, 5, 5])).tolist() == [False, True, False, False]
-
-
-def test_the_same_picture_with_another_label_is_no_copy() -> None:
-    assert not repeats(pictures(1, "copies")[[0, 0]], np.uint8([5, 6])).any()
-
-
-def test_of_a_pair_across_the_split_the_training_one_stays() -> None:
-    x = pictures(3, "copies")[[0, 1, 0, 2]]
-    y = np.uint8([5, 5, 5, 5])
-    # samples 0 and 2 are the pair, in whatever order the split lists them
-    assert repeats(x, y, np.array([False, False, True, True])).tolist() == [False, False, True, False]
-    assert repeats(x, y, np.array([True, True, False, False])).tolist() == [True, False, False, False]
-
-
-def test_the_last_test_sample_of_a_writer_stays() -> None:
-    x = pictures(2, "copies")[[0, 1, 0]]
-    y = np.uint8([5, 5, 5])
-    assert repeats(x, y, np.array([False, False, True])).tolist() == [True, False, False]
-    assert repeats(x[[0, 2]], y[:2], np.array([False, True])).tolist() == [
-        False,
-        True,
-    ]  # nothing would be left to learn
+@pytest.mark.parametrize(
+    ("shown", "label", "test", "marked"),
+    [
+        ([0, 0, 1, 2], [5, 5, 5, 5], [0, 0, 0, 0], [0, 1, 0, 0]),
+        ([0, 0], [5, 6], [0, 0], [0, 0]),  # with another label it is no copy
+        # of a pair across the split the training one stays, in whatever order the split lists them
+        ([0, 1, 0, 2], [5, 5, 5, 5], [0, 0, 1, 1], [0, 0, 1, 0]),
+        ([0, 1, 0, 2], [5, 5, 5, 5], [1, 1, 0, 0], [1, 0, 0, 0]),
+        ([0, 1, 0], [5, 5, 5], [0, 0, 1], [1, 0, 0]),  # but a writer's last test sample stays
+        ([0, 0], [5, 5], [0, 1], [0, 1]),  # unless nothing would be left to learn
+    ],
+)
+def test_copies_are_marked(shown: list[int], label: list[int], test: list[int], marked: list[int]) -> None:
+    found = repeats(pictures(3, "copies")[shown], np.array(label, np.uint8), np.array(test, bool))
+    assert found.tolist() == [bool(mark) for mark in marked]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.booleans()), max_size=12))

@@ -1,13 +1,22 @@
+"""Which layout lies there, the cache of conversions, and the download of what is missing."""
+
 import os
+import shutil
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
-from femnist_files import WRITERS, labels, leaf_file, pictures
+from femnist_files import WRITERS, labels, leaf_file, nist_trees, pictures
 
 from fedgs.data import cache as sets
-from fedgs.data.femnist import Layout, convert_femnist, load_femnist, recognise, remember
-from fedgs.errors import DataError, InputFileError
+from fedgs.data.femnist import Layout, convert_femnist, default_folder, fetch_femnist, load_femnist, recognise, remember
+from fedgs.errors import DataError, DownloadError, InputFileError
+
+NOWHERE = "http://127.0.0.1:9/"
 
 
 @pytest.fixture
@@ -18,6 +27,8 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_the_second_load_comes_from_the_cache(source: Path, cache: Path) -> None:
+    assert len(load_femnist(source, use_cache=False)) == 12
+    assert not cache.exists()
     first = load_femnist(source)
     (entry,) = cache.iterdir()
     before = entry.stat().st_mtime_ns
@@ -26,6 +37,7 @@ def test_the_second_load_comes_from_the_cache(source: Path, cache: Path) -> None
     assert np.array_equal(first.inputs, second.inputs)
     assert entry.stat().st_mtime_ns == before
     assert sets.describe(entry)["source"] == {"path": str(source), "layout": "leaf", "doubles_dropped": 0}
+    assert len(load_femnist(entry)) == 12  # a folder of the cache can be named
 
 
 def test_a_changed_source_or_option_is_another_set(source: Path, cache: Path) -> None:
@@ -36,15 +48,15 @@ def test_a_changed_source_or_option_is_another_set(source: Path, cache: Path) ->
     assert len(list(cache.iterdir())) == 3
 
 
-def test_without_the_cache(source: Path, cache: Path) -> None:
-    assert len(load_femnist(source, use_cache=False)) == 12
-    assert not cache.exists()
-
-
-def test_a_folder_of_the_cache_can_be_named(source: Path, cache: Path) -> None:
+def test_a_damaged_cached_set_is_converted_again(source: Path, cache: Path) -> None:
     load_femnist(source)
     (entry,) = cache.iterdir()
-    assert len(load_femnist(entry)) == 12
+    (entry / "images.npy").write_bytes(b"")
+    assert len(load_femnist(source)) == 12
+    (entry / "set.json").write_text('{"format": 1}')
+    assert len(load_femnist(source)) == 12
+    assert list(cache.iterdir()) == [entry]
+    sets.verify(entry)
 
 
 def test_the_fetched_set_needs_no_path(source: Path, cache: Path) -> None:
@@ -56,22 +68,14 @@ def test_the_fetched_set_needs_no_path(source: Path, cache: Path) -> None:
 
 
 def test_nothing_fits(tmp_path: Path, cache: Path) -> None:
-    (tmp_path / "notes.txt").write_text("")
     (tmp_path / "by_class").mkdir()
-    with pytest.raises(
-        InputFileError, match=r"no FEMNIST here; looked for LEAF .* NIST .* parquet .* TFF .* a .npz with writers"
-    ):
-        load_femnist(tmp_path)
-    with pytest.raises(InputFileError, match="nowhere: there is no such file or folder"):
-        load_femnist(tmp_path / "nowhere")
-    with pytest.raises(InputFileError, match="nowhere: there is no such file or folder"):
-        load_femnist(tmp_path / "nowhere", layout="leaf")
-
-
-def test_notes_in_json_are_not_leaf(tmp_path: Path) -> None:
     (tmp_path / "notes.json").write_text('{"description": {}}')
-    with pytest.raises(InputFileError, match="no FEMNIST here"):
-        recognise(tmp_path)
+    looked_for = r"no FEMNIST here; looked for LEAF .* NIST .* parquet .* TFF .* .npz with writers"
+    with pytest.raises(InputFileError, match=looked_for):
+        load_femnist(tmp_path)
+    for layout in (None, "leaf"):
+        with pytest.raises(InputFileError, match="nowhere: there is no such file or folder"):
+            load_femnist(tmp_path / "nowhere", layout=layout)  # type: ignore[arg-type]
     leaf_file(tmp_path / "mine.json", {"a": (pictures(1), labels(1))})
     with pytest.raises(InputFileError, match=r"notes.json: LEAF's keys are"):
         convert_femnist(tmp_path)
@@ -90,20 +94,16 @@ def test_two_layouts_in_one_folder(source: Path) -> None:
 @pytest.mark.parametrize(
     ("layout", "message"),
     [
-        ("nist", "by_class and by_write"),
-        ("parquet", "no parquet files here"),
-        ("tff", "no TFF files here"),
-        ("npz", "not a readable .npz"),
+        ("nist", "no NIST SD19 .by_class with by_write"),
+        ("parquet", "no parquet files"),
+        ("tff", "no TFF files"),
+        ("npz", "no .npz with writers"),
+        ("csv", "layout 'csv' is unknown; choose one of leaf, nist, parquet, tff, npz"),
     ],
 )
 def test_a_wrong_layout(source: Path, layout: Layout, message: str) -> None:
-    with pytest.raises(InputFileError, match=f"leaf: {message}"):
+    with pytest.raises((InputFileError, DataError), match=message):
         load_femnist(source, layout=layout)
-
-
-def test_an_unknown_layout(source: Path) -> None:
-    with pytest.raises(DataError, match="layout 'csv' is unknown; choose one of leaf, nist, parquet, tff, npz"):
-        load_femnist(source, layout="csv")  # type: ignore[arg-type]
 
 
 def test_no_workers(source: Path) -> None:
@@ -111,12 +111,64 @@ def test_no_workers(source: Path) -> None:
         load_femnist(source, workers=0)
 
 
-def test_a_damaged_cached_set_is_converted_again(source: Path, cache: Path) -> None:
-    load_femnist(source)
-    (entry,) = cache.iterdir()
-    (entry / "images.npy").write_bytes(b"")
-    assert len(load_femnist(source)) == 12
-    (entry / "set.json").write_text('{"format": 1}')
-    assert len(load_femnist(source)) == 12
-    assert list(cache.iterdir()) == [entry]
-    sets.verify(entry)
+class Quiet(SimpleHTTPRequestHandler):
+    asked: list[str] = []  # noqa: RUF012 (one server at a time)
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        super().do_GET()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server with the two archives, made of small trees."""
+    monkeypatch.setenv("no_proxy", "*")
+    Quiet.asked = []
+    nist_trees(tmp_path / "trees")
+    for name in ("by_class", "by_write"):
+        shutil.make_archive(str(tmp_path / "mirror" / name), "zip", tmp_path / "trees", name)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "mirror")))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_download_convert_and_cache(mirror: str, tmp_path: Path, cache: Path) -> None:
+    done = fetch_femnist(url=mirror)
+    assert len(done.dataset) == 74
+    assert sorted(os.listdir(default_folder())) == ["by_class.zip", "by_write.zip"]
+    assert sorted(os.listdir(cache)) == ["downloads", "femnist"]
+    assert len(load_femnist()) == 74
+    fetch_femnist(url=NOWHERE)  # everything is there: no network is needed
+
+
+def test_only_what_is_missing_is_downloaded(mirror: str, tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "dir").mkdir()
+    shutil.copy(tmp_path / "mirror" / "by_class.zip", tmp_path / "dir")
+    (tmp_path / "mirror" / "by_write.zip").write_bytes(b"<html>moved</html>")
+    with pytest.raises(InputFileError, match=r"by_write.zip: not a readable zip .* download it again"):
+        fetch_femnist(tmp_path / "dir", url=mirror)
+    assert Quiet.asked == ["/by_write.zip"]
+    assert not cache.exists()
+
+
+def test_another_layout_in_the_folder_will_do(source: Path, cache: Path) -> None:
+    assert fetch_femnist(source, url=NOWHERE).layout == "leaf"
+    assert len(load_femnist()) == 12
+
+
+def test_no_network(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    with pytest.raises(DownloadError) as caught:
+        fetch_femnist(tmp_path / "dir", url=NOWHERE)
+    text = str(caught.value)
+    assert "cannot be reached" in text
+    assert f"download {NOWHERE}by_class.zip and {NOWHERE}by_write.zip by hand into {tmp_path / 'dir'}" in text
+    assert "\n" not in text
+    assert not cache.exists()

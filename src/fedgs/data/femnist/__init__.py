@@ -14,29 +14,34 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, get_args
 
 from fedgs.data import cache
 from fedgs.data.dataset import DataSet
 from fedgs.data.femnist import leaf_json, nist, npz, parquet, tff
-from fedgs.data.femnist.archive import tree_state
-from fedgs.data.femnist.form import CLASSES, Conversion, check_polarity
-from fedgs.errors import DataError, InputFileError
+from fedgs.data.femnist.form import CLASSES, Conversion, assemble, check_polarity
+from fedgs.data.npz import is_own, keys_of, load_npz
+from fedgs.data.parallel import ordered_map
+from fedgs.errors import DataError, DownloadError, InputFileError, OutputError
 
-__all__ = ["CLASSES", "LAYOUTS", "Conversion", "FemnistOptions", "convert_femnist", "load_femnist", "recognise"]
+__all__ = [
+    "CLASSES", "LAYOUTS", "Conversion", "FemnistOptions", "convert_femnist", "fetch_femnist", "load_femnist",
+    "recognise",
+]  # fmt: skip
 
 Layout = Literal["leaf", "nist", "parquet", "tff", "npz"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 NAME = "femnist"
+SOURCE = "https://s3.amazonaws.com/nist-srd/SD19/"
+# NIST publishes no checksums for these two. A zip carries the CRC of every member, which the conversion checks;
+# the length is checked against what the server announces.
+ARCHIVES = ("by_class.zip", "by_write.zip")
 _FORMAT = 1  # raise it when a loader changes what it gives: sets cached by older versions are converted again
 _READERS: dict[Layout, Any] = {"leaf": leaf_json, "nist": nist, "parquet": parquet, "tff": tff, "npz": npz}
-"""Modules with ``find(path)``, the files of this layout, and ``load(path, leaf_compat, workers, progress)``."""
-_LOOKED_FOR = (
-    "LEAF JSON (train/ with test/, all_data/, *.json), NIST SD19 (by_class with by_write, folders or .zip), "
-    "parquet (*.parquet, data/*.parquet), TFF (fed_emnist_train.h5, fed_emnist_test.h5), "
-    "a .npz with writers, a cached set"
-)
+"""Modules with ``find(path)``, the files of this layout, ``read(path, files, leaf_compat, spread)``, which yields the
+samples writer by writer and hands tasks to ``spread`` (ordered_map), and ``LOOKED_FOR``, what an error calls them."""
 
 
 class FemnistOptions(TypedDict, total=False):
@@ -70,7 +75,8 @@ def recognise(path: str | os.PathLike[str], layout: Layout | None = None) -> Lay
         return layout
     fitting = fitting_layouts(path)
     if not fitting:
-        raise InputFileError(f"{path}: no FEMNIST here; looked for {_LOOKED_FOR}")
+        looked_for = ", ".join(reader.LOOKED_FOR for reader in _READERS.values())
+        raise InputFileError(f"{path}: no FEMNIST here; looked for {looked_for}, a cached set")
     if len(fitting) > 1:
         raise InputFileError(f"{path}: could be {' or '.join(fitting)}; choose with layout=, --layout")
     return fitting[0]
@@ -83,7 +89,16 @@ def convert_femnist(path: str | os.PathLike[str], **options: Unpack[FemnistOptio
     leaf_compat = options.get("leaf_compat", False)
     if leaf_compat and layout in ("parquet", "tff"):
         raise DataError(f"{path}: leaf_compat keeps LEAF's doubled images, but {layout} files never have them")
-    done: Conversion = _READERS[layout].load(path, leaf_compat, options.get("workers"), options.get("progress", False))
+    reader = _READERS[layout]
+    files = reader.find(path)
+    if not files:
+        raise InputFileError(f"{path}: no {reader.LOOKED_FOR} here")
+    if layout == "npz" and is_own(keys_of(files[0])):
+        done = Conversion(load_npz(files[0]), layout)
+        npz.check_form(files[0], done.dataset.inputs, done.dataset.classes)
+    else:
+        spread = partial(ordered_map, workers=options.get("workers"), progress=options.get("progress", False))
+        done = assemble(reader.read(path, files, leaf_compat, spread), layout, leaf_compat)
     if options.get("invert"):
         done = replace(done, dataset=replace(done.dataset, inputs=255 - done.dataset.inputs))
     check_polarity(done.dataset.inputs, str(path))
@@ -137,7 +152,49 @@ def fingerprint(path: Path, layout: Layout, **options: bool) -> str:
 def _state(found: list[Path]) -> Iterator[tuple[str, int, int]]:
     for item in found:
         if item.is_dir():
-            yield from tree_state(str(item.resolve()))
+            yield from nist.tree_state(str(item.resolve()))
         else:
             facts = item.stat()
             yield str(item.resolve()), facts.st_size, facts.st_mtime_ns
+
+
+def default_folder() -> Path:
+    """Return where downloads go when no folder is named."""
+    return cache.cache_dir() / "downloads" / NAME
+
+
+def fetch_femnist(folder: Path | None = None, *, url: str = SOURCE, **options: Unpack[FemnistOptions]) -> Conversion:
+    """Download what is missing in ``folder``, convert it, and store it in the cache as ``femnist``.
+
+    Whatever public layout already lies in the folder is taken as it is, without network. No download is ever thrown
+    away: it grows in ``<name>.part`` and goes on where it broke off.
+    """
+    folder = folder or default_folder()
+    layout = options.get("layout")
+    found = fitting_layouts(folder) if folder.is_dir() else []
+    # NIST's is the one layout that can be downloaded.
+    if (layout is None and not found) or (layout == "nist" and layout not in found):
+        _download(folder, url, options.get("progress", False))
+    done = convert_femnist(folder, **options)
+    remember(done, folder)
+    return done
+
+
+def _download(folder: Path, url: str, progress: bool) -> None:
+    from fedgs.data.download import download
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be made ({error.strerror}); --dir names another folder") from None
+    base = url.rstrip("/") + "/"
+    for name in ARCHIVES:
+        if (folder / name).exists():
+            continue
+        try:
+            download(base + name, folder / name, progress=progress)
+        except DownloadError as error:
+            wanted = " and ".join(base + missing for missing in ARCHIVES if not (folder / missing).exists())
+            raise DownloadError(
+                f"{error}; run this again to go on, or download {wanted} by hand into {folder} and run it again"
+            ) from None

@@ -7,10 +7,10 @@ belongs to. Partitions 0-2 also copied a paragraph of text, 4 are high-school st
 
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,20 +28,26 @@ LABEL_OF_HEX = {f"{ord(character):02x}": label for label, character in enumerate
 """SD19's class folders are named by the character's ASCII code in hex: '4a' is 'J' is 19."""
 UNKNOWN_PARTITION = -1
 
-_PARTITION_FORMS = {0: (0, 499), 1: (500, 999), 2: (1000, 1499), 3: (1500, 2099), 4: (2100, 2599)} | {
-    6: (3100, 3599),
-    7: (3600, 4099),
-}
+_FORMS = {0: (0, 499), 1: (500, 999), 2: (1000, 1499), 3: (1500, 2099), 4: (2100, 2599), 6: (3100, 3599),
+          7: (3600, 4099)}  # fmt: skip
 _WRITER = re.compile(r"f(\d{4})_\d{2}")
 _LOOKED_AT = 4096  # images that the polarity check reads: enough to be sure, few enough to stay instant
 
 
-class Samples(NamedTuple):
-    """All samples of one writer."""
+class Piece(NamedTuple):
+    """Samples of one writer, as a reader finds them: all that the file has, or some."""
 
+    file: Path
+    """For messages."""
+    writer: str
     images: NDArray[np.uint8]
     labels: NDArray[np.uint8]
-    test: NDArray[np.bool_] | None = None
+    test: bool = False
+    """Whether the source has put them into its test part."""
+    partition: int | None = None
+    """What the source says of the writer's hsf partition; None: the form number tells it."""
+    double: NDArray[np.bool_] | None = None
+    """Which of them the source marks as LEAF's second copies."""
 
 
 @dataclass(frozen=True)
@@ -57,19 +63,8 @@ class Conversion:
 def partition_of(writer: str) -> int:
     """Return the hsf partition that a writer's form number lies in, or UNKNOWN_PARTITION."""
     match = _WRITER.fullmatch(writer)
-    if match:
-        form = int(match.group(1))
-        for partition, (first, last) in _PARTITION_FORMS.items():
-            if first <= form <= last:
-                return partition
-    return UNKNOWN_PARTITION
-
-
-def partition_attribute(writers: Iterable[str], known: Mapping[str, int] | None = None) -> dict[str, NDArray[np.int32]]:
-    """Return ``{"hsf": …}`` for these writers, or nothing where no writer's partition can be told."""
-    known = known or {}
-    partitions = np.array([known.get(writer, partition_of(writer)) for writer in writers], np.int32)
-    return {"hsf": partitions} if np.any(partitions != UNKNOWN_PARTITION) else {}
+    form = int(match[1]) if match else -1
+    return next((part for part, (first, last) in _FORMS.items() if first <= form <= last), UNKNOWN_PARTITION)
 
 
 def read_png(content: bytes, where: str) -> "Picture":
@@ -83,15 +78,33 @@ def read_png(content: bytes, where: str) -> "Picture":
         raise InputFileError(f"{where}: not a readable PNG; unpack or download it again") from None
 
 
-def to_uint8(pixels: NDArray[np.floating], where: str) -> NDArray[np.uint8]:
-    """Turn values in 0..1 into round(255 x); anything outside is refused, for it is another scale."""
-    if pixels.size and not (float(pixels.min()) >= 0.0 and float(pixels.max()) <= 1.0):  # NaN fails too
+def check_samples(pixels: Any, labels: Any, where: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return a writer's images and labels; pixels in 0..1 become round(255 x), another scale is refused."""
+    try:
+        pixels, labels = np.asarray(pixels), np.asarray(labels)
+    except (TypeError, ValueError):
+        for row, image in enumerate(pixels):
+            if not isinstance(image, list) or len(image) != SIDE * SIDE:
+                raise InputFileError(
+                    f"{where}: image {row} has {np.size(image)} pixels; {SIDE * SIDE} expected"
+                ) from None
+        pixels = labels = np.array([None])
+    if not labels.size:
+        raise InputFileError(f"{where} has no samples; remove what is empty (LEAF's preprocess.sh: -k 1)")
+    if pixels.dtype.kind not in "fiu" or labels.dtype.kind not in "iu" or labels.ndim != 1:
+        raise InputFileError(f"{where}: pixels must be numbers, labels must be whole numbers, one a sample")
+    if pixels.shape not in ((len(labels), SIDE, SIDE), (len(labels), SIDE * SIDE)):
         raise InputFileError(
-            f"{where}: pixels must lie in 0..1 but reach from {float(pixels.min()):g} to {float(pixels.max()):g}; "
-            "this copy was normalised, take an untouched one"
+            f"{where}: pixels are {pixels.shape} for {len(labels)} labels; (n, {SIDE}, {SIDE}) or (n, {SIDE * SIDE}) "
+            "expected"
         )
-    whole: NDArray[np.uint8] = np.rint(pixels * 255.0).astype(np.uint8)
-    return whole
+    low, high = float(pixels.min()), float(pixels.max())
+    if not (low >= 0.0 and high <= 1.0):  # NaN fails too
+        raise InputFileError(
+            f"{where}: pixels must lie in 0..1 but reach from {low:g} to {high:g}; this copy was normalised, take an "
+            "untouched one"
+        )
+    return np.rint(pixels * 255.0).astype(np.uint8).reshape(-1, SIDE, SIDE), check_labels(labels, where)
 
 
 def check_labels(labels: NDArray[np.integer], where: str) -> NDArray[np.uint8]:
@@ -119,9 +132,23 @@ def check_polarity(images: NDArray[np.uint8], where: str) -> None:
     raise DataError(f"{where}: these are not FEMNIST images ({seen}; expected above 0.5 and about 1)")
 
 
-def repeats(
-    images: NDArray[np.uint8], labels: NDArray[np.uint8], test: NDArray[np.bool_] | None = None
-) -> NDArray[np.bool_]:
+def by_writer(
+    file: Path,
+    writers: Sequence[str],
+    images: NDArray[np.uint8],
+    labels: NDArray[np.uint8],
+    partitions: Sequence[int],
+    double: NDArray[np.bool_] | None = None,
+) -> Iterator[Piece]:
+    """Sort samples whose writers are mixed; the ``partitions`` are those of the samples."""
+    names, first, number = np.unique(np.asarray(writers), return_index=True, return_inverse=True)
+    order = np.argsort(number, kind="stable")
+    for writer, start, rows in zip(names, first, np.split(order, np.cumsum(np.bincount(number))[:-1]), strict=True):
+        mark = None if double is None else double[rows]
+        yield Piece(file, str(writer), images[rows], labels[rows], partition=int(partitions[start]), double=mark)
+
+
+def repeats(images: NDArray[np.uint8], labels: NDArray[np.uint8], test: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Mark what LEAF doubled: samples of one writer with the very bytes and label of another one of theirs.
 
     LEAF's script stores a writer's first image twice. In ``all_data`` the copy follows the original, but
@@ -129,9 +156,9 @@ def repeats(
     is looked for, wherever it stands. The first one is kept; of a pair across the split the training one, unless
     that left the writer without any test sample.
     """
-    order = np.arange(len(labels)) if test is None else np.argsort(test, kind="stable")
+    order = np.argsort(test, kind="stable")
     mark = _later_copies(images, labels, order)
-    if test is not None and test.any() and not np.any(test & ~mark) and np.count_nonzero(~test) > 1:
+    if test.any() and not np.any(test & ~mark) and np.count_nonzero(~test) > 1:
         mark = _later_copies(images, labels, order[::-1])
     return mark
 
@@ -146,53 +173,42 @@ def _later_copies(images: NDArray[np.uint8], labels: NDArray[np.uint8], order: N
     return mark
 
 
-def without_repeats(samples: Samples) -> Samples:
-    """Drop the copies that LEAF's script made."""
-    keep = ~repeats(*samples)
-    return Samples(samples.images[keep], samples.labels[keep], None if samples.test is None else samples.test[keep])
+def assemble(pieces: Iterable[Piece], layout: str, leaf_compat: bool) -> Conversion:
+    """Make the data set: writers by name, the training samples of each before the test samples, LEAF's copies dropped.
 
-
-def join_split(
-    train: dict[str, Samples], test: dict[str, Samples], file_of: Callable[[str, str], Path]
-) -> dict[str, Samples]:
-    """Put each writer's training samples before the test samples, with the mask that tells them apart.
-
-    Every writer must be in both parts; ``file_of(part, writer)`` is the file that an error names.
+    In a split every writer is in both parts.
     """
-    for part, there, other, elsewhere in (("train", train, "test", test), ("test", test, "train", train)):
-        missing = sorted(there.keys() - elsewhere.keys())
-        if missing:
-            raise InputFileError(
-                f"{file_of(part, missing[0])}: writer {missing[0]!r} (and {len(missing) - 1} more) is in {part} but "
-                f"not in {other}; in a split every writer has both"
-            )
-    joined: dict[str, Samples] = {}
-    for writer in list(train):
-        first, second = train.pop(writer), test.pop(writer)
-        joined[writer] = Samples(
-            np.concatenate([first.images, second.images]),
-            np.concatenate([first.labels, second.labels]),
-            np.arange(len(first.labels) + len(second.labels)) >= len(first.labels),
-        )
-    return joined
-
-
-def gather(writers: dict[str, Samples]) -> DataSet:
-    """Empty ``writers`` into a data set. Each writer's own arrays are let go as soon as they are copied."""
-    names = tuple(sorted(writers))
-    sizes = np.array([len(writers[writer].labels) for writer in names], np.int64)
-    total = int(sizes.sum())
-    images = np.empty((total, SIDE, SIDE), np.uint8)
-    labels = np.empty(total, np.uint8)
-    test = None if writers[names[0]].test is None else np.zeros(total, np.bool_)
-    start = 0
-    for writer in names:
-        samples = writers.pop(writer)
-        here = slice(start, start + len(samples.labels))
-        images[here] = samples.images
-        labels[here] = samples.labels
-        if test is not None:
-            test[here] = samples.test
-        start = here.stop
-    clients = np.repeat(np.arange(len(names), dtype=np.int32), sizes)
-    return DataSet("femnist", images, labels, clients, names, CLASSES, partition_attribute(names), test)
+    found: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        found.setdefault(piece.writer, []).append(piece)
+    if any(piece.test for parts in found.values() for piece in parts):
+        for part, other in ((False, "test"), (True, "train")):
+            missing = sorted(writer for writer, parts in found.items() if all(piece.test == part for piece in parts))
+            if missing:
+                raise InputFileError(
+                    f"{found[missing[0]][0].file}: writer {missing[0]!r} (and {len(missing) - 1} more) is in "
+                    f"{'test' if part else 'train'} but not in {other}; in a split every writer has both"
+                )
+    names = tuple(sorted(found))
+    known = [found[name][0].partition for name in names]
+    partitions = [partition_of(name) if part is None else part for name, part in zip(names, known, strict=True)]
+    there = sum(len(piece.labels) for parts in found.values() for piece in parts)
+    # Each writer's own arrays are let go as soon as they are copied: the set must not be in memory twice.
+    whole = np.empty((there, SIDE, SIDE), np.uint8), np.empty(there, np.uint8), np.empty(there, np.bool_)
+    ends = [0]
+    for name in names:
+        parts = sorted(found.pop(name), key=lambda piece: piece.test)
+        columns = ((piece.images, piece.labels, np.full(len(piece.labels), piece.test)) for piece in parts)
+        own = [np.concatenate(column) for column in zip(*columns, strict=True)]
+        if not leaf_compat and (layout == "leaf" or parts[0].double is not None):
+            marks = [piece.double for piece in parts if piece.double is not None]
+            double = np.concatenate(marks) if marks else repeats(*own)
+            own = [array[~double] for array in own]
+        ends.append(ends[-1] + len(own[1]))
+        for array, mine in zip(whole, own, strict=True):
+            array[ends[-2] : ends[-1]] = mine
+    images, labels, test = (array[: ends[-1]] for array in whole)
+    clients = np.repeat(np.arange(len(names), dtype=np.int32), np.diff(ends))
+    hsf = {"hsf": np.array(partitions, np.int32)} if set(partitions) - {UNKNOWN_PARTITION} else {}
+    dataset = DataSet("femnist", images, labels, clients, names, CLASSES, hsf, test if test.any() else None)
+    return Conversion(dataset, layout, there - len(dataset))

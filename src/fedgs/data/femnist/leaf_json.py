@@ -9,25 +9,14 @@ A file is read user by user (ijson): as Python floats, a hundred writers at once
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from fedgs.data.femnist.form import (
-    SIDE,
-    Conversion,
-    Samples,
-    check_labels,
-    gather,
-    join_split,
-    to_uint8,
-    without_repeats,
-)
-from fedgs.data.parallel import ordered_map, progress_bar
+from fedgs.data.femnist.form import Piece, check_samples
 from fedgs.errors import InputFileError, MissingDependencyError
 
+LOOKED_FOR = "LEAF JSON (train/*.json with test/*.json, all_data/*.json, *.json)"
 _BEGINNING = re.compile(rb'\s*\{\s*"(users|num_samples|user_data|hierarchies)"')
 _LITTLE = 50_000_000  # bytes of JSON that are read here before other processes would have started
 
@@ -53,48 +42,31 @@ def _begins_like_leaf(file: Path) -> bool:
         return _BEGINNING.match(stream.read(200)) is not None
 
 
-def load(path: Path, leaf_compat: bool = False, workers: int | None = None, progress: bool = False) -> Conversion:
-    """Read a LEAF folder (with ``train`` and ``test``, with ``all_data``, or of JSON files) or a single file."""
-    files = find(path)
-    if not files:
-        raise InputFileError(
-            f"{path}: no LEAF JSON here; looked for train/*.json with test/*.json, all_data/*.json, *.json"
-        )
-    if workers is None and sum(file.stat().st_size for file in files) < _LITTLE:
-        workers = 1
+def read(path: Path, files: list[Path], leaf_compat: bool, spread: Callable[..., Iterator[Any]]) -> Iterator[Piece]:
+    """Yield the users of all files."""
     split = path.is_dir() and files[0].parent in (path / "train", path / "test")
     for part in ("train", "test"):
         if split and not any(file.parent == path / part for file in files):
             raise InputFileError(
                 f"{path / part}: no JSON there, but beside it; LEAF's split needs both train/*.json and test/*.json"
             )
-    parts: dict[str, dict[str, Samples]] = {"train": {}, "test": {}}
-    origin: dict[tuple[str, str], Path] = {}
-    with progress_bar("LEAF JSON files", len(files), progress) as update:
-        for file, users in zip(files, ordered_map(read_file, files, workers), strict=True):
-            part = "test" if split and file.parent == path / "test" else "train"
-            for user, samples in users.items():
-                if user in parts[part]:
-                    raise InputFileError(f"{file}: user {user!r} is in {origin[part, user].name} already")
-                parts[part][user] = samples
-                origin[part, user] = file
-            update(advance=1)
-    if not any(parts.values()):
+    sizes = [file.stat().st_size for file in files]
+    origin: dict[tuple[str, bool], Path] = {}
+    for pieces in spread(read_file, files, sizes=sizes, few=_LITTLE, title="bytes of LEAF JSON files"):
+        for piece in pieces:
+            test = split and piece.file.parent == path / "test"
+            first = origin.setdefault((piece.writer, test), piece.file)
+            if first != piece.file:
+                raise InputFileError(f"{piece.file}: user {piece.writer!r} is in {first.name} already")
+            yield piece._replace(test=test)
+    if not origin:
         raise InputFileError(f"{files[0]}: 'users' is empty, as in all {len(files)} files here; make the files again")
-    writers = parts["train"]
-    if split:
-        writers = join_split(writers, parts["test"], lambda part, user: origin[part, user])
-    there = sum(len(samples.labels) for samples in writers.values())
-    if not leaf_compat:
-        writers = {user: without_repeats(writers.pop(user)) for user in list(writers)}
-    dataset = gather(writers)
-    return Conversion(dataset, "leaf", there - len(dataset))
 
 
-def read_file(file: Path) -> dict[str, Samples]:
+def read_file(file: Path) -> list[Piece]:
     """Return the users of one file, checked against the file's own list of users and counts."""
     users, counts = (next(_parse(file, "items", key), None) for key in ("users", "num_samples"))
-    found: dict[str, Samples] = {}
+    found: dict[str, Piece] = {}
     for user, value in _parse(file, "kvitems", "user_data"):
         if user in found:
             raise InputFileError(f"{file}: user {user!r} is twice in 'user_data'")
@@ -113,7 +85,7 @@ def read_file(file: Path) -> dict[str, Samples]:
             raise InputFileError(
                 f"{file}: num_samples of user {user!r} is {count}, but there are {len(found[user].labels)} samples"
             )
-    return found
+    return list(found.values())
 
 
 def _parse(file: Path, how: str, key: str) -> Iterator[Any]:
@@ -136,27 +108,9 @@ def _list_of(kind: type, values: Any) -> bool:
     return isinstance(values, list) and all(isinstance(value, kind) for value in values)
 
 
-def _samples(file: Path, user: str, value: Any) -> Samples:
+def _samples(file: Path, user: str, value: Any) -> Piece:
     where = f"{file}: user {user!r}"
-    try:
-        x, y = value["x"], value["y"]
-    except (TypeError, KeyError):
-        raise InputFileError(f"{where} has no 'x' and 'y'") from None
+    x, y = (value.get(key) if isinstance(value, dict) else None for key in ("x", "y"))
     if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
-        raise InputFileError(f"{where}: 'x' and 'y' must be lists of the same length")
-    if not y:
-        raise InputFileError(f"{where} has no samples; remove empty users (LEAF's preprocess.sh: -k 1)")
-    for sample, image in enumerate(x):
-        length = len(image) if isinstance(image, list) else 1
-        if length != SIDE * SIDE:
-            raise InputFileError(f"{where}: image {sample} has {length} pixels; {SIDE * SIDE} expected")
-    try:
-        pixels = np.array(x)
-        labels = np.array(y)
-    except (TypeError, ValueError):
-        raise InputFileError(f"{where}: 'x' and 'y' must hold numbers only") from None
-    if pixels.dtype.kind not in "fi" or pixels.ndim != 2:
-        raise InputFileError(f"{where}: images must be flat lists of numbers")
-    if labels.dtype.kind != "i" or labels.ndim != 1:
-        raise InputFileError(f"{where}: labels must be whole numbers")
-    return Samples(to_uint8(pixels, where).reshape(-1, SIDE, SIDE), check_labels(labels, where))
+        raise InputFileError(f"{where} has no 'x' and 'y' that are lists of the same length")
+    return Piece(file, user, *check_samples(x, y, where))

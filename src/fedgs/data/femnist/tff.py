@@ -6,17 +6,18 @@ digits and a colon before the client's name, which is taken off. The ``digitsonl
 """
 
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedgs.data.femnist.form import SIDE, Conversion, Samples, check_labels, gather, join_split, to_uint8
-from fedgs.data.parallel import progress_bar
+from fedgs.data.femnist.form import Piece, check_samples
 from fedgs.errors import InputFileError, MissingDependencyError
 
-_HASH_PREFIX = re.compile(r"^[0-9a-f]{16}:")
 _TRAIN, _TEST = "fed_emnist_train.h5", "fed_emnist_test.h5"
+LOOKED_FOR = f"TFF files ({_TRAIN}, {_TEST})"
+_HASH_PREFIX = re.compile(r"^[0-9a-f]{16}:")
 
 
 def find(path: Path) -> list[Path]:
@@ -30,52 +31,36 @@ def find(path: Path) -> list[Path]:
     return [train, test] if train != test and train.is_file() and test.is_file() else [path]
 
 
-def load(path: Path, leaf_compat: bool = False, workers: int | None = None, progress: bool = False) -> Conversion:
-    """Read the pair of files, or a single one (then nothing is marked as test data)."""
-    files = find(path)
-    if not files:
-        raise InputFileError(f"{path}: no TFF files here; looked for {_TRAIN} and {_TEST}")
-    parts = [_read(file, progress) for file in files]
-    if len(parts) == 1:
-        return Conversion(gather(parts[0]), "tff")
-    return Conversion(gather(join_split(parts[0], parts[1], lambda part, _: files[part == "test"])), "tff")
-
-
-def _read(file: Path, progress: bool) -> dict[str, Samples]:
+def read(path: Path, files: list[Path], leaf_compat: bool, spread: Callable[..., Iterator[Any]]) -> Iterator[Piece]:
+    """Yield the clients of the pair of files, or of a single one (then nothing is test data)."""
     try:
         import h5py
     except ImportError:
         raise MissingDependencyError("HDF5 files need h5py: pip install 'fedgs[femnist]'") from None
-    clients: dict[str, Samples] = {}
-    try:
-        with h5py.File(file, "r") as opened:
-            if not isinstance(opened.get("examples"), h5py.Group):
-                raise InputFileError(f"{file}: no group 'examples'; this is not a fed_emnist file")
-            examples = opened["examples"]
-            with progress_bar(f"clients of {file.name}", len(examples), progress) as update:
-                for name in examples:
+    for file in files:
+        seen: set[str] = set()
+        try:
+            with h5py.File(file, "r") as opened:
+                examples = opened.get("examples")
+                if not isinstance(examples, h5py.Group):
+                    raise InputFileError(f"{file}: no group 'examples'; this is not a fed_emnist file")
+                for name in spread(str, list(examples), workers=1, title=f"clients of {file.name}"):
                     client = _HASH_PREFIX.sub("", name)
-                    if client in clients:
+                    if client in seen:
                         raise InputFileError(f"{file}: client {client!r} is there twice")
-                    clients[client] = _samples(examples[name], f"{file}: client {client!r}")
-                    update(advance=1)
-    except OSError as error:
-        raise InputFileError(f"{file}: not a readable HDF5 file ({error})") from None
-    if not clients:
-        raise InputFileError(f"{file}: there is not one client")
-    return clients
+                    seen.add(client)
+                    yield Piece(
+                        file, client, *_samples(examples[name], f"{file}: client {client!r}"), test=file != files[0]
+                    )
+        except OSError as error:
+            raise InputFileError(f"{file}: not a readable HDF5 file ({error})") from None
+        if not seen:
+            raise InputFileError(f"{file}: there is not one client")
 
 
-def _samples(group: Any, where: str) -> Samples:
+def _samples(group: Any, where: str) -> tuple[Any, Any]:
     from h5py import Dataset, Group
 
     if not isinstance(group, Group) or not all(isinstance(group.get(key), Dataset) for key in ("pixels", "label")):
         raise InputFileError(f"{where} has no 'pixels' and 'label'")
-    pixels, labels = np.asarray(group["pixels"]), np.asarray(group["label"]).reshape(-1)
-    if pixels.shape not in ((len(labels), SIDE, SIDE), (len(labels), SIDE * SIDE)):
-        raise InputFileError(f"{where}: pixels are {pixels.shape} for {len(labels)} labels; (n, 28, 28) expected")
-    if not len(labels):
-        raise InputFileError(f"{where} has no samples; every client of TFF has some in both files")
-    if labels.dtype.kind not in "iu" or pixels.dtype.kind != "f":
-        raise InputFileError(f"{where}: pixels must be floats and labels whole numbers")
-    return Samples(to_uint8(pixels, where).reshape(-1, SIDE, SIDE), check_labels(labels, where))
+    return check_samples(np.asarray(group["pixels"]), np.asarray(group["label"]).reshape(-1), where)
