@@ -176,7 +176,7 @@ def load(folder: Path) -> DataSet:
             name.removesuffix(".npy"): array if name == "images.npy" else np.array(array)
             for name, array in mapped.items()
         }
-        names = {key: tuple(described[key]) for key in ("client_names", "classes")}
+        names: dict[str, Any] = {key: tuple(described[key]) for key in ("client_names", "classes")}
         return DataSet(**fields_in(arrays), name=described["name"], **names)
     except InputFileError:
         raise

@@ -45,7 +45,7 @@ def named_arrays(dataset: DataSet) -> dict[str, NDArray[Any]]:
 def fields_in(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a data set is made of, from arrays by their stored names; what is not there is left out."""
     known = {_OLD_KEYS[key]: arrays[key] for key in _OLD_KEYS if key in arrays} | dict(arrays)
-    found = {key: known[key] for key in ("clients", "client_names", "classes", "test") if key in known}
+    found: dict[str, Any] = {key: known[key] for key in ("clients", "client_names", "classes", "test") if key in known}
     if "name" in known:
         found["name"] = str(known["name"])
     for name in ("inputs", "targets"):

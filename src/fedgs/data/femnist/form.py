@@ -137,7 +137,7 @@ def by_writer(
     writers: Sequence[str],
     images: NDArray[np.uint8],
     labels: NDArray[np.uint8],
-    partitions: Sequence[int],
+    partitions: Sequence[int] | NDArray[np.integer],
     double: NDArray[np.bool_] | None = None,
 ) -> Iterator[Piece]:
     """Sort samples whose writers are mixed; the ``partitions`` are those of the samples."""
@@ -194,7 +194,11 @@ def assemble(pieces: Iterable[Piece], layout: str, leaf_compat: bool) -> Convers
     partitions = [partition_of(name) if part is None else part for name, part in zip(names, known, strict=True)]
     there = sum(len(piece.labels) for parts in found.values() for piece in parts)
     # Each writer's own arrays are let go as soon as they are copied: the set must not be in memory twice.
-    whole = np.empty((there, SIDE, SIDE), np.uint8), np.empty(there, np.uint8), np.empty(there, np.bool_)
+    whole: tuple[NDArray[Any], ...] = (
+        np.empty((there, SIDE, SIDE), np.uint8),
+        np.empty(there, np.uint8),
+        np.empty(there, np.bool_),
+    )
     ends = [0]
     for name in names:
         parts = sorted(found.pop(name), key=lambda piece: piece.test)
