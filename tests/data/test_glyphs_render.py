@@ -13,21 +13,9 @@ from fedgs.data.glyphs_words import CHARACTERS
 from fedgs.rng import stream
 
 PLAIN = Style(
-    font="DejaVuSans",
-    size=18,
-    crop=1,
-    slant=0,
-    tilt=0,
-    stretch=0,
-    weight=0,
-    blur=0.5,
-    ink=0,
-    paper=255,
-    noise=0,
-    light=(0, 0),
-    crowding=0,
-    wear=0,
-)
+    font="DejaVuSans", size=18, crop=1, slant=0, tilt=0, stretch=0, weight=0, blur=0.5, ink=0, paper=255, noise=0,
+    light=(0, 0), crowding=0, wear=0,
+)  # fmt: skip
 
 
 def pictures(character: str, style: Style, count: int = 200, right: str = "") -> np.ndarray:

@@ -15,7 +15,7 @@ from fedgs.data.glyphs_words import (
     draw_camera,
     labels_and_neighbours,
     read,
-)
+)  # fmt: skip
 from fedgs.rng import stream
 
 ALLOWED = {"digits": CHARACTERS[:10], "caps": CHARACTERS[10:36], "codes": CHARACTERS[:36], "mixed": CHARACTERS}
@@ -32,14 +32,11 @@ def test_a_singapore_camera_sees_the_letters_of_singapore() -> None:
     assert counts.sum() == 18
 
 
-def test_a_mixed_line_writes_it_with_a_postcode() -> None:
+def test_what_a_line_writes() -> None:
     words = read(Camera("mixed", ("Singapore",), zone="049", codes=0), 28, stream(0, "test"))
     assert words[0] == words[2] == "Singapore"
     assert words[1].startswith("049")
     assert len(words[1]) == len(words[3]) == 5
-
-
-def test_a_container_line_writes_owner_and_number() -> None:
     words = read(Camera("codes", ("Riga",), zone="31", owners=("XYZU",)), 110, stream(0, "test"))
     assert words[0] == "XYZU"
     assert words[1].startswith("31")
@@ -76,8 +73,5 @@ def test_destinations_are_plain_names_with_every_letter() -> None:
     assert "Singapore" in DESTINATIONS
     assert all(name.isascii() and name.isalpha() and name == name.capitalize() for name in DESTINATIONS)
     assert set("".join(DESTINATIONS).upper()) == set(CHARACTERS[10:36])
-
-
-def test_every_line_has_its_shares() -> None:
     assert len(LINES) == len(LINE_SHARES) == len(BUSY_SHARES)
     assert sum(LINE_SHARES) == pytest.approx(1)

@@ -8,14 +8,10 @@ from fedgs.data.parallel import ordered_map, progress_bar
 from fedgs.errors import DataError, InputFileError
 
 
-def square(number: int) -> int:
+def refuse_forty(number: int) -> int:
+    if number == 40:
+        raise InputFileError("forty: not readable")
     return number * number
-
-
-def refuse_three(number: int) -> int:
-    if number == 3:
-        raise InputFileError("three: not readable")
-    return number
 
 
 def die(number: int) -> int:
@@ -23,15 +19,12 @@ def die(number: int) -> int:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_results_come_in_order(workers: int) -> None:
-    assert list(ordered_map(square, range(40), workers)) == [number * number for number in range(40)]
-    assert list(ordered_map(square, [], workers)) == []
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_of_a_worker_is_the_callers(workers: int) -> None:
-    with pytest.raises(InputFileError, match="three: not readable"):
-        list(ordered_map(refuse_three, range(10), workers))
+def test_results_come_in_order_and_an_error_of_a_worker_is_the_callers(workers: int) -> None:
+    found = ordered_map(refuse_forty, range(50), workers)
+    assert [next(found) for _ in range(40)] == [number * number for number in range(40)]
+    with pytest.raises(InputFileError, match="forty: not readable"):
+        next(found)
+    assert list(ordered_map(refuse_forty, [], workers)) == []
 
 
 def test_a_worker_that_dies() -> None:
