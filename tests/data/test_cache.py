@@ -4,14 +4,15 @@ import os
 import re
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from small_sets import assert_same, small_set
 
 from fedgs.data import cache as sets
-from fedgs.data.dataset import DataSet
 from fedgs.errors import InputFileError, OutputError
 
 
@@ -29,25 +30,17 @@ def test_round_trip_with_mapped_images(cache: Path) -> None:
     sets.verify(folder)
 
 
-def test_nothing_else_is_left_in_the_cache(cache: Path) -> None:
-    sets.store(small_set(), "small", {})
-    sets.store(small_set(split=False), "small", {})
-    assert os.listdir(cache) == ["small"]
-    assert sets.load(cache / "small").test is None
-    assert "test.npy" not in os.listdir(cache / "small")
-
-
-def test_who_has_the_old_set_keeps_it(cache: Path) -> None:
+def test_a_set_is_replaced_and_who_has_the_old_one_keeps_it(cache: Path) -> None:
     old = sets.load(sets.store(small_set(), "small", {}))
     before = old.inputs.copy()
-    other = small_set()
-    sets.store(
-        DataSet(other.name, 255 - other.inputs, other.labels, other.clients, other.client_names, other.classes),
-        "small",
-        {},
-    )
+    other = small_set(split=False)
+    sets.store(replace(other, inputs=255 - other.inputs), "small", {})
     assert np.array_equal(old.inputs, before)
-    assert np.array_equal(sets.load(cache / "small").inputs, 255 - before)
+    new = sets.load(cache / "small")
+    assert np.array_equal(new.inputs, 255 - before)
+    assert new.test is None
+    assert os.listdir(cache) == ["small"]
+    assert "test.npy" not in os.listdir(cache / "small")
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,26 +87,23 @@ def test_what_a_killed_process_left_is_swept_up_a_day_later(cache: Path) -> None
     assert sets.cached_sets() == ["small"]
 
 
-def test_temporary_folders_have_an_unmistakable_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda _: seen.extend(os.listdir(cache)))
-    sets.store(small_set(), "small", {})
-    assert seen
-    assert all(re.fullmatch(r"\.fedgs-writing-small-[0-9a-f]{8}", name) for name in seen)
-
-
 def test_the_old_set_is_removed_after_the_new_one_has_its_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sets.store(small_set(), "small", {})
     there: list[bool] = []
+    written: set[str] = set()
     remove = shutil.rmtree
-    monkeypatch.setattr(
-        shutil,
-        "rmtree",
-        lambda *path, **options: (there.append(sets.is_set(cache / "small")), remove(*path, **options)),
-    )
+
+    def watched(*path: Any, **options: Any) -> None:
+        there.append(sets.is_set(cache / "small"))
+        remove(*path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", watched)
+    monkeypatch.setattr(os, "fsync", lambda _: written.update(os.listdir(cache)))
     sets.store(small_set(split=False), "small", {})
     assert there
     assert all(there)
+    (temporary,) = written - {"small"}
+    assert re.fullmatch(r"\.fedgs-writing-small-[0-9a-f]{8}", temporary)
 
 
 def test_a_cache_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

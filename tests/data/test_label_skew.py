@@ -50,6 +50,9 @@ def test_classes_per_device_is_exact_and_even(devices: int, k: int, seed: int) -
     ("call", "message"),
     [
         (lambda: dirichlet(LABELS, 10, 0.0), "alpha is 0.0"),
+        (lambda: dirichlet(LABELS, 2, float("inf")), "alpha is inf; it must be finite"),
+        (lambda: dirichlet(np.array(["a", "b"]), 1, 1.0), "labels must be one class number a sample"),
+        (lambda: classes_per_device(np.array(["a", "b"]), 1, 1), "labels must be one class number a sample"),
         (lambda: dirichlet(LABELS, 0, 1.0), "cannot split 3000 samples among 0 devices"),
         (lambda: dirichlet(LABELS, 290, 0.01, min_samples=10), "raise alpha, or lower devices or min_samples"),
         (lambda: classes_per_device(LABELS, 10, 11), "11 classes per device were asked for; the set has 10"),
@@ -60,15 +63,6 @@ def test_classes_per_device_is_exact_and_even(devices: int, k: int, seed: int) -
 def test_what_cannot_be_synthesised(call: object, message: str) -> None:
     with pytest.raises(DataError, match=message):
         call()  # type: ignore[operator]
-
-
-def test_labels_and_numbers_that_cannot_be_dealt() -> None:
-    with pytest.raises(DataError, match="labels must be one class number a sample"):
-        dirichlet(np.array(["a", "b", "a"]), 1, 1.0)
-    with pytest.raises(DataError, match="labels must be one class number a sample"):
-        classes_per_device(np.array(["a", "b", "a"]), 1, 1)
-    with pytest.raises(DataError, match="alpha is inf; it must be finite"):
-        dirichlet(np.arange(10), 2, float("inf"))
 
 
 def test_factories_differ_as_much_as_they_are_asked_to() -> None:

@@ -192,16 +192,15 @@ def test_buffer_by_hand() -> None:
 def test_wrong_use() -> None:
     federation = federation_of([20, 20])
     streams = DeviceStreams(federation, 4)
-    with pytest.raises(DataError, match="selected twice"):
-        streams.advance([1, 1])
-    with pytest.raises(DataError, match="there is no device 2; they are numbered 0 to 1"):
-        streams.advance([2])
-    with pytest.raises(DataError, match="no device -1"):
-        streams.next_indices([-1])
-    with pytest.raises(DataError, match="no device -1"):
-        streams.take([-1, 1])
-    with pytest.raises(DataError, match="list of their numbers"):
-        streams.advance(np.array([True, False]))
+    for use, devices, message in (
+        (streams.advance, [1, 1], "selected twice"),
+        (streams.advance, [2], "there is no device 2; they are numbered 0 to 1"),
+        (streams.next_indices, [-1], "no device -1"),
+        (streams.take, [-1, 1], "no device -1"),
+        (streams.advance, np.array([True, False]), "list of their numbers"),
+    ):
+        with pytest.raises(DataError, match=message):
+            use(devices)  # type: ignore[operator]
     assert streams.iteration == 0
     for other in (
         DeviceStreams(federation, 5),

@@ -15,6 +15,8 @@ from fedgs.rng import stream
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 Samples = tuple[NDArray[np.uint8], NDArray[np.int64]]
 Written = dict[str, list[tuple[str, str]]]
+Row = tuple[str | None, int | None, int | None, bytes | None]
+"""writer_id, hsf_id, character and PNG bytes."""
 WRITERS = ("f0000_14", "f0001_41", "f2100_70")
 
 
@@ -94,8 +96,8 @@ def _put(
     written.setdefault(writer, []).append((f"{kind}/{name}", character))
 
 
-def parquet_file(path: Path, rows: list[tuple[str, int, int, bytes]], row_group_size: int = 3) -> Path:
-    """Rows of (writer_id, hsf_id, character, PNG bytes) as Hugging Face stores them."""
+def parquet_file(path: Path, rows: list[Row], row_group_size: int = 3) -> Path:
+    """Rows as Hugging Face stores them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -124,3 +126,32 @@ def hdf5_file(path: Path, clients: dict[str, Samples], column: bool = False) -> 
             group["pixels"] = (x / 255).astype(np.float32)
             group["label"] = y.astype(np.int32).reshape(-1, 1) if column else y.astype(np.int32)
     return path
+
+
+def user(name: str, count: int, doubled: bool = True) -> Samples:
+    """A writer as LEAF leaves them: the first image twice."""
+    x, y = pictures(count, name), labels(count, name)
+    return (np.insert(x, 0, x[0], 0), np.insert(y, 0, y[0])) if doubled else (x, y)
+
+
+def rows(writer: str, partition: int, count: int) -> list[Row]:
+    drawn = zip(pictures(count, writer), labels(count, writer), strict=True)
+    return [(writer, partition, int(label), png(image)) for image, label in drawn]
+
+
+def clients(part: str, count: int, prefix: str = "") -> dict[str, Samples]:
+    return {prefix + name: (pictures(count, name, part), labels(count, name, part)) for name in reversed(WRITERS)}
+
+
+def npz_arrays() -> dict[str, np.ndarray]:
+    """Three writers, not in the order of their names, the second sample of each a copy of the first."""
+    pick = np.array([0, 0, 1, 2, 3, 3, 4, 5, 6, 6, 7, 8])
+    return {
+        "images": pictures(9, "npz")[pick],
+        "labels": labels(9, "npz")[pick].astype(np.uint8),
+        "writers": np.repeat(np.int32([0, 1, 2]), 4),
+        "writer_names": np.array([WRITERS[2], WRITERS[0], WRITERS[1]]),
+        "writer_hsf": np.uint8([4, 0, 1]),
+        "leaf_dup": np.tile([False, True, False, False], 3),
+        "classes": np.array(list(CHARACTERS)),
+    }

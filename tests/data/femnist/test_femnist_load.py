@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -109,6 +111,24 @@ def test_a_wrong_layout(source: Path, layout: Layout, message: str) -> None:
 def test_no_workers(source: Path) -> None:
     with pytest.raises(DataError, match="workers=0: there must be at least one"):
         load_femnist(source, workers=0)
+
+
+def test_without_a_library_the_message_tells_how_to_get_it(tmp_path: Path) -> None:
+    libraries = {"pyarrow": "a.parquet", "h5py": "a.h5", "ijson": "a.json"}
+    for name in libraries.values():
+        (tmp_path / name).write_bytes(b"")
+    program = (
+        f"import sys; sys.modules.update(dict.fromkeys({list(libraries)}))\n"
+        "from fedgs.data.femnist import load_femnist\n"
+        "from fedgs.errors import MissingDependencyError\n"
+        f"for name in {list(libraries.values())}:\n"
+        f"    try: load_femnist({str(tmp_path)!r} + '/' + name)\n"
+        "    except MissingDependencyError as error: print(error)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    for library, line in zip(libraries, found.splitlines(), strict=True):
+        assert library in line
+        assert "pip install 'fedgs[femnist]'" in line
 
 
 class Quiet(SimpleHTTPRequestHandler):

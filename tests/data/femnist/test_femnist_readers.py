@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from femnist_files import WRITERS, Samples, hdf5_file, labels, leaf_file, parquet_file, pictures, png
+from femnist_files import (
+    WRITERS,
+    Samples,
+    clients,
+    hdf5_file,
+    labels,
+    leaf_file,
+    npz_arrays,
+    parquet_file,
+    pictures,
+    png,
+    rows,
+    user,
+)  # fmt: skip
 
 from fedgs.data import DataSet
 from fedgs.data.femnist import CLASSES, convert_femnist, load_femnist, recognise
@@ -23,13 +34,6 @@ from fedgs.data.npz import save_npz
 from fedgs.errors import DataError, InputFileError
 
 Clients = dict[str, Samples]
-Row = tuple[str | None, int | None, int | None, bytes | None]
-
-
-def user(name: str, count: int, doubled: bool = True) -> Samples:
-    """A writer as LEAF leaves them: the first image twice."""
-    x, y = pictures(count, name), labels(count, name)
-    return (np.insert(x, 0, x[0], 0), np.insert(y, 0, y[0])) if doubled else (x, y)
 
 
 @pytest.fixture
@@ -55,11 +59,6 @@ def split(folder: Path, users: Clients, test_samples: list[int]) -> Path:
     return folder
 
 
-def rows(writer: str, partition: int, count: int) -> list[Row]:
-    drawn = zip(pictures(count, writer), labels(count, writer), strict=True)
-    return [(writer, partition, int(label), png(image)) for image, label in drawn]
-
-
 @pytest.fixture
 def parquets(tmp_path: Path) -> Path:
     """Writers out of order, one of them in both files, as no promise of the source forbids."""
@@ -69,29 +68,11 @@ def parquets(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def clients(part: str, count: int, prefix: str = "") -> Clients:
-    return {prefix + name: (pictures(count, name, part), labels(count, name, part)) for name in reversed(WRITERS)}
-
-
 @pytest.fixture
 def hdf5(tmp_path: Path) -> Path:
     hdf5_file(tmp_path / "fed_emnist_train.h5", clients("train", 5))
     hdf5_file(tmp_path / "fed_emnist_test.h5", clients("test", 2), column=True)
     return tmp_path
-
-
-def npz_arrays() -> dict[str, np.ndarray]:
-    """Three writers, not in the order of their names, the second sample of each a copy of the first."""
-    pick = np.array([0, 0, 1, 2, 3, 3, 4, 5, 6, 6, 7, 8])
-    return {
-        "images": pictures(9, "npz")[pick],
-        "labels": labels(9, "npz")[pick].astype(np.uint8),
-        "writers": np.repeat(np.int32([0, 1, 2]), 4),
-        "writer_names": np.array([WRITERS[2], WRITERS[0], WRITERS[1]]),
-        "writer_hsf": np.uint8([4, 0, 1]),
-        "leaf_dup": np.tile([False, True, False, False], 3),
-        "classes": np.array(CLASSES),
-    }
 
 
 def assert_writers(dataset: DataSet, sizes: list[int], hsf: list[int]) -> None:
@@ -414,21 +395,3 @@ def test_no_hdf5_file(tmp_path: Path) -> None:
     (tmp_path / "a.h5").write_bytes(b"nothing of the kind")
     with pytest.raises(InputFileError, match=r"a.h5: not a readable HDF5 file"):
         load_femnist(tmp_path / "a.h5")
-
-
-def test_without_a_library_the_message_tells_how_to_get_it(tmp_path: Path) -> None:
-    libraries = {"pyarrow": "a.parquet", "h5py": "a.h5", "ijson": "a.json"}
-    for name in libraries.values():
-        (tmp_path / name).write_bytes(b"")
-    program = (
-        f"import sys; sys.modules.update(dict.fromkeys({list(libraries)}))\n"
-        "from fedgs.data.femnist import load_femnist\n"
-        "from fedgs.errors import MissingDependencyError\n"
-        f"for name in {list(libraries.values())}:\n"
-        f"    try: load_femnist({str(tmp_path)!r} + '/' + name)\n"
-        "    except MissingDependencyError as error: print(error)"
-    )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    for library, line in zip(libraries, found.splitlines(), strict=True):
-        assert library in line
-        assert "pip install 'fedgs[femnist]'" in line
