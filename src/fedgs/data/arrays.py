@@ -83,12 +83,8 @@ class JoinedArray:
         self._parts = list(parts)
         self._ends = np.cumsum([len(part) for part in parts])
         self.shape = (int(self._ends[-1]), *parts[0].shape[1:])
+        self.ndim = len(self.shape)
         self.dtype = np.result_type(*(part.dtype for part in parts))
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions, samples included."""
-        return len(self.shape)
 
     def __len__(self) -> int:
         return int(self.shape[0])

@@ -48,8 +48,12 @@ def download(url: str, file: Path, *, sha256: str | None = None, pause: float = 
                 raise
             except OSError as error:
                 raise OutputError(f"{part}: cannot be written ({error.strerror or error})") from None
-    if sha256 is not None:
-        _check(part, mark, sha256, url)
+    with part.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest() if sha256 else None
+    if found != sha256:
+        part.unlink()
+        mark.unlink(missing_ok=True)
+        raise DownloadError(f"{url}: SHA-256 {found} instead of the published {sha256}; what came was removed")
     part.replace(file)
     mark.unlink(missing_ok=True)
     return file
@@ -124,12 +128,3 @@ def _receive(answer: HTTPResponse) -> bytes:
         return answer.read(_CHUNK)
     except (http.client.HTTPException, OSError) as error:
         raise _BrokenOffError(str(error) or type(error).__name__) from None
-
-
-def _check(part: Path, mark: Path, sha256: str, url: str) -> None:
-    with part.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != sha256:
-        part.unlink()
-        mark.unlink(missing_ok=True)
-        raise DownloadError(f"{url}: SHA-256 {found} instead of the published {sha256}; what came was removed")
