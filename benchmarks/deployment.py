@@ -120,7 +120,7 @@ def faults(repeats: int) -> None:
 
 def noise(draws: int = 300) -> None:
     from fedgs.data import build_federation, load_glyphs
-    from fedgs.deploy.count_noise import noisy_counts
+    from fedgs.deploy.agent import noisy_counts
 
     federation = build_federation(load_glyphs(350), 10)
     target = federation.p_real()

@@ -17,18 +17,19 @@ from numpy.typing import NDArray
 
 from fedgs.deploy import pki
 from fedgs.deploy.agent import Agent
-from fedgs.deploy.identity import Identity
+from fedgs.deploy.pki import Bundle, Identity
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.round_messages import RoundOrder, RoundResult, decode_result, encode_order
 from fedgs.deploy.sources import Batch
 from fedgs.deploy.tensors import Flat, Shapes
-from fedgs.deploy.tls import Bundle
 from fedgs.deploy.transport import call_station, call_status
-from fedgs.deploy.wire import Task
 from fedgs.selection.team import TeamRule
 
 CLASSES, BATCH, SHAPE = 62, 32, (28, 28)
-TASK = Task("bench", json.dumps({"model": "fixed"}), CLASSES, json.dumps([list(SHAPE), "uint8"]), BATCH)
+TASK = pb.Task(
+    run="bench", spec=json.dumps({"model": "fixed"}), classes=CLASSES, inputs=json.dumps([list(SHAPE), "uint8"]),
+    batch_size=BATCH, wire=pb.FLOAT32,
+)  # fmt: skip
 
 
 class Pictures:

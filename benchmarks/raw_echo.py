@@ -8,7 +8,8 @@ from typing import Any
 
 import grpc
 
-from fedgs.deploy.tls import Bundle, client_credentials, client_options, server_credentials, server_options
+from fedgs.deploy.pki import Bundle
+from fedgs.deploy.transport import client_credentials, client_options, server_credentials, server_options
 
 
 def echo_client(folder: str, address: str, messages: int) -> None:

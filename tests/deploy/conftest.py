@@ -1,8 +1,9 @@
-"""Tests may be coroutines, and get a park of real processes that ends with them."""
+"""Tests may be coroutines, and get a park that ends with them."""
 
 import asyncio
 import inspect
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run a test that is a coroutine."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    names = pyfuncitem._fixtureinfo.argnames
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+
+    async def run() -> None:
+        async with arguments["park"].served if "park" in arguments else nullcontext():
+            await pyfuncitem.obj(**arguments)
+
+    asyncio.run(run())
     return True
 
 

@@ -1,6 +1,7 @@
 """Devices inside the test's own process: good ones, and ones that misbehave on purpose, over real mTLS streams."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -8,28 +9,39 @@ from typing import Any
 import grpc
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.torch import load_file
+from torch import Tensor
 
+from fedgs.config import load_settings
+from fedgs.data import DataSet, Federation
+from fedgs.data.npz import save_npz
 from fedgs.deploy import pki
 from fedgs.deploy.agent import Agent
-from fedgs.deploy.identity import Identity
+from fedgs.deploy.pki import Bundle, Identity
+from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.round_messages import RoundResult, decode_result, encode_order
-from fedgs.deploy.settings import DeviceSettings
-from fedgs.deploy.sources import Batch, Source
-from fedgs.deploy.tls import Bundle, Dialer
-from fedgs.deploy.transport import call_station
-from fedgs.deploy.wire import (
-    ATTACH,
-    LARGEST_MESSAGE,
-    Ready,
-    Step,
-    decode_down,
-    encode_hello,
-    encode_ready,
-    encode_update,
+from fedgs.deploy.settings import DeviceSettings, TopSettings
+from fedgs.deploy.sources import Batch, Source, open_source
+from fedgs.deploy.tensors import Flat, Shapes
+from fedgs.deploy.top_process import carry_out
+from fedgs.deploy.trainers import LinearTrainer
+from fedgs.deploy.transport import Dialer, GrpcTransport, call_station
+from fedgs.deploy.wire import ATTACH, LARGEST_MESSAGE, VERSION, Ready, decode_down, encode_update, serialise
+from fedgs.training.calibration import ClassMix
+from tests.deploy.processes import (
+    BATCH,
+    CLASSES,
+    RUN_ROUND_TIMEOUT,
+    SHAPE,
+    SHAPES,
+    Park,
+    StationHandle,
+    order,
+    write_device,
 )
-from tests.deploy.processes import BATCH, CLASSES, RUN_ROUND_TIMEOUT, SHAPE, SHAPES, Park, StationHandle, order
 
-Misdeed = Callable[[Step], Sequence[bytes]]
+HELLO = serialise(pb.Up(hello=pb.Hello(version=VERSION, software="test")))
+Misdeed = Callable[[pb.Step], Sequence[bytes]]
 """What a device answers to a step."""
 
 
@@ -53,6 +65,15 @@ def drawn(seeds: Iterable[int], number: int) -> list[list[Batch]]:
 
 def counts_of(batches: Iterable[Batch]) -> list[NDArray[np.int64]]:
     return [np.bincount(batch.targets, minlength=CLASSES) for batch in batches]
+
+
+def trained(weights: Flat, batches: list[Batch], teams: NDArray[np.int64], mix: ClassMix) -> Flat:
+    """One internal synchronisation in this process."""
+    start = weights.copy()
+    start[-CLASSES:] += mix.step(teams.sum(axis=0)[None])[0].astype(np.float32)
+    trainer = LinearTrainer(CLASSES, SHAPE)
+    changes = [trainer.step(start, batch, 0.1)[0] for batch in batches]
+    return np.asarray(weights + np.mean(changes, axis=0), np.float32)
 
 
 def bundle(park: Park, role: str, name: str) -> Bundle:
@@ -114,17 +135,17 @@ async def misbehave(park: Park, station: StationHandle, name: str, misdeed: Misd
     while done < turns:
         async with dialer.channel() as channel:
             call = channel.stream_stream(ATTACH)()
-            await call.write(encode_hello("test"))
+            await call.write(HELLO)
             batch_id = 0
             with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the station has ended the stream
                 while (data := await call.read()) is not grpc.aio.EOF and done < turns:
                     message = decode_down(data)
-                    if isinstance(message, Step):
+                    if isinstance(message, pb.Step):
                         for answer in misdeed(message):
                             await call.write(answer)
                         done += 1
                     batch_id += 1
-                    await call.write(encode_ready(announcement(batch_id)))
+                    await call.write(serialise(pb.Up(ready=announcement(batch_id).message)))
             await asyncio.sleep(0.05)  # what was written is delivered before the stream goes
             call.cancel()
 
@@ -135,16 +156,34 @@ def announcement(batch_id: int) -> Ready:
     return Ready(batch_id, counts)
 
 
-def good_answer(step: Step, /, **changes: Any) -> list[bytes]:
+def good_answer(
+    step: pb.Step, /, shapes: Shapes = SHAPES, change: Flat | None = None, wire: int = pb.FLOAT32, **changes: Any
+) -> list[bytes]:
     """Return an update that changes nothing, with some of its values replaced."""
-    values: dict[str, Any] = {
-        "step": step.step,
-        "batch_id": step.batch_id,
-        "num_samples": BATCH,
-        "loss": 1.0,
-        "shapes": SHAPES,
-        "change": np.zeros(SHAPES.size, np.float32),
-        "wire": "float32",
-        "following": None,
-    }
-    return list(encode_update(**(values | changes)))
+    values: dict[str, Any] = {"step": step.step, "batch_id": step.batch_id, "num_samples": BATCH, "loss": 1.0}
+    update = pb.Update(**(values | changes))
+    return list(encode_update(update, shapes, np.zeros(shapes.size, np.float32) if change is None else change, wire))
+
+
+async def run_top(park: Park, stations: Sequence[StationHandle], options: Sequence[str], **behaviour: Any) -> None:
+    """Carry out a run from this process."""
+    certificate = bundle(park, "top", "top")
+    transports = [GrpcTransport(one.top, certificate, Identity("park", "top", "top"), 2.0) for one in stations]
+    settings = load_settings(overrides=list(options))
+    await carry_out(settings, TopSettings.model_validate(behaviour), park.folder / "state", transports)
+
+
+async def train(park: Park, federation: Federation, held_out: DataSet, options: Sequence[str]) -> dict[str, Tensor]:
+    """Carry out a run over two stations and their devices, all in this process, and return its model."""
+    (park.folder / "target.json").write_text(json.dumps(federation.p_real().tolist()))
+    save_npz(held_out, park.folder / "held-out.npz")
+    stations = [await park.serve(f"s{factory}", min_devices=len(federation) // 2, gather=200) for factory in range(2)]
+    devices = []
+    for device, name in enumerate(federation.device_names):
+        source = open_source(f"npz:{write_device(federation, device, park.folder / f'{name}.npz')}", name)
+        devices.append(agent(park, stations[federation.factory_of[device]], name, source).run())
+    async with running(*devices):
+        files = {"target": str(park.folder / "target.json"), "held_out": str(park.folder / "held-out.npz")}
+        await run_top(park, stations, options, **files)
+    found: dict[str, Tensor] = load_file(park.folder / "state" / "model.safetensors")
+    return found

@@ -1,28 +1,35 @@
-"""Parks of real processes on the loopback for tests; whatever a test starts ends with it."""
+"""Parks on the loopback for tests: stations in the test's own process, or real processes where these are the point.
+
+Whatever a test starts ends with it.
+"""
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.torch import load_file
-from torch import Tensor
 
-from fedgs.data import DataSet, Federation
+from fedgs.data import Federation
 from fedgs.data.npz import save_npz
 from fedgs.deploy import pki
+from fedgs.deploy.logs import JsonLines, log
+from fedgs.deploy.metrics import StationMetrics
 from fedgs.deploy.park import dataset_of
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.round_messages import RoundOrder, RoundResult, decode_result, encode_order
+from fedgs.deploy.settings import StationSettings
+from fedgs.deploy.station import Station
+from fedgs.deploy.station_process import Control, serving
 from fedgs.deploy.tensors import Shapes
 from fedgs.deploy.transport import call_station, call_status
-from fedgs.deploy.wire import Task
 from fedgs.errors import PeerError
 from fedgs.selection.team import TeamRule
 
@@ -31,10 +38,11 @@ CLASSES, SHAPE, BATCH = 4, (8, 8), 5
 
 def named_task(
     run: str = "test", model: str = "linear", classes: int = CLASSES, shape: tuple[int, ...] = SHAPE,
-    batch_size: int = BATCH, wire: str = "float32",
-) -> Task:  # fmt: skip
+    batch_size: int = BATCH, **more: Any,
+) -> pb.Task:  # fmt: skip
     """Return the task of a built-in network on images, as a station tells it."""
-    return Task(run, json.dumps({"model": model}), classes, json.dumps([list(shape), "uint8"]), batch_size, wire)
+    given = {"spec": json.dumps({"model": model}), "inputs": json.dumps([list(shape), "uint8"]), "wire": pb.FLOAT32}
+    return pb.Task(**{"run": run, "classes": classes, "batch_size": batch_size} | given | more)
 
 
 TASK = named_task()
@@ -55,13 +63,31 @@ def wait_for(what: Callable[[], Any], seconds: float = 20.0, why: str = "it") ->
 
 
 class Park:
-    """Starts processes of one test, with certificates; knows their folders and logs."""
+    """Starts stations and processes of one test, with certificates; knows their folders and logs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.pki = folder / "pki"
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.served = AsyncExitStack()
         pki.create_authority(self.pki)
+
+    async def serve(self, name: str = "s1", *, insecure: bool = False, **settings: Any) -> "StationHandle":
+        """Serve a station from this process until the test ends; all that reaches it comes over real connections."""
+        bundle = None if insecure else pki.Bundle(pki.issue(self.pki, "station", name, pki.LOOPBACK))
+        (self.folder / name).mkdir(mode=0o700)
+        station = Station(StationSettings(**settings), StationMetrics(), insecure=insecure)
+        control = Control(name, station, self.folder / name)
+        handler = logging.FileHandler(self.folder / f"{name}.log")
+        handler.setFormatter(JsonLines())
+        log.logger.addHandler(handler)
+        self.served.callback(log.setLevel, log.logger.level)
+        self.served.callback(handler.close)
+        self.served.callback(log.logger.removeHandler, handler)
+        log.setLevel("DEBUG")
+        listening = serving(control, "127.0.0.1:0", "127.0.0.1:0", bundle)
+        devices, top = await self.served.enter_async_context(listening)
+        return StationHandle(self, name, control, devices, str(top))
 
     def start(
         self, name: str, *arguments: str, module: str = "fedgs", folder: Path | None = None
@@ -106,20 +132,6 @@ class Park:
             "--log-json", *options,
         )  # fmt: skip
 
-    def train(self, federation: Federation, held_out: DataSet, options: Sequence[str]) -> dict[str, Tensor]:
-        """Carry out a run over two stations, with a process a device, and return its model."""
-        (self.folder / "target.json").write_text(json.dumps(federation.p_real().tolist()))
-        save_npz(held_out, self.folder / "held-out.npz")
-        waiting = ["--min-devices", str(len(federation) // 2), "--gather", "200"]
-        stations = [self.station(f"s{factory}", *waiting) for factory in range(2)]
-        for device, name in enumerate(federation.device_names):
-            path = write_device(federation, device, self.folder / f"{name}.npz")
-            self.device(name, stations[federation.factory_of[device]], source=f"npz:{path}")
-        top = self.top(stations, *options, more=["--target", "target.json", "--held-out", "held-out.npz"])
-        assert top.wait(timeout=240) == 0, self.text("top")
-        found: dict[str, Tensor] = load_file(self.folder / "state" / "model.safetensors")
-        return found
-
     def top(
         self, stations: "Sequence[StationHandle]", *overrides: str, more: Sequence[str] = ()
     ) -> "subprocess.Popen[bytes]":
@@ -155,15 +167,22 @@ class Park:
 
 
 class StationHandle:
-    """A running station."""
+    """A running station: a process, or one in this process."""
 
-    def __init__(self, park: Park, name: str, process: "subprocess.Popen[bytes]", devices: str, top: str) -> None:
-        self.park, self.name, self.process, self.devices, self.top = park, name, process, devices, top
+    def __init__(
+        self, park: Park, name: str, runs: "subprocess.Popen[bytes] | Control", devices: str, top: str
+    ) -> None:
+        self.park, self.name, self.runs, self.devices, self.top = park, name, runs, devices, top
         self.socket = park.folder / name / "control.sock"
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes]":
+        assert isinstance(self.runs, subprocess.Popen)
+        return self.runs
 
     def status(self) -> pb.StationStatus:
         """Ask how things stand."""
-        return call_status(self.socket, 5)
+        return self.runs.report() if isinstance(self.runs, Control) else call_status(self.socket, 5)
 
     def states(self) -> dict[str, str]:
         """Return the state of every device."""

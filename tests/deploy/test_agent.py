@@ -1,17 +1,20 @@
-"""The agent by itself: how it waits, and what it says of a source that does not fit."""
+"""The agent by itself: how it waits, what it announces, and what it says of a source that does not fit."""
 
 import asyncio
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fedgs.deploy.agent import Agent
-from fedgs.deploy.identity import Identity
+from fedgs.deploy.agent import Agent, as_counts, discrete_gaussian, noisy_counts
+from fedgs.deploy.pki import Identity
+from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.settings import DeviceSettings
 from fedgs.deploy.sources import Batch
-from fedgs.deploy.wire import Task
 from fedgs.errors import DataError
+from fedgs.rng import stream
 from tests.deploy.devices import Noise
 from tests.deploy.processes import BATCH, CLASSES, SHAPE, named_task
 
@@ -31,7 +34,7 @@ def test_waits_grow_up_to_the_longest_and_differ_from_device_to_device() -> None
         assert one._wait(attempt) == one._wait(attempt)
 
 
-def announced(source: object, task: Task = TASK, **settings: float) -> list[int]:
+def announced(source: object, task: pb.Task = TASK, **settings: float) -> list[int]:
     async def run() -> list[int]:
         made = agent("a", source, **settings)
         await made._begin(task)
@@ -132,3 +135,34 @@ def test_a_task_with_smaller_batches_than_allowed_is_refused() -> None:
     assert announced(Noise(), min_batch=BATCH)
     with pytest.raises(DataError, match=f"batches of {BATCH}; --min-batch is {BATCH + 1}"):
         announced(Noise(), min_batch=BATCH + 1)
+
+
+def test_the_noise_is_a_discrete_gaussian() -> None:
+    drawn = discrete_gaussian(1.5, 200_000, stream(0, "test"))
+    values = np.arange(-4, 5)
+    weights = np.exp(-(values**2) / (2 * 1.5**2))
+    everything = np.exp(-(np.arange(-40, 41) ** 2) / (2 * 1.5**2)).sum()
+    for value, weight in zip(values, weights, strict=True):
+        assert np.mean(drawn == value) == pytest.approx(weight / everything, abs=0.004)
+
+
+def test_counts_are_made_by_largest_remainders() -> None:
+    assert as_counts(np.array([3, -1, 3]), 5).tolist() == [3, 0, 2]
+    assert as_counts(np.array([-2, -1, 0]), 5).tolist() == [2, 2, 1]  # nothing is left: as even as can be
+    assert as_counts(np.array([2, 0, 3]), 5).tolist() == [2, 0, 3]
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=30).filter(any),
+    st.floats(0.2, 20),
+    st.integers(0, 2**63),
+    st.integers(0, 10**9),
+)
+def test_noisy_counts_are_counts_of_the_same_batch_size(
+    counts: list[int], sigma: float, seed: int, batch_id: int
+) -> None:
+    true = np.array(counts)
+    noisy = noisy_counts(true, sigma, seed, batch_id)
+    assert noisy.min() >= 0
+    assert noisy.sum() == true.sum()
+    assert (noisy == noisy_counts(true, sigma, seed, batch_id)).all()

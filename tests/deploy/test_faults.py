@@ -1,28 +1,31 @@
-"""Devices that die, hang, come late and come back, as real processes killed by real signals."""
+"""Devices and servers that die, hang, come late and come back, by real signals; many devices, many iterations."""
 
 import asyncio
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedgs.deploy.sources import Batch
-from fedgs.deploy.tensors import Flat
+from fedgs.deploy.tensors import Flat, Shapes
 from fedgs.deploy.trainers import LinearTrainer
 from fedgs.errors import PeerError
-from tests.deploy.devices import Noise, agent, bundle, good_devices, run_round, running
-from tests.deploy.processes import CLASSES, SHAPE, Park, StationHandle, wait_for
+from tests.deploy.devices import Noise, agent, bundle, good_devices, run_round, run_top, running
+from tests.deploy.processes import CLASSES, SHAPE, Park, StationHandle, named_task, wait_for
 
 STUCK = """
 import asyncio, sys, time
 from pathlib import Path
 import numpy as np
 from fedgs.deploy.agent import Agent
-from fedgs.deploy.identity import Identity
+from fedgs.deploy.pki import Identity
 from fedgs.deploy.sources import Batch
-from fedgs.deploy.tls import Bundle
+from fedgs.deploy.pki import Bundle
 from fedgs.deploy.trainers import LinearTrainer
 
 class Source:
@@ -84,7 +87,7 @@ async def test_a_late_device_is_left_out_and_taken_back(park: Park) -> None:
             time.sleep(1.5 if self.steps == 1 else 0)
             return super().step(weights, batch, learning_rate)
 
-    station = park.station("s1", "--deadline", "0.7", "--min-devices", "3", "--gather", "20")
+    station = await park.serve("s1", deadline=0.7, min_devices=3, gather=20)
     slow = agent(park, station, "slow", Noise(), make=lambda _: Slow(CLASSES, SHAPE))
     async with good_devices(park, station, "a", "b"), running(slow.run()):
         await asyncio.to_thread(station.wait_ready, 3)
@@ -104,7 +107,7 @@ async def test_a_slow_source_delays_no_answer(park: Park) -> None:
                 time.sleep(1.5 if number == 1 else 0)
                 yield batch
 
-    station = park.station("s1", "--deadline", "0.7", "--gather", "20")
+    station = await park.serve("s1", deadline=0.7, gather=20)
     async with running(agent(park, station, "a", Trickle()).run()):
         await asyncio.to_thread(station.wait_ready, 1)
         first = await run_round(station, 1, iterations=1, pick=1)
@@ -132,7 +135,81 @@ async def test_devices_join_in_mid_round_and_outlive_their_station(park: Park) -
             assert {device.name: device.turns for device in again.status().devices} == {"a": 3, "b": 3, "c": 3}
 
 
-def test_no_device_is_online(park: Park) -> None:
-    result = park.station("s1", "--gather", "0.1").round(iterations=7)
+async def test_no_device_is_online(park: Park) -> None:
+    result = await run_round(await park.serve("s1", gather=0.1), iterations=7)
     assert (result.iterations, result.events) == (0, {"idle": 7})
     assert not result.weights.any()
+
+
+ROUNDS = 25
+OPTIONS = [
+    "task.model=linear", f"training.rounds={ROUNDS}", "training.iterations=8", "training.batch_size=5",
+    "training.learning_rate=0.01", "selection.pick=2", "selection.presample=1", "federation.devices=3",
+    "federation.factories=1",
+]  # fmt: skip
+
+
+async def test_the_run_completes_whoever_is_killed(park: Park) -> None:
+    async def until(rounds: int) -> None:
+        await asyncio.to_thread(wait_for, lambda: len(park.rounds()) > rounds, 120, f"round {rounds}")
+
+    station = park.station("s1")
+    more = ["--classes", "4", "--image", "8x8"]
+    top = park.top([station], *OPTIONS, more=more)
+    async with good_devices(park, station, "a", "b", "c"):
+        await until(3)
+        station.process.kill()
+        station.process.wait()
+        killed_at = park.rounds()[-1]["round"]
+        await asyncio.to_thread(park.station, "s1")
+        await until(killed_at + 3)
+        top.kill()
+        top.wait()
+        assert park.rounds()[-1]["round"] < ROUNDS
+        top = park.top([station], *OPTIONS, more=more)
+        assert await asyncio.to_thread(top.wait, 60) == 0, park.text("top")
+    await run_top(park, [station], OPTIONS, classes=4, image="8x8")  # nothing is left to do, and nothing is done
+    assert [line["round"] for line in park.rounds()] == list(range(ROUNDS + 1))
+    ended = Counter(line["round"] for line in park.log("s1", "round ends"))
+    del ended[0]  # nobody trained in it
+    assert ended == dict.fromkeys(range(1, ROUNDS + 1), 1)
+    assert (park.folder / "state" / "model.safetensors").exists()
+    assert len({line["run"] for line in park.log("s1", "round begins")}) == 1
+
+
+async def test_two_hundred_devices_on_one_station(park: Park) -> None:
+    station = await park.serve("s1", min_devices=200, gather=60)
+    names = [f"d{number:03d}" for number in range(200)]
+    async with good_devices(park, station, *names) as agents:
+        result = await run_round(station, iterations=40, pick=10)
+        assert (result.iterations, result.samples, result.devices) == (40, 40 * 10 * 5, 200)
+        assert result.events == {}
+        assert sum(agent.steps for agent in agents) == 400
+        turns = {device.name: device.turns for device in station.status().devices}
+        assert list(turns) == names
+        assert sum(turns.values()) == 400
+
+
+def resident(station: StationHandle) -> float:
+    """Megabytes of a station."""
+    text = Path(f"/proc/{station.process.pid}/status").read_text()
+    return int(text.split("VmRSS:")[1].split()[0]) / 1024
+
+
+async def test_the_memory_of_a_station_stays_flat(park: Park) -> None:
+    """An update of this model is 100 KB; a station that kept one an iteration would grow by 60 MB."""
+    classes, shape = 4, (80, 80)
+    shapes = Shapes((("dense.weight", (classes, 6400)), ("dense.bias", (classes,))))
+    large = {
+        "task": named_task("large", "linear", classes, shape, 5),
+        "shapes": shapes,
+        "weights": np.zeros(shapes.size, np.float32),
+    }
+    station = park.station("s1", "--log-level", "warning")
+    used = []
+    async with good_devices(park, station, "a", "b", "c", image_shape=shape):  # one more than is picked: it must select
+        for number, iterations in ((1, 200), (2, 600)):
+            result = await run_round(station, number, iterations, pick=2, rate=1e-4, **large)
+            assert result.iterations == iterations
+            used.append(resident(station))
+    assert used[1] - used[0] < 20

@@ -13,21 +13,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
+from safetensors.torch import load_file
 
 from fedgs.cli.park_display import picture
 from fedgs.deploy.park import LocalPark
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
+from fedgs.settings import Settings
+from fedgs.simulation.federations import load_federation
+from fedgs.simulation.run import execute
 from tests.conftest import Here
 from tests.deploy.processes import wait_for
 from tests.simulation.small import small_config, small_federation, small_settings
 
-QUICK = ["--stations", "2", "--devices", "2", "--set", "task.model=linear", "--set", "training.iterations=4"]
 
-
-def options(folder: Path, rounds: int) -> list[str]:
-    small = [*small_config(folder, "selection.pick=2"), "--set", f"training.rounds={rounds}"]
-    return ["park", "up", *small, *QUICK, "--set", "federation.devices=4", "--set", "federation.factories=2"]
+def options(folder: Path, rounds: int, stations: int = 2) -> list[str]:
+    """A park with two devices a station."""
+    wanted = [f"training.rounds={rounds}", "task.model=linear", "selection.pick=2"]
+    size = [f"federation.factories={stations}", f"federation.devices={2 * stations}"]
+    return ["park", "up", *small_config(folder, *wanted, *size)]
 
 
 def processes_of(folder: Path) -> list[int]:
@@ -43,7 +48,7 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
-def test_a_park_runs_to_its_end_and_leaves_no_process(tmp_path: Path) -> None:
+def test_a_park_runs_to_the_simulators_end_and_leaves_no_process(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "fedgs", *options(tmp_path, 3), "--out", "park"],
         cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False,
@@ -57,13 +62,17 @@ def test_a_park_runs_to_its_end_and_leaves_no_process(tmp_path: Path) -> None:
     assert lines[-1]["devices"] == 4
     commands = (tmp_path / "park/commands.txt").read_text().splitlines()
     assert [command.split()[1] for command in commands] == ["station"] * 2 + ["device"] * 4 + ["top"]
+    settings = Settings.model_validate_json((tmp_path / "park/config.json").read_text())
+    simulated = execute(settings, load_federation(settings)).weights
+    for name, weight in load_file(tmp_path / "park/top/model.safetensors").items():
+        torch.testing.assert_close(weight, simulated[name], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("deed", [signal.SIGINT, signal.SIGKILL])
 def test_whoever_stops_a_park_stops_all_of_it(tmp_path: Path, deed: signal.Signals) -> None:
     terminal, end = pty.openpty()  # it shows its table
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedgs", *options(tmp_path, 100_000), "--out", "park"],
+        [sys.executable, "-m", "fedgs", *options(tmp_path, 100_000, stations=1), "--out", "park"],
         cwd=tmp_path, stderr=end, env=os.environ | {"TERM": "xterm", "COLUMNS": "80", "LINES": "30"},
     )  # fmt: skip
     os.close(end)
@@ -73,8 +82,8 @@ def test_whoever_stops_a_park_stops_all_of_it(tmp_path: Path, deed: signal.Signa
     metrics = tmp_path / "park/top/metrics.jsonl"
     try:
         wait_for(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 2, 150, "the park to train")
-        wait_for(lambda: b"station-2  2 online" in b"".join(shown), 20, "the table to show it")
-        assert len(processes_of(tmp_path / "park")) == 7
+        wait_for(lambda: b"station-1  2 online" in b"".join(shown), 20, "the table to show it")
+        assert len(processes_of(tmp_path / "park")) == 4
         process.send_signal(deed)
         process.wait(timeout=30)
     finally:

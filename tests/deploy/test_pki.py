@@ -5,8 +5,8 @@ import pytest
 from cryptography import x509
 
 from fedgs.deploy import pki
-from fedgs.deploy.identity import Identity, identity_of, parse_uri
-from fedgs.deploy.tls import Bundle, check_plain, split_address
+from fedgs.deploy.pki import Bundle, Identity, identity_of, parse_uri
+from fedgs.deploy.transport import check_plain, split_address
 from fedgs.errors import IdentityError, OutputError, PeerError
 from tests.conftest import Here
 

@@ -3,19 +3,21 @@
 import asyncio
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedgs.deploy.agent import Agent
-from fedgs.deploy.identity import Identity
+from fedgs.deploy.pki import Identity
+from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.rounds import averaged
 from fedgs.deploy.settings import DeviceSettings
 from fedgs.deploy.station import Answer
 from fedgs.deploy.tensors import Shapes
-from fedgs.deploy.trainers import LinearTrainer
-from tests.deploy.devices import Noise, counts_of, drawn, good_devices, run_round, running
-from tests.deploy.processes import BATCH, CLASSES, SHAPE, SHAPES, Park, named_task, wait_for
+from fedgs.training.calibration import ClassMix
+from tests.deploy.devices import Noise, counts_of, drawn, good_devices, run_round, running, trained
+from tests.deploy.processes import BATCH, SHAPES, UNIFORM, Park, named_task, wait_for
 
 TWO = Shapes((("w", (2,)),))
 
@@ -37,27 +39,43 @@ def test_a_synchronisation_is_no_longer_than_it_may_be() -> None:
     assert averaged(np.ones(2, np.float32), answers, TWO, 0.0).tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize(("wire", "tolerance"), [("float32", 1e-6), ("bfloat16", 2e-3), ("float16", 3e-4)])
-async def test_a_round_is_sgd_on_the_batches_of_the_team(park: Park, wire: str, tolerance: float) -> None:
-    """All three devices in each of four iterations, so that plain SGD in this process must give the same weights."""
-    task = named_task(wire=wire)
-    station = park.station("s1", "--min-devices", "3")
-    async with good_devices(park, station, "a", "b", "c"):
-        result = await run_round(station, 1, 4, task=task, class_wise=True)
-        assert not len((await run_round(station, 2, 1, task=task)).seen)  # nobody asked
-    trainer = LinearTrainer(CLASSES, SHAPE)
-    weights, seen = np.zeros(SHAPES.size, np.float32), np.zeros(CLASSES, np.int64)
-    for batches in drawn(range(3), 4):
-        seen += np.sum(counts_of(batches), axis=0)
-        weights = weights + np.mean([trainer.step(weights, batch, 0.1)[0] for batch in batches], axis=0)
-    np.testing.assert_allclose(result.weights, weights, atol=tolerance)
-    assert result.samples == 4 * 3 * BATCH
-    assert result.seen.tolist() == seen.tolist()
+@pytest.mark.parametrize(
+    ("wire", "tolerance", "calibration"),
+    [(pb.FLOAT32, 1e-6, 0.0), (pb.BFLOAT16, 2e-3, 0.0), (pb.FLOAT16, 3e-4, 1.0), (pb.FLOAT32, 1e-6, 1.0)],
+)
+async def test_rounds_are_sgd_on_the_batches_of_the_team(
+    park: Park, wire: int, tolerance: float, calibration: float
+) -> None:
+    """All three devices in two rounds of two iterations, so that plain SGD in this process must give the same weights.
+
+    A round that is asked for again gets the same answer, and its class mix goes into the next round's calibration once.
+    """
+    asked: dict[str, Any] = {"task": named_task(wire=wire), "calibration": calibration}
+    station = await park.serve("s1", min_devices=3)
+    async with good_devices(park, station, "a", "b", "c") as agents:
+        first = await run_round(station, 1, 2, **asked, class_wise=True)
+        again = await run_round(station, 1, 2, **asked, class_wise=True)
+        assert sum(one.steps for one in agents) == 6
+        assert (again.weights == first.weights).all()
+        second = await run_round(station, 2, 2, **asked, weights=first.weights)
+        assert not len(second.seen)  # nobody asked
+        other = await run_round(station, 2, 2, **asked, weights=first.weights, rate=0.2)  # another order
+        assert not (other.weights == second.weights).all()
+    mix, weights, seen = ClassMix(1, UNIFORM, 2, calibration), np.zeros(SHAPES.size, np.float32), 0
+    for number, batches in enumerate(drawn(range(3), 4), start=1):
+        weights = trained(weights, batches, np.array(counts_of(batches)), mix)
+        if number <= 2:
+            seen += np.sum(counts_of(batches), axis=0)
+        if number == 2:
+            np.testing.assert_allclose(first.weights, weights, atol=tolerance)
+    np.testing.assert_allclose(second.weights, weights, atol=tolerance)
+    assert first.samples == 2 * 3 * BATCH
+    assert first.seen.tolist() == seen.tolist()
 
 
 async def test_plain_text_on_the_loopback_and_noise_on_the_counts(park: Park) -> None:
     """Two devices, one with noise: they train all the same, and the station's estimate shows that counts were noisy."""
-    station = park.station("s1", "--gather", "1", "--insecure")
+    station = await park.serve("s1", gather=1, insecure=True)
     plain, noisy = (
         Agent(Identity("park", "device", name), station.devices, Noise(0), None, settings).run()
         for name, settings in (("plain", DeviceSettings()), ("noisy", DeviceSettings(count_noise=3.0, noise_seed=1)))
@@ -76,8 +94,8 @@ async def test_plain_text_on_the_loopback_and_noise_on_the_counts(park: Park) ->
 def test_neither_a_station_nor_a_linear_device_imports_torch() -> None:
     code = (
         "import sys; import fedgs.deploy.station_process, fedgs.deploy.agent, fedgs.deploy.sources;"
-        "from fedgs.deploy.trainers import make_trainer; from fedgs.deploy.wire import Task;"
-        "make_trainer(Task('r', '{\"model\": \"linear\"}', 4, '[[8, 8], \"uint8\"]', 5));"
+        "from fedgs.deploy.trainers import make_trainer; from fedgs.deploy.proto.fedgs_wire_pb2 import Task;"
+        'make_trainer(Task(spec=\'{"model": "linear"}\', classes=4, inputs=\'[[8, 8], "uint8"]\', batch_size=5));'
         "assert 'torch' not in sys.modules;"
         "assert 'fedgs.simulation' not in sys.modules"
     )

@@ -8,8 +8,8 @@ import pytest
 
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.tensors import Shapes
-from fedgs.deploy.tls import client_credentials
-from fedgs.deploy.wire import ATTACH, PART, Step, serialise
+from fedgs.deploy.transport import client_credentials
+from fedgs.deploy.wire import ATTACH, PART, serialise
 from tests.deploy.devices import Misdeed, bad_device, bundle, good_answer, good_devices, run_round
 from tests.deploy.processes import SHAPES, Park, wait_for
 
@@ -18,7 +18,7 @@ HUGE = np.full(SHAPES.size, 1e30, np.float32)
 OTHER = Shapes((("dense.weight", (4, 63)), ("dense.bias", (4,))))
 
 
-def endless(step: Step) -> list[bytes]:
+def endless(step: pb.Step) -> list[bytes]:
     """Announce the right size and send two gigabytes, a part at a time."""
     first = pb.Up.FromString(good_answer(step)[0])
     first.update.change.data = b""
@@ -35,7 +35,7 @@ MISDEEDS: dict[str, tuple[Misdeed, str]] = {
         lambda step: good_answer(step, shapes=OTHER, change=np.zeros(OTHER.size, np.float32)),
         "another model: it has 'dense.weight' of shape",
     ),
-    "another number format": (lambda step: good_answer(step, wire="float16"), "weights in float16"),
+    "another number format": (lambda step: good_answer(step, wire=pb.FLOAT16), "weights in float16"),
     "a stale step": (lambda step: good_answer(step, step=step.step - 1), "a step that was not asked for"),
     "another batch": (lambda step: good_answer(step, batch_id=999), "an update from batch 999"),
     "other samples": (lambda step: good_answer(step, num_samples=4), "from 4 samples; 5 were announced"),
@@ -47,7 +47,7 @@ MISDEEDS: dict[str, tuple[Misdeed, str]] = {
 
 
 async def test_rubbish_costs_its_senders_update_and_nothing_else(park: Park) -> None:
-    station = park.station("s1", "--failures", "1000", "--min-devices", "3")
+    station = await park.serve("s1", failures=1000, min_devices=3)
 
     def wait_offline() -> None:
         wait_for(lambda: station.states().get("bad") == "offline", why="the bad device to be gone")
@@ -66,7 +66,7 @@ async def test_rubbish_costs_its_senders_update_and_nothing_else(park: Park) -> 
 
 
 async def test_repeated_failures_quarantine_a_device_for_a_while(park: Park) -> None:
-    station = park.station("s1", "--failures", "2", "--quarantine", "3", "--gather", "0.5")
+    station = await park.serve("s1", failures=2, quarantine=3, gather=0.5)
     async with (
         good_devices(park, station, "good-1", "good-2", "good-3"),
         bad_device(park, station, MISDEEDS["NaN"][0], others=3, turns=99),
@@ -80,7 +80,7 @@ async def test_repeated_failures_quarantine_a_device_for_a_while(park: Park) -> 
 
 
 async def test_a_stream_that_does_not_begin_properly_is_refused(park: Park) -> None:
-    station = park.station("s1")
+    station = await park.serve("s1")
     credentials = client_credentials(bundle(park, "device", "d1"))
     for early, reason in (
         (b"rubbish", "not a message of the protocol"),

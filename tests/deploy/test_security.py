@@ -11,12 +11,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedgs.deploy import pki
-from fedgs.deploy.identity import Identity
-from fedgs.deploy.tls import Bundle, client_credentials, server_credentials
-from fedgs.deploy.transport import GrpcTransport
-from fedgs.deploy.wire import ATTACH, RUN_ROUND, STATUS, encode_hello
+from fedgs.deploy.pki import Bundle, Identity
+from fedgs.deploy.transport import GrpcTransport, client_credentials, server_credentials
+from fedgs.deploy.wire import ATTACH, RUN_ROUND, STATUS
 from fedgs.errors import PeerError
-from tests.deploy.devices import bundle, good_devices, run_round
+from tests.deploy.devices import HELLO, bundle, good_devices, run_round
 from tests.deploy.processes import Park, StationHandle, order, wait_for
 
 
@@ -26,7 +25,7 @@ async def attach(station: StationHandle, channel: "grpc.aio.Channel") -> str:
         while True:
             try:
                 call = channel.stream_stream(ATTACH)(timeout=20)
-                await call.write(encode_hello("test"))
+                await call.write(HELLO)
                 await call.read()
             except grpc.aio.AioRpcError as error:
                 if error.code() != grpc.StatusCode.INTERNAL:  # else the refusal overtook the Hello; ask again
@@ -84,7 +83,7 @@ async def test_strangers_are_refused_and_logged_once(park: Park, tmp_path: Path)
 
 async def test_a_device_is_refused_at_the_control_port_before_it_has_sent_anything(park: Park) -> None:
     """Or its orders, each as large as a model may be, would lie in the station's memory until they are refused."""
-    station = park.station("s1")
+    station = await park.serve("s1")
     credentials = client_credentials(bundle(park, "device", "a"))
     async with grpc.aio.secure_channel(station.top, credentials) as channel:
         for method in (RUN_ROUND, STATUS):
@@ -109,7 +108,7 @@ async def test_a_device_does_not_serve_as_a_station(park: Park) -> None:
 
 @pytest.mark.parametrize("policy", ["replace", "refuse"])
 async def test_a_second_connection_of_a_device_replaces_the_first_or_is_refused(park: Park, policy: str) -> None:
-    station = park.station("s1", "--duplicates", policy)
+    station = await park.serve("s1", duplicates=policy)
     async with good_devices(park, station, "a"):
         credentials = client_credentials(bundle(park, "device", "a"))
         ended = await attach(station, grpc.aio.secure_channel(station.devices, credentials))

@@ -1,6 +1,7 @@
-"""Calibration at a station: the simulator's shifts on the last bias, each round once; and a park that goes by them."""
+"""What a station keeps: its calibration and its optimizer from round to round, and the answer of its last round."""
 
-from dataclasses import replace
+import asyncio
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedgs.deploy.sources import Batch
-from fedgs.deploy.station_state import StationCalibration, StationOptimizer
+from fedgs.deploy.metrics import StationMetrics
+from fedgs.deploy.round_messages import RoundOrder, RoundResult, decode_result
+from fedgs.deploy.rounds import RoundTrainer, StationCalibration, StationOptimizer
+from fedgs.deploy.settings import StationSettings
+from fedgs.deploy.station import Station
+from fedgs.deploy.station_process import REMEMBERED, Control
 from fedgs.deploy.tensors import Flat
-from fedgs.deploy.trainers import LinearTrainer
+from fedgs.errors import WireError
 from fedgs.training.calibration import FLOOR, ClassMix
 from fedgs.training.optimizers import Optimizer
-from tests.deploy.devices import announcement, bad_device, counts_of, drawn, good_answer, good_devices, run_round
-from tests.deploy.processes import BATCH, CLASSES, SHAPE, SHAPES, TASK, UNIFORM, Park, order
+from tests.deploy.devices import (
+    announcement,
+    bad_device,
+    counts_of,
+    drawn,
+    good_answer,
+    good_devices,
+    run_round,
+    trained,
+)
+from tests.deploy.processes import BATCH, CLASSES, SHAPES, UNIFORM, Park, named_task, order
 
 ZEROS = np.zeros(SHAPES.size, np.float32)
 BIAS = slice(SHAPES.size - CLASSES, SHAPES.size)
@@ -72,35 +86,8 @@ def test_another_task_or_an_earlier_round_begins_anew_and_a_roll_call_changes_no
     np.testing.assert_array_equal(shifts(mix, teams), gone_on)
     mix.begin(order(4, calibration=1.0))
     np.testing.assert_array_equal(shifts(mix, teams), anew)
-    mix.begin(order(5, calibration=1.0, task=replace(TASK, run="other")))
+    mix.begin(order(5, calibration=1.0, task=named_task("other")))
     np.testing.assert_array_equal(shifts(mix, teams), anew)
-
-
-def trained(weights: Flat, batches: list[Batch], teams: Teams, mix: ClassMix) -> Flat:
-    """One internal synchronisation in this process."""
-    start = weights.copy()
-    start[-CLASSES:] += mix.step(teams.sum(axis=0)[None])[0].astype(np.float32)
-    trainer = LinearTrainer(CLASSES, SHAPE)
-    changes = [trainer.step(start, batch, 0.1)[0] for batch in batches]
-    return np.asarray(weights + np.mean(changes, axis=0), np.float32)
-
-
-@pytest.mark.parametrize(("wire", "tolerance"), [("float32", 1e-6), ("float16", 3e-4)])
-async def test_rounds_over_the_wire_and_one_asked_for_twice(park: Park, wire: str, tolerance: float) -> None:
-    """Three devices in two rounds of two iterations; the mix of the first goes into the second once."""
-    asked = {"task": replace(TASK, wire=wire), "calibration": 1.0}
-    station = park.station("s1", "--min-devices", "3")
-    async with good_devices(park, station, "a", "b", "c"):
-        first = await run_round(station, 1, 2, **asked)
-        again = await run_round(station, 1, 2, **asked)
-        assert (again.weights == first.weights).all()
-        second = await run_round(station, 2, 2, **asked, weights=first.weights)
-    mix, weights = ClassMix(1, UNIFORM, 2, 1.0), ZEROS
-    for number, batches in enumerate(drawn(range(3), 4), start=1):
-        weights = trained(weights, batches, np.array(counts_of(batches)), mix)
-        if number == 2:
-            np.testing.assert_allclose(first.weights, weights, atol=tolerance)
-    np.testing.assert_allclose(second.weights, weights, atol=tolerance)
 
 
 async def test_who_was_selected_counts_without_an_answer_too(park: Park) -> None:
@@ -109,7 +96,7 @@ async def test_who_was_selected_counts_without_an_answer_too(park: Park) -> None
     What the station says it has ``seen`` is what was learned from: without the third.
     """
     nan = np.full(SHAPES.size, np.nan, np.float32)
-    station = park.station("s1", "--min-devices", "3")
+    station = await park.serve("s1", min_devices=3)
     async with (
         good_devices(park, station, "a", "b"),
         bad_device(park, station, lambda step: good_answer(step, change=nan), others=2, turns=2),
@@ -152,3 +139,66 @@ def test_a_stations_optimiser_survives_a_restart_and_counts_no_round_twice(tmp_p
     (tmp_path / "optimizer.npz").write_bytes(b"torn")
     torn = StationOptimizer(tmp_path)
     assert np.array_equal(play(torn, 3, second), play(StationOptimizer(), 3, second))
+
+
+DIGEST = b"0123456789abcdef"
+
+
+class Counting(RoundTrainer):
+    """Answers with the order's weights and counts how often it was asked."""
+
+    times = 0
+    loss = 1.0
+
+    async def carry_out(self, order: RoundOrder) -> RoundResult:
+        self.times += 1
+        return RoundResult(
+            order.run, order.round, order.shapes, order.weights, 1, 5, self.loss, 0.0, 0, np.zeros(0)
+        )  # fmt: skip
+
+
+def control_in(folder: Path) -> tuple[Control, Counting]:
+    station = Station(StationSettings(), StationMetrics(), insecure=True)
+    control = Control("s1", station, folder)
+    control.trainer = trainer = Counting(station)
+    return control, trainer
+
+
+def ask(control: Control) -> bytes:
+    return asyncio.run(control.result_of(DIGEST, order(1, 1)))
+
+
+def test_a_round_survives_a_restart_and_a_torn_file_is_trained_again(tmp_path: Path) -> None:
+    control, trainer = control_in(tmp_path)
+    answer = ask(control)
+    assert ask(control) == answer
+    assert trainer.times == 1
+    restarted, trainer = control_in(tmp_path)
+    assert ask(restarted) == answer
+    assert trainer.times == 0
+    file = tmp_path / REMEMBERED
+    whole = file.read_bytes()
+    for torn in (whole[:-1], whole[:20], b"", whole[:-1] + bytes([whole[-1] ^ 1]), bytes(len(whole))):
+        file.write_bytes(torn)
+        restarted, trainer = control_in(tmp_path)
+        assert ask(restarted) == answer
+        assert trainer.times == 1
+
+
+def test_a_disk_that_cannot_be_written_loses_no_round(tmp_path: Path) -> None:
+    control, trainer = control_in(tmp_path / "missing")
+    answer = ask(control)
+    assert decode_result(answer).iterations == 1
+    assert ask(control) == answer
+    assert trainer.times == 1
+
+
+def test_an_answer_the_top_server_cannot_take_is_not_kept(tmp_path: Path) -> None:
+    control, trainer = control_in(tmp_path)
+    trainer.loss = math.inf
+    with pytest.raises(WireError, match="loss"):
+        ask(control)
+    assert not (tmp_path / REMEMBERED).exists()
+    trainer.loss = 1.0
+    assert decode_result(ask(control)).loss == 1.0
+    assert trainer.times == 2

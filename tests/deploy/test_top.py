@@ -16,8 +16,7 @@ from fedgs.deploy.metrics import TopMetrics
 from fedgs.deploy.round_messages import RoundOrder, RoundResult
 from fedgs.deploy.run_spec import RunSpec, check_deployable
 from fedgs.deploy.settings import TopSettings
-from fedgs.deploy.top import Top, make_rule, pooled
-from fedgs.deploy.top_state import TopState, load_state, save_model, save_state, settings_digest
+from fedgs.deploy.top import Top, TopState, load_state, make_rule, pooled, save_model, save_state, settings_digest
 from fedgs.deploy.transport import Transport, checked_result
 from fedgs.errors import CheckpointError, ConfigError, IdentityError, PeerError, TrainingError
 from fedgs.settings import Settings

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.round_messages import RoundResult, decode_order, decode_result, encode_order, encode_result
-from fedgs.deploy.tensors import Shapes
+from fedgs.deploy.tensors import Flat, Shapes, from_bytes, norm, to_bytes
 from fedgs.deploy.transport import checked_result
 from fedgs.deploy.wire import (
     PART,
@@ -22,16 +24,9 @@ from fedgs.deploy.wire import (
     Assembly,
     Part,
     Ready,
-    Step,
     StepMessages,
-    Task,
-    Update,
     decode_down,
     decode_up,
-    encode_bye,
-    encode_hello,
-    encode_ready,
-    encode_task,
     encode_update,
     serialise,
 )
@@ -44,13 +39,13 @@ READY = Ready(7, np.array([2, 0, 3, 0]))
 CHANGE = np.linspace(-1, 1, SHAPES.size, dtype=np.float32)
 
 
-def an_update(wire: str = "float32") -> bytes:
-    (message,) = encode_update(11, 7, 5, 0.25, SHAPES, CHANGE, wire, READY)
-    return message
+def an_update(shapes: Shapes = SHAPES, change: Flat = CHANGE) -> list[bytes]:
+    update = pb.Update(step=11, batch_id=7, num_samples=5, loss=0.25, next=READY.message)
+    return list(encode_update(update, shapes, change, pb.FLOAT32))
 
 
 def a_step() -> bytes:
-    (message,) = StepMessages(0.5, SHAPES, CHANGE, "float32").for_device(11, 7)
+    (message,) = StepMessages(0.5, SHAPES, CHANGE, pb.FLOAT32).for_device(11, 7)
     return message
 
 
@@ -58,51 +53,48 @@ def an_optimizer(**changes: Any) -> str:
     return json.dumps(asdict(Optimizer()) | changes)
 
 
-UPS = [encode_hello("fedgs"), encode_ready(READY), an_update(), serialise(pb.Up(part=pb.Part(data=b"abc")))]
-DOWNS = [encode_task(TASK), a_step(), encode_bye("enough")]
+HELLO = pb.Hello(version=VERSION, software="fedgs")
+UPS = [serialise(pb.Up(hello=HELLO)), serialise(pb.Up(ready=READY.message)), *an_update(),
+       serialise(pb.Up(part=pb.Part(data=b"abc")))]  # fmt: skip
+DOWNS = [serialise(pb.Down(task=TASK)), a_step(), serialise(pb.Down(bye=pb.Bye(reason="enough")))]
 
 
 def test_what_a_device_says_comes_through() -> None:
     hello, ready, update, part = (decode_up(data) for data in UPS)
-    assert hello == pb.Hello(version=VERSION, software="fedgs")
-    assert isinstance(ready, Ready)
-    assert (ready.batch_id, ready.batch_size, ready.counts.tolist()) == (7, 5, [2, 0, 3, 0])
-    assert isinstance(update, Update)
+    assert (hello, ready, part) == (HELLO, READY.message, b"abc")
+    assert Ready.of(READY.message).counts.tolist() == [2, 0, 3, 0]
+    assert isinstance(update, pb.Update)
     assert (update.step, update.batch_id, update.num_samples, update.loss) == (11, 7, 5, 0.25)
-    assert update.next is not None
-    assert update.next.counts.tolist() == [2, 0, 3, 0]
-    assembly = Assembly(update.change, SHAPES, "float32")
+    assert update.next == READY.message
+    assembly = Assembly(update.change, SHAPES, pb.FLOAT32)
     assert assembly.complete
     np.testing.assert_array_equal(assembly.flat(), CHANGE)
-    assert part == Part(b"abc")
 
 
 def test_what_a_station_says_comes_through() -> None:
     task, step, bye = (decode_down(data) for data in DOWNS)
-    assert task == TASK
-    assert isinstance(step, Step)
+    assert (task, bye) == (TASK, pb.Bye(reason="enough"))
+    assert isinstance(step, pb.Step)
     assert (step.step, step.batch_id, step.learning_rate) == (11, 7, 0.5)
-    np.testing.assert_array_equal(Assembly(step.weights, SHAPES, "float32").flat(), CHANGE)
-    assert bye == pb.Bye(reason="enough")
+    np.testing.assert_array_equal(Assembly(step.weights, SHAPES, pb.FLOAT32).flat(), CHANGE)
 
 
-@pytest.mark.parametrize("wire", ["float32", "bfloat16", "float16"])
-def test_large_weights_travel_in_parts(wire: str) -> None:
+@pytest.mark.parametrize(("wire", "rounding"), [(pb.FLOAT32, 0), (pb.BFLOAT16, 2**-8), (pb.FLOAT16, 2**-10)])
+def test_large_weights_travel_in_parts(wire: int, rounding: float) -> None:
     shapes = Shapes((("a", (1000, 1000)), ("b", (3,))))
     weights = np.random.default_rng(0).standard_normal(shapes.size).astype(np.float32)
     messages = StepMessages(0.1, shapes, weights, wire).for_device(1, 1)
-    assert len(messages) == (4 if wire == "float32" else 2)
+    assert len(messages) == (4 if wire == pb.FLOAT32 else 2)
     assert max(map(len, messages)) < 2 * PART
     step = decode_down(messages[0])
-    assert isinstance(step, Step)
+    assert isinstance(step, pb.Step)
     assembly = Assembly(step.weights, shapes, wire)
     for data in messages[1:]:
         assert not assembly.complete
         part = decode_down(data)
         assert isinstance(part, Part)
-        assembly.add(part.data)
+        assembly.add(part)
     assert assembly.complete
-    rounding = {"float32": 0, "bfloat16": 2**-8, "float16": 2**-10}[wire]
     np.testing.assert_allclose(assembly.flat(), weights, rtol=rounding, atol=rounding * 1e-4)
     with pytest.raises(WireError, match="were announced"):
         assembly.add(b"x")
@@ -112,17 +104,15 @@ def test_a_full_part_is_what_the_library_makes_of_it() -> None:
     """Full parts go past protobuf on both sides; their bytes are the same."""
     shapes = Shapes((("a", (PART // 2,)),))
     coded = np.arange(PART // 2, dtype=np.float32)
-    _, up = encode_update(1, 1, 1, 0.0, shapes, coded, "float32", None)
-    _, down = StepMessages(0.1, shapes, coded, "float32").for_device(1, 1)
+    _, up = an_update(shapes, coded)
+    _, down = StepMessages(0.1, shapes, coded, pb.FLOAT32).for_device(1, 1)
     second = coded.tobytes()[PART:]
     assert up == serialise(pb.Up(part=pb.Part(data=second)))
     assert down == serialise(pb.Down(part=pb.Part(data=second)))
     for found in (decode_up(up), decode_down(down)):
         assert isinstance(found, Part)
-        assert bytes(found.data) == second
-    shorter = decode_up(serialise(pb.Up(part=pb.Part(data=second[:-1]))))
-    assert isinstance(shorter, Part)
-    assert shorter.data == second[:-1]
+        assert bytes(found) == second
+    assert decode_up(serialise(pb.Up(part=pb.Part(data=second[:-1])))) == second[:-1]
     with pytest.raises(WireError):
         decode_up(down[:-1])  # a station's part, cut
 
@@ -132,11 +122,11 @@ def test_room_is_made_for_the_expected_model_only() -> None:
     head = pb.Params(tensors=[pb.Tensor(name="dense.weight", shape=(1 << 20, 1 << 10))], dtype=pb.FLOAT32)
     head.size = 4 * huge.size
     update = decode_up(serialise(pb.Up(update=pb.Update(num_samples=1, change=head))))
-    assert isinstance(update, Update)
+    assert isinstance(update, pb.Update)
     with pytest.raises(WireError, match="another model: it "):
-        Assembly(update.change, SHAPES, "float32")
+        Assembly(update.change, SHAPES, pb.FLOAT32)
     with pytest.raises(WireError, match="weights in float32; float16 was agreed"):
-        Assembly(update.change, huge, "float16")
+        Assembly(update.change, huge, pb.FLOAT16)
 
 
 @pytest.mark.parametrize(
@@ -149,8 +139,7 @@ def test_room_is_made_for_the_expected_model_only() -> None:
         (pb.Up(hello=pb.Hello(version=1, software="x" * 101)), "software is"),
         (pb.Up(hello=pb.Hello(version=1, software="a\nb")), "software is"),
         (pb.Up(update=pb.Update(num_samples=0)), "an update from 0 samples"),
-        (pb.Up(update=pb.Update(num_samples=1)), "0 tensors"),
-        (pb.Up(update=pb.Update(num_samples=1, change=pb.Params(tensors=[pb.Tensor(name="a")]))), "number format 0"),
+        (pb.Up(update=pb.Update(num_samples=1, next=pb.Ready(batch_id=1))), "counts of 0 classes"),
     ],
 )
 def test_rubbish_is_named(message: pb.Up, reason: str) -> None:
@@ -166,6 +155,8 @@ def params(*tensors: tuple[str, tuple[int, ...]], size: int = 4, data: bytes = b
 @pytest.mark.parametrize(
     ("weights", "reason"),
     [
+        (pb.Params(), "0 tensors"),
+        (pb.Params(tensors=[pb.Tensor(name="a")]), "number format 0"),
         (params(("a", (1,)), ("a", (1,)), size=8), "two tensors have the same name"),
         (params(("", (1,))), "not the name of a tensor"),
         (params(("a", (0,)), size=0), r"has shape \(0,\)"),
@@ -177,7 +168,7 @@ def params(*tensors: tuple[str, tuple[int, ...]], size: int = 4, data: bytes = b
 )
 def test_weights_that_do_not_fit_themselves_are_refused(weights: pb.Params, reason: str) -> None:
     with pytest.raises(WireError, match=reason):
-        decode_down(serialise(pb.Down(step=pb.Step(weights=weights))))
+        Assembly(weights, Shapes((("a", (1,)),)), pb.FLOAT32)
 
 
 def test_an_order_and_its_result_come_through() -> None:
@@ -250,8 +241,8 @@ SMALLER = {"shapes": Shapes((("dense.weight", (2, 64)), ("dense.bias", (2,)))), 
         ({}, "calibration", math.inf, "calibration is inf"),
         ({}, "calibration", -0.5, "calibration=-0.5"),
         ({"clip": 1.0}, "clip", -1.0, "clip="),
-        ({"clip": 1.0}, "clip", math.inf, "clip="),
-        ({"clip": 1.0}, "clip", math.nan, "clip="),
+        ({"clip": 1.0}, "clip", math.inf, "clip is inf"),
+        ({"clip": 1.0}, "clip", math.nan, "clip is nan"),
         ({"head": ""}, "calibration", 1.0, "'' has none; .*task.head"),
         ({"head": "other"}, "calibration", 1.0, "'other' has none; .*task.head"),
         (SMALLER, "calibration", 1.0, r"of shape \(4,\), but 'dense' has one of shape \(2,\)"),
@@ -273,8 +264,8 @@ def test_orders_that_cannot_be_are_refused(asked: dict[str, Any], field: str, va
         ({"rates": np.array([-0.1])}, "the least -0.1"),
         ({"weights": np.full(SHAPES.size, np.inf, np.float32)}, "weights that are not finite"),
         ({"task": named_task("r", classes=3)}, "a target of 4 classes, the task has 3"),
-        ({"task": replace(TASK, spec="{")}, "spec is"),
-        ({"task": replace(TASK, inputs="]")}, "inputs is"),
+        ({"task": named_task(spec="{")}, "spec is"),
+        ({"task": named_task(inputs="]")}, "inputs is"),
     ],
 )
 def test_orders_with_values_that_cannot_be_are_refused(changes: dict[str, Any], reason: str) -> None:
@@ -350,18 +341,18 @@ def mutated(draw: st.DrawFn, originals: list[bytes]) -> bytes:
 def test_any_bytes_from_a_device_are_a_message_or_a_wire_error(data: bytes) -> None:
     with suppress(WireError):
         message = decode_up(data)
-        assert isinstance(message, pb.Hello | Ready | Update | Part)
-        if isinstance(message, Update):
-            Assembly(message.change, SHAPES, "float32")
+        assert isinstance(message, pb.Hello | pb.Ready | pb.Update | Part)
+        if isinstance(message, pb.Update):
+            Assembly(message.change, SHAPES, pb.FLOAT32)
 
 
 @given(st.one_of(st.binary(max_size=200), mutated(DOWNS)))
 def test_any_bytes_from_a_station_are_a_message_or_a_wire_error(data: bytes) -> None:
     with suppress(WireError):
         message = decode_down(data)
-        assert isinstance(message, Task | Step | Part | pb.Bye)
-        if isinstance(message, Step):
-            Assembly(message.weights, SHAPES, "float32")
+        assert isinstance(message, pb.Task | pb.Step | pb.Bye | Part)
+        if isinstance(message, pb.Step):
+            Assembly(message.weights, SHAPES, pb.FLOAT32)
 
 
 @given(mutated([encode_order(order())]))
@@ -413,3 +404,57 @@ def test_nothing_more_leaves_a_station() -> None:
         "version", "run", "round", "weights", "iterations", "samples", "loss", "divergence", "devices", "announced",
         "events", "seen",
     }  # fmt: skip
+
+
+TWO = Shapes((("a", (2, 3)), ("b", ())))
+
+
+def test_weights_become_a_vector_and_come_back() -> None:
+    weights = {"a": np.arange(6.0).reshape(2, 3), "b": np.array(9.0)}
+    flat = TWO.flatten(weights)
+    assert flat.tolist() == [0, 1, 2, 3, 4, 5, 9]
+    views = TWO.views(flat)
+    assert views["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert views["b"] == 9
+    assert Shapes.of(weights) == TWO
+
+
+def test_bytes_are_little_endian_in_the_order_of_the_vector() -> None:
+    flat = np.array([1.0, -2.0], np.float32)
+    assert bytes(to_bytes(flat, pb.FLOAT32)) == b"\x00\x00\x80\x3f\x00\x00\x00\xc0"
+    assert bytes(to_bytes(flat, pb.BFLOAT16)) == b"\x80\x3f\x00\xc0"
+    assert bytes(to_bytes(flat, pb.FLOAT16)) == b"\x00\x3c\x00\xc0"
+
+
+def test_bfloat16_is_rounded_to_nearest_and_ties_to_even() -> None:
+    # 1 + 2^-8 lies between 1 and 1 + 2^-7: the even one is 1; 1 + 3·2^-8 goes up to 1 + 2^-6.
+    flat = np.array([1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20], np.float32)
+    assert from_bytes(to_bytes(flat, pb.BFLOAT16), pb.BFLOAT16).tolist() == [1.0, 1 + 2**-6, 1 + 2**-7]
+
+
+finite = st.floats(-(2.0**100), 2.0**100, width=32)
+
+
+@given(arrays(np.float32, st.integers(1, 40), elements=finite))
+def test_half_the_bytes_are_those_of_torch(flat: np.ndarray) -> None:  # type: ignore[type-arg]
+    for wire, kind in ((pb.BFLOAT16, torch.bfloat16), (pb.FLOAT16, torch.float16)):
+        expected = torch.from_numpy(flat).to(kind).float().numpy()
+        np.testing.assert_array_equal(from_bytes(to_bytes(flat, wire), wire), expected)
+    np.testing.assert_array_equal(from_bytes(to_bytes(flat, pb.FLOAT32), pb.FLOAT32), flat)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("wire", [pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16])
+def test_a_number_that_is_not_finite_is_seen_after_the_journey(bad: float, wire: int) -> None:
+    flat = np.ones(1000, np.float32)
+    flat[700] = bad
+    assert not np.isfinite(norm(from_bytes(to_bytes(flat, wire), wire)))
+    assert norm(np.array([3, 4], np.float32)) == 5
+
+
+def test_models_that_differ_are_told_apart() -> None:
+    assert TWO.difference(TWO) == ""
+    assert TWO.difference(Shapes((("a", (2, 3)),))) == "lacks 'b'"
+    assert "has 'c', which" in TWO.difference(Shapes((*TWO.tensors, ("c", (1,)))))
+    assert "of shape (3, 2)" in TWO.difference(Shapes((("a", (3, 2)), ("b", ()))))
+    assert TWO.difference(Shapes((("b", ()), ("a", (2, 3))))) == "has its tensors in another order"

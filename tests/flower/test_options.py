@@ -12,8 +12,7 @@ from flwr.cli.config_utils import load_and_validate
 from flwr.common.config import flatten_dict
 
 from fedgs.errors import ConfigError
-from fedgs.flower.options import options_of
-from fedgs.settings import Settings
+from fedgs.flower.server import options_of
 from tests.simulation.small import small_settings
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-park" / "pyproject.toml"
@@ -70,7 +69,7 @@ def test_the_example_is_a_flower_app_with_settings_that_hold() -> None:
 
 def test_the_app_of_a_park_carries_all_settings_that_are_not_at_their_default(tmp_path: Path) -> None:
     from fedgs.data import build_federation
-    from fedgs.flower.park import FlowerPark, changed
+    from fedgs.flower.park import FlowerPark
     from tests.simulation.small import small_set
 
     settings = small_settings("server.rule=FedAdam", "server.options.eta=0.25", "data.name='it\"s.npz'", "seed=4")
@@ -78,4 +77,3 @@ def test_the_app_of_a_park_carries_all_settings_that_are_not_at_their_default(tm
     found, options = options_of(flatten_dict(tomllib.loads(app)["tool"]["flwr"]["app"]["config"]))
     assert found == settings
     assert options.stations == 3
-    assert not list(changed(Settings()))

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedgs.deploy import pki
+from fedgs.deploy.pki import Bundle
 from fedgs.deploy.process import PARENT
-from fedgs.deploy.tls import Bundle
 from fedgs.errors import IdentityError, OutputError
 from tests.conftest import Here
 from tests.deploy.processes import wait_for

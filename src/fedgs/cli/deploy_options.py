@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedgs.deploy.tls import Bundle
+    from fedgs.deploy.pki import Bundle
 
 Certificates = Annotated[
     Path | None, typer.Option(help="Folder with ca.crt, cert.pem and key.pem (default: pki/ROLE/NAME).")
@@ -58,7 +58,7 @@ def one_thread() -> None:
 
 def bundle_of(role: str, name: str, certificates: Path | None, insecure: bool) -> "Bundle | None":
     """Return the bundle of certificates to use; None with ``--insecure``."""
-    from fedgs.deploy.tls import Bundle
+    from fedgs.deploy.pki import Bundle
     from fedgs.errors import ConfigError
 
     if insecure:

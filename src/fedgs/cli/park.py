@@ -97,7 +97,7 @@ def _settings(config: Path | None, stations: int | None, devices: int | None, ov
 
 
 def _say(park: "LocalPark", began: float, how: str) -> None:
-    from fedgs.deploy.top_state import shown_score
+    from fedgs.deploy.top import shown_score
 
     lines = park.lines()
     last = lines[-1] if lines else {"round": 0}

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fedgs.deploy.top_state import shown_score
+from fedgs.deploy.top import shown_score
 
 if TYPE_CHECKING:
     from fedgs.deploy.park import LocalPark

@@ -53,7 +53,7 @@ def station(
     given = locals()
     one_thread()
     needs_deploy(hear_grpc=True)
-    from fedgs.deploy.identity import check_name
+    from fedgs.deploy.pki import check_name
     from fedgs.deploy.settings import StationSettings, checked
     from fedgs.deploy.station_process import run_station
 

@@ -58,8 +58,8 @@ def top(
     needs_deploy()
     from fedgs.config import load_settings
     from fedgs.deploy.settings import TopSettings, checked
+    from fedgs.deploy.top import shown_score
     from fedgs.deploy.top_process import run_top
-    from fedgs.deploy.top_state import shown_score
 
     options = checked(TopSettings, given)
     settings = load_settings(config, overrides or [], preset)

@@ -2,9 +2,9 @@
 
     device ── grpc.aio stream, mTLS, every iteration ──▸ station ◂── RunRound, every T iterations ── top server
 
-Messages: ``wire`` (devices), ``round_messages`` (rounds), ``tensors`` (weights as bytes), ``transport``. Identity:
-``identity``, ``pki``, ``tls``. A device: ``sources``, ``trainers``, ``torch_trainer``, ``count_noise``, ``agent``. A
-station: ``membership``, ``station``, ``rounds``, ``station_state``, ``control``, ``station_process``. The top server:
-``run_spec``, ``evaluation``, ``top``, ``top_state``, ``top_process``. All: ``settings``, ``process``, ``logs``,
-``metrics``; ``park`` starts all of it on one machine. Nothing here imports the simulator.
+Messages: ``wire`` (devices), ``round_messages`` (rounds), ``tensors`` (weights as bytes). Identity: ``pki``.
+Connections: ``transport``. A device: ``sources``, ``trainers``, ``torch_trainer``, ``agent``. A station:
+``membership``, ``station``, ``rounds``, ``station_process``. The top server: ``run_spec``, ``top``, ``top_process``.
+All: ``settings``, ``process``, ``logs``, ``metrics``; ``park`` starts all of it on one machine. Nothing here imports
+the simulator.
 """

@@ -7,13 +7,20 @@ grow up to ``longest_wait`` and are jittered, so that the devices of a factory d
 
 Raw samples stay in the :class:`~fedgs.deploy.sources.Batch`; only class counts, the change of the weights, the batch
 size and the loss go to :mod:`fedgs.deploy.wire`.
+
+**Noise on the announced class counts** is the discrete Gaussian (Canonne, Kamath, Steinke, 2020, "The discrete Gaussian
+for differential privacy"), P(x) ∝ exp(−x² / 2σ²) on the whole numbers, added to each class's count. What comes out is
+made into counts again, none negative and summing to the batch size, so a station cannot tell it from true ones; that
+uses the noisy counts alone and costs no privacy. The tails are cut at 12 σ, where less than 1e-31 of the probability
+lies.
 """
 
 import asyncio
+import math
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -21,26 +28,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs import __version__, rng
-from fedgs.deploy.count_noise import noisy_counts
-from fedgs.deploy.identity import Identity
 from fedgs.deploy.logs import log, set_up
-from fedgs.deploy.process import end_with_parent, stop_signal
+from fedgs.deploy.pki import Bundle, Identity
+from fedgs.deploy.process import end_with_parent, until_stopped
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.settings import DeviceSettings
 from fedgs.deploy.sources import Batch, Source, open_source
-from fedgs.deploy.tls import Bundle, Dialer, watch_expiry
 from fedgs.deploy.trainers import Trainer, check_batch, make_trainer
+from fedgs.deploy.transport import Dialer
 from fedgs.deploy.wire import (
     ATTACH,
     LARGEST_MESSAGE,
+    VERSION,
     Assembly,
     Ready,
-    Step,
-    Task,
     decode_down,
-    encode_hello,
-    encode_ready,
     encode_update,
+    serialise,
+    task_label,
 )  # fmt: skip
 from fedgs.errors import DataError, FedgsError, IdentityError, WireError
 
@@ -54,7 +59,7 @@ PATIENCE = 0.02
 class Work:
     """The task of a device, how it trains, and the batch it holds."""
 
-    task: Task
+    task: pb.Task
     trainer: Trainer
     batches: Iterator[Batch | None]
     batch: Batch | None = None
@@ -88,7 +93,7 @@ class Agent:
         source: Source,
         bundle: Bundle | None,
         settings: DeviceSettings | None = None,
-        make: Callable[[Task], Trainer] = make_trainer,
+        make: Callable[[pb.Task], Trainer] = make_trainer,
     ) -> None:
         """``bundle`` None: plain text on the loopback. ``make`` gives the trainer of a task."""
         self.source, self.settings, self._make = source, settings or DeviceSettings(), make
@@ -111,8 +116,7 @@ class Agent:
             attempt = 0 if self.steps > steps or stayed > 2 * self.settings.longest_wait else attempt + 1
             wait = self._wait(attempt)
             if reason != said or attempt == 0:
-                details = {"station": self.dialer.address, "reason": reason, "again_in": round(wait, 2)}
-                log.warning("not connected", extra=details)
+                log.warning("not connected", station=self.dialer.address, reason=reason, again_in=round(wait, 2))
                 said = reason
             await asyncio.sleep(wait)
 
@@ -145,27 +149,27 @@ class Agent:
             return f"{type(error).__name__}: {error}"
 
     async def _talk(self, call: Any) -> str:
-        await call.write(encode_hello(f"fedgs {__version__}"))
+        await call.write(serialise(pb.Up(hello=pb.Hello(version=VERSION, software=f"fedgs {__version__}"))))
         announcing: asyncio.Task[None] | None = None
         assembly: Assembly | None = None
-        step: Step | None = None
+        step: pb.Step | None = None
         try:
             while (data := await _read(call, announcing)) is not grpc.aio.EOF:
                 message = decode_down(data)
                 if isinstance(message, pb.Bye):
                     return message.reason
-                if isinstance(message, Task):
+                if isinstance(message, pb.Task):
                     await _stop(announcing)
                     await self._begin(message)
                     announcing = asyncio.ensure_future(self._announce(call))
                     continue
-                if isinstance(message, Step):
+                if isinstance(message, pb.Step):
                     await _stop(announcing)
                     step, assembly = message, self._open(message)
                 elif assembly is None:
                     raise WireError("a part without a message before it")
                 else:
-                    assembly.add(message.data)
+                    assembly.add(message)
                 if assembly is not None and assembly.complete and step is not None:
                     if await self._step(call, step, assembly):
                         announcing = asyncio.ensure_future(self._announce(call))
@@ -174,20 +178,22 @@ class Agent:
         finally:
             await _stop(announcing)
 
-    async def _begin(self, task: Task) -> None:
+    async def _begin(self, task: pb.Task) -> None:
         if task.batch_size < self.settings.min_batch:
             raise DataError(f"the task has batches of {task.batch_size}; --min-batch is {self.settings.min_batch}")
         old = self._work
         if old is not None and (old.task.classes, old.task.batch_size) == (task.classes, task.batch_size):
-            if replace(old.task, run=task.run, wire=task.wire) != task:
+            known = pb.Task.FromString(serialise(old.task))
+            known.run, known.wire = task.run, task.wire
+            if known != task:
                 old.trainer = await asyncio.to_thread(self._make, task)
             old.task = task  # the stream of samples goes on
         else:
             trainer = await asyncio.to_thread(self._make, task)
             self._work = Work(task, trainer, self.source.batches(task.batch_size, task.classes))
-        log.info("task", extra={"run": task.run, "task": task.label, "batch_size": task.batch_size})
+        log.info("task", run=task.run, task=task_label(task), batch_size=task.batch_size)
 
-    def _open(self, step: Step) -> Assembly:
+    def _open(self, step: pb.Step) -> Assembly:
         work = self._work
         if work is None:
             raise WireError("a step without a task")
@@ -200,7 +206,7 @@ class Agent:
         while True:
             ready = await self._next(None)
             if ready is not None:
-                await call.write(encode_ready(ready))
+                await call.write(serialise(pb.Up(ready=ready.message)))
                 return
             await asyncio.sleep(LOOK_AGAIN)
 
@@ -240,7 +246,7 @@ class Agent:
             counts = noisy_counts(counts, self.settings.count_noise, self._noise_seed, self._batch_id)
         return counts.astype(np.int64)
 
-    async def _step(self, call: Any, step: Step, assembly: Assembly) -> bool:
+    async def _step(self, call: Any, step: pb.Step, assembly: Assembly) -> bool:
         """Make the step and send it; True where the next batch is still to be announced."""
         work = self._work
         assert work is not None
@@ -249,13 +255,40 @@ class Agent:
         work.look()
         change, loss = await asyncio.to_thread(work.trainer.step, assembly.flat(), batch, step.learning_rate)
         following = await self._next(PATIENCE)
-        messages = encode_update(
-            step.step, step.batch_id, len(batch), loss, work.trainer.shapes, change, work.task.wire, following
-        )
-        for message in messages:
+        update = pb.Update(step=step.step, batch_id=step.batch_id, num_samples=len(batch), loss=loss)
+        if following is not None:
+            update.next.CopyFrom(following.message)
+        for message in encode_update(update, work.trainer.shapes, change, work.task.wire):
             await call.write(message)
         self.steps += 1
         return following is None
+
+
+def discrete_gaussian(sigma: float, size: int, draws: np.random.Generator) -> NDArray[np.int64]:
+    """Draw whole numbers."""
+    reach = math.ceil(12 * sigma)
+    support = np.arange(-reach, reach + 1)
+    chances = np.exp(-(support.astype(np.float64) ** 2) / (2 * sigma**2))
+    drawn: NDArray[np.int64] = draws.choice(support, size=size, p=chances / chances.sum())
+    return drawn
+
+
+def noisy_counts(counts: NDArray[np.int64], sigma: float, seed: int, batch_id: int) -> NDArray[np.int64]:
+    """Return what a device with noise announces for its batch number ``batch_id``."""
+    noise = discrete_gaussian(sigma, len(counts), rng.stream(seed, "count noise", batch_id))
+    return as_counts(counts + noise, int(counts.sum()))
+
+
+def as_counts(values: NDArray[np.int64], total: int) -> NDArray[np.int64]:
+    """Return counts that sum to ``total``, in proportion to the positive ones of ``values``, by largest remainders."""
+    positive = np.maximum(values, 0)
+    if not positive.any():
+        positive = np.ones_like(positive)
+    shares = positive * (total / positive.sum())
+    counts: NDArray[np.int64] = np.floor(shares).astype(np.int64)
+    missing = total - int(counts.sum())
+    counts[np.argsort(counts - shares, kind="stable")[:missing]] += 1
+    return counts
 
 
 async def _read(call: Any, announcing: "asyncio.Task[None] | None") -> Any:
@@ -288,17 +321,6 @@ def run_device(
     identity = Identity("park", "device", name) if bundle is None else bundle.check("device")
     if bundle is not None and identity.name != name:
         raise IdentityError(f"{bundle.folder}: is the certificate of device {identity.name!r}, not of {name!r}")
-    asyncio.run(_until_stopped(Agent(identity, station, open_source(source, name, seed), bundle, settings)))
-
-
-async def _until_stopped(agent: Agent) -> None:
-    running = asyncio.ensure_future(agent.run())
-    watching = asyncio.ensure_future(watch_expiry(agent.dialer.bundle))
-    stopping = asyncio.ensure_future(stop_signal())
-    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    if running.done():
-        running.result()  # it never ends by itself: what ended it is a fault
-    running.cancel()
-    watching.cancel()
-    await asyncio.wait({running}, timeout=2)
-    log.info("device stops", extra={"device": agent.dialer.identity.name, "steps": agent.steps})
+    agent = Agent(identity, station, open_source(source, name, seed), bundle, settings)
+    asyncio.run(until_stopped(agent.run(), bundle))
+    log.info("device stops", device=identity.name, steps=agent.steps)

@@ -17,18 +17,28 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TextIO
 
-log = logging.getLogger("fedgs.deploy")
-LEVELS = ("debug", "info", "warning", "error")
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class Log(logging.LoggerAdapter[logging.Logger]):
+    """A log of events with details: ``log.info("device joined", device="camera-7")``."""
+
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Return the event and its details as logging takes them."""
+        own = {key: kwargs.pop(key) for key in ("exc_info",) if key in kwargs}
+        return msg, own | {"extra": kwargs}
+
+
+log = Log(logging.getLogger("fedgs.deploy"))
 
 
 def set_up(level: str = "info", as_json: bool = False, out: TextIO | None = None) -> None:
     """Send the log to stderr, or to ``out``."""
     handler = logging.StreamHandler(out or sys.stderr)
     handler.setFormatter(JsonLines() if as_json else PlainLines())
-    log.handlers[:] = [handler]
+    log.logger.handlers[:] = [handler]
+    log.logger.propagate = False
     log.setLevel(level.upper())
-    log.propagate = False
 
 
 class PlainLines(logging.Formatter):
@@ -82,7 +92,7 @@ class OnceEach:
             self._held.clear()
         self._last[key] = now
         held = self._held.pop(key, 0)
-        log.warning(event, extra=details | ({"times": held + 1} if held else {}))
+        log.warning(event, **(details | ({"times": held + 1} if held else {})))
 
 
 _HANDSHAKE = re.compile(r"Handshake failed with error .*?OPENSSL_internal:([A-Z_0-9]+)(?:: (.*))?")

@@ -102,13 +102,8 @@ class Roster:
 
     def candidates(self) -> list[Member]:
         """Return the members that can be selected now, by name."""
-        now = self.clock()
-        found = [
-            member
-            for member in self.members.values()
-            if member.link is not None and member.ready is not None and member.quarantined_until <= now
-        ]
-        return sorted(found, key=lambda member: member.name)
+        ready = [one for one in self.online if one.ready is not None and not self.is_quarantined(one)]
+        return sorted(ready, key=lambda member: member.name)
 
     @property
     def online(self) -> list[Member]:
@@ -134,6 +129,16 @@ class Roster:
     def is_quarantined(self, member: Member) -> bool:
         """Whether a member is quarantined now."""
         return member.quarantined_until > self.clock()
+
+    def state(self, member: Member) -> str:
+        """Return what a member does, in a word."""
+        if member.link is None:
+            return "offline"
+        if self.is_quarantined(member):
+            return "quarantined"
+        if member.asked is not None:
+            return "training"
+        return "waiting" if member.ready is None else "ready"
 
     def distribution(self) -> tuple[NDArray[np.float64], int]:
         """Return the mean class distribution of what online members announced, and how many they are.

@@ -1,9 +1,12 @@
 """Prometheus metrics of station and top server, each in a registry of its own."""
 
+from functools import partial
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from fedgs.deploy.membership import Roster
-from fedgs.deploy.tls import split_address
+from fedgs.deploy.transport import split_address
 from fedgs.errors import PeerError
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -14,22 +17,19 @@ class StationMetrics:
     """Metrics of a station."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self._devices = Gauge("fedgs_station_devices", "devices by state", ["state"], registry=registry)
-        self.updates = Counter("fedgs_station_updates", "steps of selected devices", ["outcome"], registry=registry)
-        self.refused = Counter("fedgs_station_refused", "refused connections", registry=registry)
-        self.iterations = Counter("fedgs_station_iterations", "internal synchronisations", registry=registry)
-        self.rounds = Counter("fedgs_station_rounds", "rounds carried out", registry=registry)
-        self.selecting = Histogram(
-            "fedgs_station_selection_seconds", "time of a selection", buckets=_SECONDS, registry=registry
-        )
-        self.iterating = Histogram(
-            "fedgs_station_iteration_seconds", "time of an iteration", buckets=_SECONDS, registry=registry
-        )
-        self.divergence = Gauge("fedgs_station_divergence", "of the last team", registry=registry)
-        self.loss = Gauge("fedgs_station_loss", "training loss of the last iteration", registry=registry)
-        self.sent = Counter("fedgs_station_sent_bytes", "to devices", registry=registry)
-        self.received = Counter("fedgs_station_received_bytes", "from devices", registry=registry)
+        self.registry = CollectorRegistry()
+        counter, gauge, histogram = _makers("station", self.registry, _SECONDS)
+        self._devices = gauge("devices", "devices by state", ["state"])
+        self.updates = counter("updates", "steps of selected devices", ["outcome"])
+        self.refused = counter("refused", "refused connections")
+        self.iterations = counter("iterations", "internal synchronisations")
+        self.rounds = counter("rounds", "rounds carried out")
+        self.selecting = histogram("selection_seconds", "time of a selection")
+        self.iterating = histogram("iteration_seconds", "time of an iteration")
+        self.divergence = gauge("divergence", "of the last team")
+        self.loss = gauge("loss", "training loss of the last iteration")
+        self.sent = counter("sent_bytes", "to devices")
+        self.received = counter("received_bytes", "from devices")
         for outcome in ("used", "late", "gone", "rejected"):
             self.updates.labels(outcome)
 
@@ -44,16 +44,21 @@ class TopMetrics:
     """Metrics of the top server."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.round = Gauge("fedgs_top_round", "rounds done", registry=registry)
-        self.stations = Gauge("fedgs_top_stations", "stations in the last mean", registry=registry)
-        self.missing = Counter("fedgs_top_missing_stations", "stations missing in a round", registry=registry)
-        self.score = Gauge("fedgs_top_score", "the score on the held-out set", registry=registry)
-        self.loss = Gauge("fedgs_top_loss", "on the held-out set", registry=registry)
-        self.divergence = Gauge("fedgs_top_divergence", "mean over the last round's teams", registry=registry)
-        self.duration = Histogram(
-            "fedgs_top_round_seconds", "time of a round", buckets=_ROUND_SECONDS, registry=registry
-        )
+        self.registry = CollectorRegistry()
+        counter, gauge, histogram = _makers("top", self.registry, _ROUND_SECONDS)
+        self.round = gauge("round", "rounds done")
+        self.stations = gauge("stations", "stations in the last mean")
+        self.missing = counter("missing_stations", "stations missing in a round")
+        self.score = gauge("score", "the score on the held-out set")
+        self.loss = gauge("loss", "on the held-out set")
+        self.divergence = gauge("divergence", "mean over the last round's teams")
+        self.duration = histogram("round_seconds", "time of a round")
+
+
+def _makers(role: str, registry: CollectorRegistry, seconds: tuple[float, ...]) -> tuple[Any, Any, Any]:
+    """Return what makes a counter, a gauge and a histogram of a role."""
+    own: dict[str, Any] = {"namespace": "fedgs", "subsystem": role, "registry": registry}
+    return partial(Counter, **own), partial(Gauge, **own), partial(Histogram, buckets=seconds, **own)
 
 
 def serve_metrics(registry: CollectorRegistry, address: str | None) -> None:

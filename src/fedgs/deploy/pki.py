@@ -4,24 +4,26 @@
     pki/device/camera-1/ca.crt cert.pem key.pem  a bundle: the whole folder goes to that device, and nothing else does
     pki/supernode/station-1/ca.crt key key.pub   the same for a Flower SuperNode, which is known by its key alone
 
-Keys are P-256, readable by their owner only (0600). The role is in the certificate twice: as its SPIFFE URI
-(:mod:`fedgs.deploy.identity`) and as its allowed use, so that a device's certificate cannot serve as a station's.
-Nothing is overwritten unless that is asked for.
+An identity is a park, a role and a name, written into the certificate as a SPIFFE URI, its subject alternative name:
+``spiffe://park/device/camera-00007``. The TLS handshake proves it, nothing in a message can change it. The role is in
+the certificate twice: there, and as its allowed use, so that a device's certificate cannot serve as a station's. Keys
+are P-256, readable by their owner only (0600). Nothing is overwritten unless that is asked for.
 """
 
 import datetime
 import ipaddress
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedgs.deploy.identity import Identity, check_name, identity_of
 from fedgs.errors import IdentityError, OutputError
 from fedgs.files import make_folder
 
@@ -31,6 +33,128 @@ NODE_KEY, NODE_PUBLIC_KEY = "key", "key.pub"
 CA_DAYS, LEAF_DAYS = 3650, 30
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _EARLIER = datetime.timedelta(minutes=5)  # clocks of devices may run a little behind
+ROLES = ("device", "station", "top", "superlink")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_URI = re.compile(r"spiffe://([^/]+)/([^/]+)/([^/]+)")
+
+
+@dataclass(frozen=True, order=True)
+class Identity:
+    """One participant of a park."""
+
+    park: str
+    role: str
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.role not in ROLES:
+            raise IdentityError(f"no role {self.role!r}; there are {', '.join(ROLES)}")
+        check_name("park", self.park)
+        check_name(self.role, self.name)
+
+    @property
+    def uri(self) -> str:
+        """The URI that stands in the certificate."""
+        return f"spiffe://{self.park}/{self.role}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.name}"
+
+
+def check_name(kind: str, name: str) -> str:
+    """Refuse a name that cannot stand in a certificate, a path or a log."""
+    if not _NAME.fullmatch(name):
+        raise IdentityError(
+            f"{kind} name {name!r} is not possible; up to 63 letters, digits, '.', '_' and '-', the first a letter or "
+            "digit"
+        )
+    return name
+
+
+def parse_uri(uri: str) -> Identity:
+    """Return the identity of a URI."""
+    found = _URI.fullmatch(uri)
+    if not found:
+        raise IdentityError(f"{uri!r} is not the identity of a participant; expected spiffe://PARK/ROLE/NAME")
+    return Identity(*found.groups())
+
+
+def identity_of(names: Iterable[bytes | str]) -> Identity:
+    """Return the identity among the subject alternative names of a certificate: exactly one URI."""
+    texts = [name.decode("utf-8", "replace") if isinstance(name, bytes) else name for name in names]
+    uris = [text for text in texts if text.startswith("spiffe://")]
+    if len(uris) != 1:
+        raise IdentityError(
+            f"the certificate names {len(uris)} identities where there must be one; make it with: fedgs pki"
+        )
+    return parse_uri(uris[0])
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A certificate, its key and the authority, as files."""
+
+    folder: Path
+
+    def read(self) -> tuple[bytes, bytes, bytes]:
+        """Return authority, certificate and key as PEM."""
+        try:
+            return (
+                (self.folder / CA_CERTIFICATE).read_bytes(),
+                (self.folder / CERTIFICATE).read_bytes(),
+                (self.folder / KEY).read_bytes(),
+            )
+        except OSError as error:
+            missing = Path(error.filename or self.folder).name
+            raise IdentityError(
+                f"{self.folder}: {missing} cannot be read ({error.strerror}); make the certificates with: fedgs pki"
+            ) from None
+
+    def stamp(self) -> tuple[int, ...]:
+        """Return a value that changes when a file does."""
+        files = (self.folder / name for name in (CA_CERTIFICATE, CERTIFICATE, KEY))
+        return tuple(path.stat().st_mtime_ns for path in files if path.exists())
+
+    def check(self, role: str) -> Identity:
+        """Return whose bundle it is; refuse one that is broken, expired or for another role."""
+        _, _, key = self.read()
+        certificate = read_certificate(self.folder / CERTIFICATE)
+        identity = identity_in(certificate)
+        if identity.role != role:
+            raise IdentityError(
+                f"{self.folder / CERTIFICATE}: belongs to a {identity.role}, not to a {role}; make one with: fedgs pki "
+                f"{role}"
+            )
+        if certificate.not_valid_after_utc < datetime.datetime.now(datetime.UTC):
+            raise IdentityError(
+                f"{self.folder / CERTIFICATE}: expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; renew "
+                "it with: fedgs pki … --renew"
+            )
+        try:
+            own = serialization.load_pem_private_key(key, None).public_key()
+        except (ValueError, TypeError) as error:
+            raise IdentityError(f"{self.folder / KEY}: cannot be read as a key ({error})") from None
+        if own != certificate.public_key():
+            raise IdentityError(f"{self.folder / KEY}: is not the key of {CERTIFICATE} beside it")
+        return identity
+
+    def fault(self, role: str) -> str:
+        """Return what is wrong with the bundle itself, such as that it has expired; empty where nothing is."""
+        try:
+            self.check(role)
+        except IdentityError as error:
+            return str(error)
+        return ""
+
+    def ending(self) -> str:
+        """Return a warning in the last tenth of the certificate's life, the last 3 of 30 days; empty before."""
+        certificate = read_certificate(self.folder / CERTIFICATE)
+        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        left = ends - datetime.datetime.now(datetime.UTC)
+        if left > (ends - begins) / 10:
+            return ""
+        word = "expires" if left > datetime.timedelta(0) else "expired"
+        return f"{self.folder / CERTIFICATE}: {word} on {ends:%Y-%m-%d %H:%M} UTC; renew it with: fedgs pki … --renew"
 
 
 @dataclass(frozen=True)
@@ -152,21 +276,21 @@ def read_certificate(path: Path, advice: str = "make it with: fedgs pki") -> x50
 
 def identity_in(certificate: x509.Certificate) -> Identity:
     """Return whose certificate it is."""
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        raise IdentityError("the certificate has no subject alternative name; make it with: fedgs pki") from None
-    return identity_of(names.get_values_for_type(x509.UniformResourceIdentifier))
+    return identity_of(_names_in(certificate, x509.UniformResourceIdentifier))
 
 
 def hosts_in(certificate: x509.Certificate) -> list[str]:
     """Return the names and addresses under which the owner of a certificate is reached."""
+    return [*_names_in(certificate, x509.DNSName), *map(str, _names_in(certificate, x509.IPAddress))]
+
+
+def _names_in(certificate: x509.Certificate, kind: Any) -> list[Any]:
+    """Return the subject alternative names of a kind."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
-    addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
-    return [*names.get_values_for_type(x509.DNSName), *addresses]
+    return names.get_values_for_type(kind)
 
 
 def _bundle(folder: Path, renew: bool, *files: str) -> Path:

@@ -1,4 +1,4 @@
-"""What all processes of a deployment share: the lock on a state folder, the stop signal, the end with their parent.
+"""What all processes of a deployment share: the lock on a state folder, how they stop, the end with their parent.
 
 ``python -m fedgs.deploy.process COMMAND …`` runs a command that ends when its parent does (Linux).
 """
@@ -9,13 +9,19 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedgs.errors import ConfigError, OutputError
+from fedgs.deploy.logs import log
+from fedgs.errors import ConfigError, IdentityError, OutputError
 from fedgs.files import make_folder
 
+if TYPE_CHECKING:
+    from fedgs.deploy.pki import Bundle
+
+Result = TypeVar("Result")
 PARENT = "FEDGS_PARENT"
 """The environment variable with the process id of the parent."""
 LOCK, SOCKET = ".lock", "control.sock"
@@ -35,12 +41,28 @@ def end_with_parent() -> None:
         sys.exit(1)
 
 
-async def stop_signal() -> None:
-    """Wait until the process is told to stop."""
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
+async def until_stopped(work: Coroutine[Any, Any, Result], bundle: "Bundle | None") -> Result | None:
+    """Return the result of some work; None where the process was told to stop, by SIGINT or SIGTERM.
+
+    Beside it the certificate is watched. Work that is stopped is cancelled, and cleans up after itself.
+    """
+    running = asyncio.ensure_future(work)
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told.set)
-    await told.wait()
+        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+    watching = asyncio.ensure_future(_watch_expiry(bundle))
+    await asyncio.wait({running})
+    watching.cancel()
+    return None if running.cancelled() else running.result()
+
+
+async def _watch_expiry(bundle: "Bundle | None", every: float = 3600.0) -> None:
+    """Warn in the log, for ever, while a certificate is about to expire."""
+    while bundle is not None:
+        with suppress(IdentityError):  # unreadable in the middle of a renewal: the next look will do
+            reason = bundle.ending()
+            if reason:
+                log.warning("certificate", reason=reason)
+        await asyncio.sleep(every)
 
 
 def socket_path(state: Path) -> Path:

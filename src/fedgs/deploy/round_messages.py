@@ -4,15 +4,15 @@ A :class:`RoundOrder` asks a station for one round: T internal synchronisations,
 the given weights. The :class:`RoundResult` brings the station's weights back. With an order without rates no
 device trains, but the devices are told the task, announce their batches, and the result says what they announced.
 
-The same order always gets the same result: a station remembers its last one (:mod:`fedgs.deploy.control`), so asking
-again, after a lost connection or a restart of the top server, counts no round twice.
+The same order always gets the same result: a station remembers its last one (:mod:`fedgs.deploy.station_process`), so
+asking again, after a lost connection or a restart of the top server, counts no round twice.
 """
 
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +22,13 @@ from fedgs.deploy.tensors import Flat, Shapes, to_bytes
 from fedgs.deploy.wire import (
     MOST_CLASSES,
     VERSION,
-    Task,
+    check_fields,
     check_task,
     encode_params,
-    finite_all,
     json_of,
-    message_of,
     parse,
     serialise,
-    task_message,
     text,
-    value_of,
     whole_params,
 )  # fmt: skip
 from fedgs.errors import WireError
@@ -45,6 +41,7 @@ MOST_ITERATIONS = 1_000_000
 MOST_SEEN = 1 << 62
 LARGEST_ROUND = 1 << 30
 """Bytes of a round's message: a model of 268 million weights."""
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +52,7 @@ class RoundOrder:
     """Name of the run; rounds of different runs are different rounds."""
     round: int
     """1 for the first; 0: no device trains, they only announce their batches."""
-    task: Task
+    task: pb.Task
     wanted: TeamRule
     """Whom to select; an empty target stands for the station's own estimate."""
     first_iteration: int
@@ -120,18 +117,17 @@ class RoundResult:
 
 def encode_order(order: RoundOrder) -> bytes:
     """Return an order as bytes."""
-    message = message_of(
+    message = _message(
         pb.RoundIn,
         order,
         order.wanted,
         version=VERSION,
-        task=task_message(order.task),
         solver_options=json.dumps(order.wanted.options) if order.wanted.options else "",
         learning_rates=order.rates.tolist(),
         by_class=order.class_wise,
         clip=order.clip or 0.0,
         optimizer="" if order.optimizer == Optimizer() else json.dumps(asdict(order.optimizer)),
-        weights=encode_params(order.shapes, to_bytes(order.weights, "float32"), "float32"),
+        weights=encode_params(order.shapes, to_bytes(order.weights, pb.FLOAT32), pb.FLOAT32),
     )
     return serialise(message)
 
@@ -139,7 +135,8 @@ def encode_order(order: RoundOrder) -> bytes:
 def decode_order(data: bytes) -> RoundOrder:
     """Return the order of bytes, checked; what is wrong with it is a :class:`WireError`."""
     message = _parsed(pb.RoundIn, data)
-    task = check_task(message.task)
+    check_task(message.task)
+    task = pb.Task.FromString(serialise(message.task))  # by itself: a part of the message would keep all of it alive
     target = _distribution("target", message.target)
     if len(target) not in (0, task.classes):
         raise WireError(f"a target of {len(target)} classes, the task has {task.classes}")
@@ -150,15 +147,15 @@ def decode_order(data: bytes) -> RoundOrder:
         raise WireError("solver_options is no table")
     if message.pick < 1 or message.presample > message.pick:
         raise WireError(f"pick={message.pick} with presample={message.presample}")
-    rates = finite_all("learning_rates", message.learning_rates)
+    rates = _finite("learning_rates", message.learning_rates)
     if len(rates) > MOST_ITERATIONS or (len(rates) and rates.min() < 0):
         raise WireError(f"{len(rates)} learning rates, the least {rates.min(initial=0):g}")
     shapes, weights = whole_params(message.weights)
-    return value_of(
+    return _value(
         RoundOrder,
         message,
         task=task,
-        wanted=value_of(TeamRule, message, options=options or {}, target=target),
+        wanted=_value(TeamRule, message, options=options or {}, target=target),
         rates=rates,
         shapes=shapes,
         weights=weights,
@@ -170,8 +167,8 @@ def decode_order(data: bytes) -> RoundOrder:
 
 def encode_result(result: RoundResult) -> bytes:
     """Return a result as bytes."""
-    weights = encode_params(result.shapes, to_bytes(result.weights, "float32"), "float32")
-    return serialise(message_of(pb.RoundOut, result, version=VERSION, weights=weights))
+    weights = encode_params(result.shapes, to_bytes(result.weights, pb.FLOAT32), pb.FLOAT32)
+    return serialise(_message(pb.RoundOut, result, version=VERSION, weights=weights))
 
 
 def decode_result(data: bytes) -> RoundResult:
@@ -188,7 +185,7 @@ def decode_result(data: bytes) -> RoundResult:
     total = sum(message.seen)  # Python's numbers do not overflow
     if message.seen and (total != message.samples or total > MOST_SEEN):
         raise WireError(f"seen sums to {total} for {message.samples} samples")
-    return value_of(
+    return _value(
         RoundResult,
         message,
         shapes=shapes,
@@ -206,12 +203,37 @@ def _parsed(kind: Any, data: bytes) -> Any:
         raise WireError(
             f"protocol version {message.version}, this end speaks {VERSION}; install the same fedgs on both"
         )
+    check_fields(message)
     return message
+
+
+def _message(kind: type[Kind], *sources: Any, **more: Any) -> Kind:
+    """Return a message of a kind: ``more``, and every other field that a source has under the same name."""
+    for name in kind.DESCRIPTOR.fields_by_name.keys() - more.keys():  # type: ignore[attr-defined]
+        for source in sources:
+            if hasattr(source, name):
+                value = getattr(source, name)
+                more[name] = value.tolist() if isinstance(value, np.ndarray) else value
+    return kind(**more)
+
+
+def _value(kind: type[Kind], message: Any, **more: Any) -> Kind:
+    """Return a dataclass from ``more`` and the fields of a message with the same names."""
+    names = {one.name for one in fields(kind)} - more.keys()  # type: ignore[arg-type]
+    shared = names.intersection(message.DESCRIPTOR.fields_by_name)
+    return kind(**{name: getattr(message, name) for name in shared}, **more)
+
+
+def _finite(name: str, values: Iterable[float]) -> NDArray[np.float64]:
+    found = np.fromiter(values, np.float64)
+    if not np.isfinite(found).all():
+        raise WireError(f"{name} holds a number that is not finite")
+    return found
 
 
 def _distribution(field: str, values: Iterable[float]) -> NDArray[np.float64]:
     """Shares that sum to 1, or none at all."""
-    shares = finite_all(field, values)
+    shares = _finite(field, values)
     if len(shares) and (shares.min() < 0 or abs(shares.sum() - 1) > TARGET_TOLERANCE):
         raise WireError(f"{field} is not a distribution: it sums to {shares.sum():g}")
     return shares

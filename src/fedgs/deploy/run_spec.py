@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.round_messages import RoundOrder
 from fedgs.deploy.tensors import Flat, Shapes
-from fedgs.deploy.wire import Task
 from fedgs.errors import ConfigError
 from fedgs.selection.team import TeamRule
 from fedgs.settings import Settings
@@ -33,12 +33,12 @@ class RunSpec:
     wire: str = "float32"
 
     @property
-    def task(self) -> Task:
+    def task(self) -> pb.Task:
         """What devices are told."""
         settings = self.settings
-        return Task(
-            self.run, task_spec(settings), self.classes, self.inputs, settings.training.batch_size, self.wire,
-            self.digest, settings.seed,
+        return pb.Task(
+            run=self.run, spec=task_spec(settings), classes=self.classes, inputs=self.inputs,
+            batch_size=settings.training.batch_size, wire=self.wire.upper(), digest=self.digest, seed=settings.seed,
         )  # fmt: skip
 
     def order(
@@ -49,26 +49,14 @@ class RunSpec:
         ``target`` None: the station uses the announcements of its own devices.
         """
         training, selection = self.settings.training, self.settings.selection
-        wanted = TeamRule.of(
-            selection, np.empty(0) if target is None else target, self.settings.seed, selection.solver, factory
-        )
+        known = np.empty(0) if target is None else target
+        wanted = TeamRule.of(selection, known, self.settings.seed, selection.solver, factory)
         rates = learning_rates(training, round_number) if round_number else np.empty(0)
         first = max(round_number - 1, 0) * training.iterations
         return RoundOrder(
-            self.run,
-            round_number,
-            self.task,
-            wanted,
-            first,
-            rates,
-            shapes,
-            weights,
-            training.calibration,
-            self.settings.server.class_wise,
-            training.clip,
-            self.head,
-            Optimizer.of(training),
-        )
+            self.run, round_number, self.task, wanted, first, rates, shapes, weights, training.calibration,
+            self.settings.server.class_wise, training.clip, self.head, Optimizer.of(training),
+        )  # fmt: skip
 
 
 def task_spec(settings: Settings) -> str:

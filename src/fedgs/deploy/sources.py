@@ -17,6 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.data import DataSet, Federation
 from fedgs.data.arrays import rows_of, take
 from fedgs.errors import ConfigError, DataError, FedgsError, InputFileError
 from fedgs.imports import load_object
@@ -89,25 +90,22 @@ class NpzReplay:
 
     def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
         """Yield batches for ever."""
-        from fedgs.data import DeviceStreams, Federation
-        from fedgs.data.dataset import IndexLists
+        from fedgs.data import DeviceStreams
 
-        alone = Federation(
-            name=self._data.name,
-            inputs=self._data.inputs,
-            targets=self._data.targets,
-            labels=np.zeros(len(self._data), np.int32),
-            classes=("all",),
-            device_names=(self._name,),
-            factory_names=("here",),
-            factory_of=np.zeros(1, np.int32),
-            train=IndexLists.of([self._rows]),
-            test=IndexLists.of([np.empty(0, np.int64)]),
-        )
+        alone = one_device(self._data, self._name, self._rows)
         streams = DeviceStreams(alone, size, self._seed)
         while True:
             samples = streams.take([0])[0]
             yield Batch(take(alone.inputs, samples), take(alone.targets, samples))
+
+
+def one_device(data: DataSet, name: str, rows: NDArray[np.int64]) -> Federation:
+    """Return the federation of a single device that trains on these samples."""
+    from fedgs.data.federation import assemble_federation
+    from fedgs.data.dataset import IndexLists
+
+    none = IndexLists.of([np.empty(0, np.int64)])
+    return assemble_federation(data, (name,), IndexLists.of([rows]), none, {}, 1, "balanced", 0)
 
 
 class FolderWatcher:
@@ -141,7 +139,7 @@ class FolderWatcher:
                 try:
                     waiting.append((path, read_image(path, self.size)))
                 except FedgsError as error:
-                    log.warning("image left out", extra={"reason": str(error)})
+                    log.warning("image left out", reason=str(error))
             if len(waiting) < size:
                 yield None
                 continue

@@ -18,26 +18,15 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.deploy.identity import Identity
 from fedgs.deploy.logs import OnceEach, log
 from fedgs.deploy.membership import Member, Roster
 from fedgs.deploy.metrics import StationMetrics
+from fedgs.deploy.pki import Identity
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.settings import StationSettings
 from fedgs.deploy.tensors import Flat, Shapes, norm
-from fedgs.deploy.tls import peer_identity
-from fedgs.deploy.wire import (
-    VERSION,
-    Assembly,
-    Part,
-    Ready,
-    StepMessages,
-    Task,
-    Update,
-    decode_up,
-    encode_bye,
-    encode_task,
-)  # fmt: skip
+from fedgs.deploy.transport import peer_identity
+from fedgs.deploy.wire import VERSION, Assembly, Part, Ready, StepMessages, decode_up, serialise, task_label
 from fedgs.errors import IdentityError, WireError
 
 HELLO_WITHIN = 10.0
@@ -76,7 +65,7 @@ class Asked:
     step: int
     ready: Ready
     shapes: Shapes
-    wire: str
+    wire: int
     largest_norm: float
     answer: "asyncio.Future[Answer]"
 
@@ -111,7 +100,7 @@ class Station:
     def __init__(self, settings: StationSettings, metrics: StationMetrics, *, insecure: bool = False) -> None:
         self.settings, self.metrics, self.insecure = settings, metrics, insecure
         self.roster = Roster(settings.failures, settings.quarantine)
-        self.task: Task | None = None
+        self.task: pb.Task | None = None
         self.events: Counter[str] = Counter()
         """Failures of this round, by kind."""
         self.sent = self.received = 0
@@ -173,8 +162,7 @@ class Station:
             self._end_step(there, "gone", "reconnected")
         self.roster.join(identity.name, link)
         self.metrics.devices(self.roster)
-        details = {"device": identity.name, "online": len(self.roster.online), "software": hello.software}
-        log.info("device joined", extra=details)
+        log.info("device joined", device=identity.name, online=len(self.roster.online), software=hello.software)
         return True
 
     def _gone(self, identity: Identity, link: StreamLink) -> None:
@@ -183,8 +171,8 @@ class Station:
             self._end_step(member, "gone", link.reason or "the connection was lost")
         if self.roster.leave(identity.name, link):
             self.metrics.devices(self.roster)
-            details = {"device": identity.name, "online": len(self.roster.online)}
-            log.info("device left", extra=details | ({"reason": link.reason} if link.reason else {}))
+            why: dict[str, Any] = {"reason": link.reason} if link.reason else {}
+            log.info("device left", device=identity.name, online=len(self.roster.online), **why)
 
     def refuse(self, reason: str) -> None:
         """Count and log a refused connection, each reason once."""
@@ -197,7 +185,7 @@ class Station:
         member = self.roster.members[identity.name]
         try:
             if self.task is not None:
-                await link.send([encode_task(self.task)])
+                await link.send([serialise(pb.Down(task=self.task))])
             await self._listen(member, context)
         except WireError as error:
             self._invalid(member, link, str(error))
@@ -211,7 +199,7 @@ class Station:
 
     async def _listen(self, member: Member, context: Any) -> None:
         assembly: Assembly | None = None
-        update: Update | None = None
+        update: pb.Update | None = None
         while (data := await context.read()) is not grpc.aio.EOF:
             self.received += len(data)
             self.metrics.received.inc(len(data))
@@ -219,14 +207,14 @@ class Station:
             if isinstance(message, Part):
                 if assembly is None:
                     raise WireError("a part without a message before it")
-                assembly.add(message.data)
+                assembly.add(message)
             elif assembly is not None:
                 raise WireError("another message among the parts of an update")
-            elif isinstance(message, Update):
+            elif isinstance(message, pb.Update):
                 update = message
                 asked = self._expected(member, message)
                 assembly = Assembly(message.change, asked.shapes, asked.wire)
-            elif isinstance(message, Ready):
+            elif isinstance(message, pb.Ready):
                 self._announced(member, message)
             else:
                 raise WireError("a second Hello")
@@ -234,8 +222,8 @@ class Station:
                 self._finished(member, update, assembly)
                 update = assembly = None
 
-    def _announced(self, member: Member, ready: Ready) -> None:
-        task = self.task
+    def _announced(self, member: Member, message: pb.Ready) -> None:
+        task, ready = self.task, Ready.of(message)
         if task is None:
             raise WireError("a batch without a task")
         if len(ready.counts) != task.classes or ready.batch_size != task.batch_size:
@@ -249,7 +237,7 @@ class Station:
             raise WireError("a new batch while a step is due")
         self.roster.announce(member, ready)
 
-    def _expected(self, member: Member, update: Update) -> Asked:
+    def _expected(self, member: Member, update: pb.Update) -> Asked:
         asked: Asked | None = member.asked
         if asked is None or update.step != asked.step:
             raise WireError("an update for a step that was not asked for")
@@ -259,7 +247,7 @@ class Station:
             raise WireError(f"an update from {update.num_samples} samples; {asked.ready.batch_size} were announced")
         return asked
 
-    def _finished(self, member: Member, update: Update, assembly: Assembly) -> None:
+    def _finished(self, member: Member, update: pb.Update, assembly: Assembly) -> None:
         asked: Asked = member.asked
         member.asked = None
         if not asked.answer.done():  # else it is late, and that has been counted
@@ -269,7 +257,7 @@ class Station:
                 asked.answer.set_exception(UpdateRejected("rejected", fault))
             else:
                 asked.answer.set_result(Answer(change, asked.ready.counts, update.loss))
-        if update.next is not None:
+        if update.HasField("next"):
             self._announced(member, update.next)
 
     def _invalid(self, member: Member, link: StreamLink, reason: str) -> None:
@@ -286,7 +274,7 @@ class Station:
 
     # --- messages to devices
 
-    async def tell(self, task: Task) -> None:
+    async def tell(self, task: pb.Task) -> None:
         """Tell all devices the task, where it is a new one."""
         if task == self.task:
             return
@@ -297,9 +285,9 @@ class Station:
             member.ready = None
             self._end_step(member, "gone", "another task began")
             assert member.link is not None
-            told.append(member.link.send([encode_task(task)]))
+            told.append(member.link.send([serialise(pb.Down(task=task))]))
         await asyncio.wait_for(asyncio.gather(*told, return_exceptions=True), self.settings.deadline)
-        log.info("task", extra={"run": task.run, "task": task.label, "batch_size": task.batch_size})
+        log.info("task", run=task.run, task=task_label(task), batch_size=task.batch_size)
 
     async def ask(
         self, member: Member, ready: Ready, messages: StepMessages, shapes: Shapes, largest_norm: float
@@ -340,16 +328,16 @@ class Station:
     def _failed(self, member: Member, outcome: str, reason: str) -> None:
         self.events[outcome] += 1
         self.metrics.updates.labels(outcome).inc()
-        log.warning("no update", extra={"device": member.name, "outcome": outcome, "reason": reason})
+        log.warning("no update", device=member.name, outcome=outcome, reason=reason)
         if self.roster.failed(member, reason):
             self.events["quarantined"] += 1
-            log.warning("device is quarantined", extra={"device": member.name, "seconds": self.settings.quarantine})
+            log.warning("device is quarantined", device=member.name, seconds=self.settings.quarantine)
             self.metrics.devices(self.roster)
 
     async def say_goodbye(self, reason: str) -> None:
         """End all streams."""
         links = [member.link for member in self.roster.online if isinstance(member.link, StreamLink)]
-        bye = encode_bye(reason)
+        bye = serialise(pb.Down(bye=pb.Bye(reason=reason)))
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*(link.send([bye]) for link in links), return_exceptions=True), 1.0)
         for link in links:

@@ -3,21 +3,22 @@
 Half the bytes cost little here: a device gets the station's weights rounded, but sends back only what its step moved
 them by, and the station adds that to its own float32 weights. Rounding errors therefore do not pile up.
 
-numpy alone: neither a station nor a device without torch imports more.
+Neither a station nor a device without torch imports more than numpy and protobuf.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.errors import WireError
 from fedgs.weights import WeightShapes
 
 WireType = Literal["float32", "bfloat16", "float16"]
-WIRE_TYPES: tuple[str, ...] = get_args(WireType)
+"""The names of pb.DType, as people write them."""
 Flat = NDArray[np.float32]
 MOST_TENSORS, MOST_DIMENSIONS, LONGEST_NAME = 4096, 8, 200
 MOST_WEIGHTS = 2**31
@@ -78,16 +79,26 @@ class Shapes(WeightShapes):
         return "" if self.tensors == other.tensors else "has its tensors in another order"
 
 
-def item_size(wire: str) -> int:
-    """Return the bytes of one weight."""
-    return 4 if wire == "float32" else 2
+_SIZES = {pb.FLOAT32: 4, pb.BFLOAT16: 2, pb.FLOAT16: 2}
 
 
-def to_bytes(flat: Flat, wire: str) -> memoryview:
+def item_size(wire: int) -> int:
+    """Return the bytes of one weight in a number format, a ``pb.DType``."""
+    if wire not in _SIZES:
+        raise WireError(f"a number format {wire}; known are {', '.join(map(wire_name, _SIZES))}")
+    return _SIZES[wire]  # type: ignore[index]
+
+
+def wire_name(wire: int) -> str:
+    """Return the name of a number format."""
+    return str(pb.DType.Name(wire)).lower()
+
+
+def to_bytes(flat: Flat, wire: int) -> memoryview:
     """Return a flat vector as bytes; float32 without a copy."""
-    if wire == "float32":
+    if wire == pb.FLOAT32:
         coded: NDArray[Any] = np.ascontiguousarray(flat, dtype="<f4")
-    elif wire == "bfloat16":
+    elif wire == pb.BFLOAT16:
         # The upper half of a float32, rounded to nearest, ties to even.
         bits = np.ascontiguousarray(flat, dtype="<f4").view("<u4")
         coded = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype("<u2")
@@ -97,11 +108,11 @@ def to_bytes(flat: Flat, wire: str) -> memoryview:
     return coded.data.cast("B")
 
 
-def from_bytes(data: bytes | bytearray | memoryview, wire: str) -> Flat:
+def from_bytes(data: bytes | bytearray | memoryview, wire: int) -> Flat:
     """Return the flat vector of bytes; float32 is a view into them."""
-    if wire == "float32":
+    if wire == pb.FLOAT32:
         return np.frombuffer(data, "<f4")
-    if wire == "bfloat16":
+    if wire == pb.BFLOAT16:
         return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
     return np.frombuffer(data, "<f2").astype(np.float32)
 

@@ -7,13 +7,20 @@ With ``server.class_wise`` the classifier is averaged class by class (:mod:`fedg
 A station that does not answer is asked again until enough others have answered and ``linger`` seconds more have
 passed; then the stations that answered are averaged. With fewer than ``min_stations`` answers the server waits. A round
 in which no station had a device to train is not counted, and is tried again.
+
+state/checkpoint.safetensors   weights, memory of the server rule, round, run, target; never half written
+state/metrics.jsonl            a line a round, cut back to the checkpoint when the server starts again
+state/model.safetensors        the global model after the last round
 """
 
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgs.algorithms import ServerRule, Upload, server_rule
+from fedgs.algorithms import ServerRule, State, Upload, join_state, server_rule, split_state
 from fedgs.algorithms.class_wise import ClassRows, row_weights
 from fedgs.algorithms.server import rule_of
 from fedgs.deploy.logs import OnceEach, log
@@ -30,16 +37,120 @@ from fedgs.deploy.round_messages import RoundOrder, RoundResult
 from fedgs.deploy.run_spec import RunSpec
 from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.tensors import Shapes
-from fedgs.deploy.top_state import TopState
 from fedgs.deploy.transport import Transport
-from fedgs.errors import AlgorithmError, ConfigError, IdentityError, PeerError, TrainingError, WireError
-from fedgs.settings import ServerSettings
+from fedgs.errors import (
+    AlgorithmError,
+    CheckpointError,
+    ConfigError,
+    IdentityError,
+    PeerError,
+    TrainingError,
+    WireError,
+)  # fmt: skip
+from fedgs.files import write_bytes, write_text
+from fedgs.settings import ServerSettings, Settings
 
 Evaluate = Callable[[Mapping[str, Tensor]], Mapping[str, float]]
 """Metrics and loss of weights on the held-out set, by name."""
 AGAIN = 0.5
 """Seconds before a station that did not answer is asked again; doubled up to ``LONGEST``."""
 LONGEST = 5.0
+CHECKPOINT, METRICS, MODEL = "checkpoint.safetensors", "metrics.jsonl", "model.safetensors"
+_FORMAT = 2
+
+
+@dataclass(frozen=True)
+class TopState:
+    """Everything that decides how a run goes on."""
+
+    run: str
+    round: int
+    """Rounds done."""
+    weights: Mapping[str, Tensor]
+    server: State
+    target: NDArray[np.float64] | None = None
+    """P_real as known now; None: not yet."""
+    metrics: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    """One line a round, from round 0 on."""
+
+
+def settings_digest(settings: Settings, network: str, stations: int) -> str:
+    """Return the digest of a run: a checkpoint is resumed by the same run only. More rounds are the same run."""
+    values = settings.model_dump(
+        exclude={"training": {"rounds"}, "eval": True, "checkpoint": True, "tensorboard": True}
+    )
+    text = json.dumps([values, network, stations], sort_keys=True)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def save_state(folder: Path, state: TopState, digest: str) -> None:
+    """Write the checkpoint, then the line of its round."""
+    from safetensors.torch import save
+
+    tensors, numbers = split_state(state.server)
+    named = {f"weights/{name}": value.contiguous() for name, value in state.weights.items()}
+    named |= {f"server/{name}": value.contiguous() for name, value in tensors.items()}
+    facts = {
+        "format": _FORMAT,
+        "digest": digest,
+        "run": state.run,
+        "round": state.round,
+        "names": list(state.weights),
+        "server": numbers,
+        "target": None if state.target is None else state.target.tolist(),
+        "metrics": list(state.metrics),
+    }
+    write_bytes(folder / CHECKPOINT, save(named, {"fedgs": json.dumps(facts)}), durable=True)
+    write_text(folder / METRICS, "".join(json.dumps(line) + "\n" for line in state.metrics))
+
+
+def load_state(folder: Path, digest: str) -> TopState | None:
+    """Read the checkpoint; None where there is none."""
+    from safetensors import SafetensorError, safe_open
+
+    path = folder / CHECKPOINT
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, "pt") as file:
+            facts = json.loads((file.metadata() or {})["fedgs"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+        if facts["format"] != _FORMAT:
+            raise CheckpointError(
+                f"{path}: written by another version of fedgs (format {facts['format']}, this one reads {_FORMAT}); "
+                "choose another --state, or go on with the version that wrote it"
+            )
+        if facts["digest"] != digest:
+            raise CheckpointError(f"{path}: belongs to a run with other settings or stations; choose another --state")
+        server = {name.removeprefix("server/"): value for name, value in tensors.items() if name.startswith("server/")}
+        return TopState(
+            facts["run"],
+            facts["round"],
+            {name: tensors[f"weights/{name}"] for name in facts["names"]},  # in the model's order, not the file's
+            join_state(server, facts["server"]),
+            None if facts["target"] is None else np.array(facts["target"]),
+            tuple(facts["metrics"]),
+        )
+    except CheckpointError:
+        raise
+    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({error}); move it away to begin anew") from None
+
+
+def save_model(folder: Path, state: TopState) -> Path:
+    """Write the global model."""
+    from safetensors.torch import save
+
+    content = save({name: value.contiguous() for name, value in state.weights.items()})
+    return write_bytes(folder / MODEL, content, durable=True)
+
+
+def shown_score(line: Mapping[str, Any]) -> str:
+    """Return the score of a round's line as people read it; "" where the model was not tested."""
+    if "loss" not in line:
+        return ""
+    name, value = next((key, value) for key, value in line.items() if key != "round")  # the score comes first
+    return f"{name} {value:.2%}" if name == "accuracy" else f"{name} {value:.4g}"
 
 
 class Top:
@@ -158,9 +269,7 @@ class Top:
                 task.cancel()
         for factory in sorted(set(range(len(orders))) - set(found)):
             self.metrics.missing.inc()
-            log.warning(
-                "station missing", extra={"station": self.transports[factory].name, "round": orders[factory].round}
-            )
+            log.warning("station missing", station=self.transports[factory].name, round=orders[factory].round)
         return found
 
     async def _ask(self, transport: Transport, order: RoundOrder) -> RoundResult:
@@ -207,9 +316,7 @@ class Top:
         self.metrics.divergence.set(line["divergence"])
         self.metrics.duration.observe(seconds)
         shown = {key: round(line[key], 4) for key in (self._score, "train_loss", "divergence") if key in line}
-        log.info(
-            "round", extra={"round": line["round"], **shown, "stations": line["stations"], "seconds": line["seconds"]}
-        )
+        log.info("round", round=line["round"], **shown, stations=line["stations"], seconds=line["seconds"])
 
 
 def make_rule(settings: ServerSettings) -> ServerRule:

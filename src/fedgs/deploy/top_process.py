@@ -1,43 +1,82 @@
-"""The process of ``fedgs top``: from its newest checkpoint, or from the beginning, to the last round."""
+"""The process of ``fedgs top``: from its newest checkpoint, or from the beginning, to the last round.
+
+After a round the global model is tested on a held-out set, where there is one.
+"""
 
 import asyncio
-import contextlib
 import json
 import secrets
-import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedgs.algorithms import ServerRule
-from fedgs.data.arrays import map_tree, shapes_of
+from fedgs.data import DataSet
+from fedgs.data.arrays import map_tree, shapes_of, take
 from fedgs.data.sources import load_dataset
-from fedgs.deploy.evaluation import HeldOut
-from fedgs.deploy.identity import Identity
 from fedgs.deploy.logs import log, set_up
 from fedgs.deploy.metrics import TopMetrics, serve_metrics
-from fedgs.deploy.process import claim, end_with_parent
+from fedgs.deploy.pki import Bundle, Identity
+from fedgs.deploy.process import claim, end_with_parent, until_stopped
 from fedgs.deploy.run_spec import RunSpec, check_deployable
 from fedgs.deploy.settings import TopSettings
-from fedgs.deploy.tls import Bundle, watch_expiry
-from fedgs.deploy.top import Top
-from fedgs.deploy.top_state import TopState, load_state, save_model, save_state, settings_digest
-from fedgs.deploy.torch_trainer import Deployed, deployed_task_of, is_built_in
+from fedgs.deploy.sources import one_device
+from fedgs.deploy.top import Top, TopState, load_state, save_model, save_state, settings_digest
+from fedgs.deploy.torch_trainer import Deployed
 from fedgs.deploy.transport import GrpcTransport, Transport
 from fedgs.errors import ConfigError, InputFileError
 from fedgs.settings import Settings
-from fedgs.tasks.bind import parts_of
+from fedgs.tasks.bind import BoundTask, bind, parts_of
+from fedgs.tasks.cnn import MODELS
 from fedgs.tasks.from_settings import task_from
-from fedgs.tasks.task import QuantileBins
+from fedgs.tasks.prepare import as_tensor, call, prepare_targets
+from fedgs.tasks.task import QuantileBins, Task
+
+_BATCH = 512
+
+
+class HeldOut:
+    """Tests weights on all samples of a data set."""
+
+    def __init__(self, data: DataSet, task: Task, seed: int) -> None:
+        alone = one_device(data, "all", np.arange(len(data)))
+        self.task: BoundTask = bind(task, alone, seed)
+        self._data = data
+        self._module = self.task.module.eval().requires_grad_(False)
+
+    @torch.inference_mode()
+    def __call__(self, weights: Mapping[str, Tensor]) -> dict[str, float]:
+        """Return the task's metrics and its mean loss."""
+        known = {**dict(self._module.named_parameters()), **dict(self._module.named_buffers())}
+        for name, value in weights.items():
+            known[name].copy_(value)
+        task = self.task
+        losses: list[Tensor] = []
+        values: dict[str, list[Tensor]] = {name: [] for name in task.metrics}
+        for first in range(0, len(self._data), _BATCH):
+            rows = np.arange(first, min(first + _BATCH, len(self._data)))
+            inputs = task.prepare(map_tree(as_tensor, take(self._data.inputs, rows)))
+            targets = prepare_targets(map_tree(as_tensor, take(self._data.targets, rows)))
+            outputs = call(self._module, inputs)
+            losses.append(task.loss(outputs, targets, inputs))
+            for name, metric in task.metrics.items():
+                values[name].append(metric.values(outputs, targets, inputs))
+        pooled = {
+            name: metric.pooled(torch.cat(values[name]).double().numpy(), self._data.targets)
+            for name, metric in task.metrics.items()
+        }
+        return {**pooled, "loss": float(torch.cat(losses).double().mean())}
 
 
 def run_top(
     settings: Settings, options: TopSettings, stations: Sequence[str], folder: Path, bundle: Bundle | None
 ) -> TopState:
-    """Carry out the run over plain gRPC and return its last state.
+    """Carry out the run over plain gRPC, until its last round or SIGTERM, and return its last state.
 
     ``stations``: control addresses, in the order of the factories. ``bundle`` None: plain text on the loopback.
     """
@@ -49,24 +88,22 @@ def run_top(
     set_up(options.log_level, options.log_json)
     identity = Identity("park", "top", "top") if bundle is None else bundle.check("top")
     transports = [GrpcTransport(address, bundle, identity, options.keepalive) for address in stations]
-    with contextlib.suppress(asyncio.CancelledError):
-        return carry_out(settings, options, folder, transports, bundle=bundle, stop=signal.SIGTERM)
-    raise KeyboardInterrupt
+    last = asyncio.run(until_stopped(carry_out(settings, options, folder, transports), bundle))
+    if last is None:
+        raise KeyboardInterrupt
+    return last
 
 
-def carry_out(
+async def carry_out(
     settings: Settings,
     options: TopSettings,
     folder: Path,
     transports: Sequence[Transport],
     rule: ServerRule | None = None,
-    bundle: Bundle | None = None,
-    stop: signal.Signals | None = None,
 ) -> TopState:
     """Carry out the run over these transports, from its newest checkpoint or from the beginning.
 
-    ``rule`` None: the one the settings name. ``bundle``: whose expiry is watched. ``stop``: the signal that ends the
-    run; None: the caller handles signals.
+    ``rule`` None: the one the settings name.
     """
     check_deployable(settings)
     held_out, deployed, classes, inputs = _task(settings, options)
@@ -86,26 +123,17 @@ def carry_out(
             run_spec, transports, options, metrics, evaluate, _target(options.target, classes), rule,
             deployed.shapes, "loss" if held_out is None else held_out.task.score,
         )  # fmt: skip
-
-        async def rounds(state: TopState | None) -> TopState:
-            own = asyncio.current_task()
-            if stop is not None and own is not None:
-                asyncio.get_running_loop().add_signal_handler(stop, own.cancel)
-            watching = asyncio.ensure_future(watch_expiry(bundle))
-            if state is None:
-                log.info("run begins", extra={"run": run, "stations": len(transports)})
-                state = await top.begin(run, deployed.first_weights())
-            else:
-                log.info("run is resumed", extra={"run": run, "round": state.round})
-            save_state(folder, state, digest)  # of a resumed run too: its metrics may be ahead of the checkpoint
-            while state.round < settings.training.rounds:
-                state = await top.advance(state)
-                save_state(folder, state, digest)
-            save_model(folder, state)
-            watching.cancel()
-            return state
-
-        return asyncio.run(rounds(state))
+        if state is None:
+            log.info("run begins", run=run, stations=len(transports))
+            state = await top.begin(run, deployed.first_weights())
+        else:
+            log.info("run is resumed", run=run, round=state.round)
+        save_state(folder, state, digest)  # of a resumed run too: its metrics may be ahead of the checkpoint
+        while state.round < settings.training.rounds:
+            state = await top.advance(state)
+            save_state(folder, state, digest)
+        save_model(folder, state)
+        return state
 
 
 def image_shape(text: str | None) -> tuple[int, ...] | None:
@@ -123,11 +151,11 @@ def _task(settings: Settings, options: TopSettings) -> tuple[HeldOut | None, Dep
     task, image = task_from(settings.task), image_shape(options.image)
     if options.held_out is None:
         wanted = options.classes or (task.bins if isinstance(task.bins, int) else len(task.bins or ())) or 62
-        images = is_built_in(task) and not isinstance(settings.task, str)
-        shape = image or ((28, 28) if images else None)
+        built_in = isinstance(task.model, str) and task.model in MODELS  # to the shape of images
+        shape = image or ((28, 28) if built_in and not isinstance(settings.task, str) else None)
         inputs = None if shape is None else [list(shape), "uint8"]
         described = "" if inputs is None else json.dumps(inputs)
-        return None, deployed_task_of(task, wanted, inputs, settings.seed), wanted, described
+        return None, Deployed.of(task, wanted, inputs, settings.seed), wanted, described
     data = load_dataset(options.held_out)
     if not len(data):
         raise InputFileError(f"{options.held_out}: no sample in it")
@@ -143,7 +171,7 @@ def _task(settings: Settings, options: TopSettings) -> tuple[HeldOut | None, Dep
             "the edges of quantile bins must be given where devices are deployed: fedgs.regression(…, edges=[…]); a "
             "simulation of the same task finds them"
         )
-    return held_out, deployed_task_of(task, classes, inputs, settings.seed), classes, json.dumps(inputs)
+    return held_out, Deployed.of(task, classes, inputs, settings.seed), classes, json.dumps(inputs)
 
 
 def _target(text: str, classes: int) -> NDArray[np.float64] | None:

@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedgs.data.arrays import map_tree
+from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.sources import Batch
-from fedgs.deploy.task_digest import network_digest
 from fedgs.deploy.tensors import Flat, Shapes
-from fedgs.deploy.wire import Task as WireTask
+from fedgs.deploy.trainers import network_digest
 from fedgs.errors import ConfigError, DataError
 from fedgs.settings import TaskSettings
 from fedgs.tasks.bind import bins_of, build_module, prepare_of
-from fedgs.tasks.cnn import MODELS
 from fedgs.tasks.from_settings import stand_in, task_from
 from fedgs.tasks.losses import Loss
 from fedgs.tasks.prepare import as_tensor, call, prepare_targets
@@ -36,12 +35,12 @@ class Deployed:
     """Of what travels, in the order of the wire."""
 
     @classmethod
-    def of(cls, task: Task, module: nn.Module) -> "Deployed":
-        """Return the deployed form of a task with its network."""
+    def of(cls, task: Task, classes: int, inputs: Any, seed: int) -> "Deployed":
+        """Return a task with its network, built to shapes without any data."""
+        module = build_module(task, stand_in(inputs, classes), seed)
         layout = Layout.of(module, task.keep_local)
         shared = layout.only(set(layout.names) - layout.local)
-        shapes = Shapes(shared.tensors, shared.buffers, shared.integers)
-        return cls(task, module, layout, shapes)
+        return cls(task, module, layout, Shapes(shared.tensors, shared.buffers, shared.integers))
 
     def digest(self, bins: int, batch_size: int) -> str:
         """Return the digest of the network; frozen weights count with their values."""
@@ -62,32 +61,16 @@ class Deployed:
         return {name: known[name].detach().float().clone() for name in self.shapes.names}
 
 
-def deployed_task(spec: Any, classes: int, inputs: Any, seed: int) -> Deployed:
-    """Return the task that a station describes, imported here."""
-    if isinstance(spec, dict):
-        try:
-            spec = TaskSettings.model_validate(spec)
-        except ValueError as error:
-            raise ConfigError(f"the station's task is not valid: {str(error).splitlines()[0]}") from None
-    return deployed_task_of(task_from(spec), classes, inputs, seed)
-
-
-def deployed_task_of(task: Task, classes: int, inputs: Any, seed: int) -> Deployed:
-    """Return a task with its network, built to shapes without any data."""
-    return Deployed.of(task, build_module(task, stand_in(inputs, classes), seed))
-
-
-def is_built_in(task: Task) -> bool:
-    """Whether the network is one of the built-in CNNs, which are built to the shape of images."""
-    return isinstance(task.model, str) and task.model in MODELS
-
-
 class TorchTrainer:
     """Trains any network one step at a time."""
 
-    def __init__(self, task: WireTask, spec: Any, inputs: Any) -> None:
+    def __init__(self, task: pb.Task, spec: Any, inputs: Any) -> None:
         torch.set_num_threads(1)  # a mini-batch is too small to share out among cores
-        deployed = deployed_task(spec, task.classes, inputs, task.seed)
+        try:
+            spec = TaskSettings.model_validate(spec) if isinstance(spec, dict) else spec
+        except ValueError as error:
+            raise ConfigError(f"the station's task is not valid: {str(error).splitlines()[0]}") from None
+        deployed = Deployed.of(task_from(spec), task.classes, inputs, task.seed)
         self.shapes, self._task, self._classes = deployed.shapes, deployed.task, task.classes
         self.digest = deployed.digest(task.classes, task.batch_size)
         self._prepare = prepare_of(deployed.task)

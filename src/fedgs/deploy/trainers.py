@@ -8,16 +8,18 @@ other networks take torch, on one thread.
 """
 
 import json
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.data.arrays import leaves, shapes_of
+from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.sources import Batch
-from fedgs.deploy.task_digest import network_digest
 from fedgs.deploy.tensors import Flat, Shapes
-from fedgs.deploy.wire import Task, json_of
+from fedgs.deploy.wire import json_of, task_label
 from fedgs.errors import ConfigError, DataError
 
 
@@ -36,7 +38,26 @@ class Trainer(Protocol):
         ...
 
 
-def make_trainer(task: Task) -> Trainer:
+def network_digest(
+    tensors: Iterable[tuple[str, Sequence[int], str]], bins: int, batch_size: int, frozen: bytes = b""
+) -> str:
+    """Return a network's digest, 16 hexadecimal digits: its weights, its bins and its batch size.
+
+    Args:
+        tensors: name, shape and type of all weights and buffers.
+        bins: that selection balances.
+        batch_size: samples of a mini-batch.
+        frozen: the bytes of weights that are not trained: they never travel, so both ends must have the same.
+    """
+    digest = blake2b(digest_size=8)
+    for name, shape, kind in sorted(tensors):
+        digest.update(f"{name} {tuple(shape)} {kind}\n".encode())
+    digest.update(f"{bins} {batch_size}\n".encode())
+    digest.update(frozen)
+    return digest.hexdigest()
+
+
+def make_trainer(task: pb.Task) -> Trainer:
     """Return the trainer of a task, or refuse one that is another task here than at the station."""
     spec = json_of("spec", task.spec)
     inputs = json_of("inputs", task.inputs)
@@ -52,14 +73,13 @@ def make_trainer(task: Task) -> Trainer:
         found = made.digest
     if task.digest and found != task.digest:
         raise ConfigError(
-            f"the task {task.label!r} is another network here (digest {found}) than at the station "
-            f"({task.digest}); install "
-            "the same version of it on both"
+            f"the task {task_label(task)!r} is another network here (digest {found}) than at the station "
+            f"({task.digest}); install the same version of it on both"
         )
     return made
 
 
-def check_batch(batch: Batch, task: Task) -> None:
+def check_batch(batch: Batch, task: pb.Task) -> None:
     """Refuse a batch that is not of the task's size or shape."""
     described = json_of("inputs", task.inputs)
     if len(batch) != task.batch_size:
@@ -75,8 +95,7 @@ def check_batch(batch: Batch, task: Task) -> None:
             finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
             raise DataError(
                 f"the source gives inputs{f' {name!r}' if name else ''} with NaN or infinity (sample "
-                f"{int(np.argmin(finite))} "
-                "of a batch)"
+                f"{int(np.argmin(finite))} of a batch)"
             )
 
 

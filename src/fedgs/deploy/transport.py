@@ -1,21 +1,174 @@
-"""How ``RunRound`` gets from top server to station: an interface, and gRPC as one transport.
+"""Connections between the processes of a park, and how ``RunRound`` gets from top server to station over them.
 
-Another transport (Flower, for sites across the Internet) takes the bytes of
-:func:`fedgs.deploy.round_messages.encode_order` to the station's socket and the answer back: :func:`call_station`.
+From a bundle of certificates to gRPC credentials, and the one exception: plain text on the loopback. Servers read their
+bundle anew for each handshake when its files have changed, clients at each connection: a renewed certificate needs no
+restart.
+
+:class:`Transport` is the interface of a round's way, gRPC one implementation. Another one (Flower, for sites across the
+Internet) takes the bytes of :func:`fedgs.deploy.round_messages.encode_order` to the station's socket and the answer
+back: :func:`call_station`.
 """
 
+import ipaddress
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 
-from fedgs.deploy.identity import Identity
+from fedgs.deploy.pki import Bundle, Identity, identity_of
 from fedgs.deploy.process import socket_path
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.round_messages import LARGEST_ROUND, RoundOrder, RoundResult, decode_result, encode_order
-from fedgs.deploy.tls import Bundle, Dialer, call_error
 from fedgs.deploy.wire import RUN_ROUND, STATUS
-from fedgs.errors import PeerError, WireError
+from fedgs.errors import IdentityError, PeerError, WireError
+
+PLAIN_ID = "fedgs-id"
+"""The metadata key under which a participant without a certificate names itself (``--insecure``)."""
+
+
+def server_credentials(bundle: Bundle) -> grpc.ServerCredentials:
+    """Return credentials that ask every client for a certificate of the same authority."""
+
+    def configuration() -> grpc.ServerCertificateConfiguration:
+        authority, certificate, key = bundle.read()
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
+
+    seen = [bundle.stamp()]
+
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        now = bundle.stamp()
+        if now == seen[0]:
+            return None  # as before
+        try:
+            fresh = configuration()
+        except IdentityError:
+            return None  # in the middle of a renewal; the next handshake looks again
+        seen[0] = now
+        return fresh
+
+    return grpc.dynamic_ssl_server_credentials(configuration(), fetch, require_client_authentication=True)
+
+
+def client_credentials(bundle: Bundle) -> grpc.ChannelCredentials:
+    """Return the credentials of one connection."""
+    authority, certificate, key = bundle.read()
+    return grpc.ssl_channel_credentials(authority, key, certificate)
+
+
+@dataclass(frozen=True)
+class Dialer:
+    """How a process connects to a station: with its certificate, or in plain text on the loopback."""
+
+    address: str
+    identity: Identity
+    bundle: Bundle | None
+    """None: plain text."""
+    keepalive: float
+    largest_message: int
+
+    def __post_init__(self) -> None:
+        split_address(self.address)
+        if self.bundle is None:
+            check_plain(self.address)
+
+    def channel(self) -> Any:
+        """Return a new channel; it is a new connection, with the certificate of this moment."""
+        options = client_options(self.keepalive, self.largest_message)
+        if self.bundle is None:
+            return grpc.aio.insecure_channel(self.address, options)
+        return grpc.aio.secure_channel(self.address, client_credentials(self.bundle), options)
+
+    @property
+    def metadata(self) -> list[tuple[str, str]]:
+        """What every call carries: without a certificate, the name."""
+        return [(PLAIN_ID, self.identity.uri)] if self.bundle is None else []
+
+    def reason(self, error: Any) -> str:
+        """Return why a call failed: a fault of the own certificate comes first."""
+        unreached = error.code() == grpc.StatusCode.UNAVAILABLE
+        return (self.bundle.fault(self.identity.role) if self.bundle and unreached else "") or call_error(error)
+
+
+def call_error(error: Any) -> str:
+    """Return why a call failed; the same failure always gives the same text."""
+    text = str(error.details() or error.code().name.lower().replace("_", " "))
+    if error.code() != grpc.StatusCode.UNAVAILABLE:
+        return text
+    if not text.startswith("failed to connect to all addresses"):
+        return "the connection was lost"
+    last = text.rpartition("OPENSSL_internal:")[2] if "OPENSSL" in text else ""
+    return "nobody answers, or the station refused the certificate" + (f" ({last.lower()})" if last else "")
+
+
+def peer_identity(context: Any, role: str, insecure: bool) -> Identity:
+    """Return the identity of the caller, from the TLS session; refuse another role than ``role``."""
+    if insecure:
+        names = [value for key, value in context.invocation_metadata() or () if key == PLAIN_ID]
+        identity = identity_of(names)
+    else:
+        identity = identity_of(context.auth_context().get("x509_subject_alternative_name", []))
+    if identity.role != role:
+        raise IdentityError(f"{identity.uri} is a {identity.role}; only a {role} may do this")
+    return identity
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of HOST:PORT or [V6]:PORT."""
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise PeerError(f"{address!r} is not an address; expected HOST:PORT, for example 192.168.7.2:7070")
+    return host, int(port)
+
+
+def check_plain(address: str) -> None:
+    """Refuse plain text anywhere but on the loopback."""
+    host, _ = split_address(address)
+    with suppress(ValueError):  # a name
+        if host == "localhost" or ipaddress.ip_address(host).is_loopback:
+            return
+    raise PeerError(
+        f"--insecure works on the loopback only, and {host} is reachable from elsewhere; use certificates (fedgs "
+        "pki), or 127.0.0.1"
+    )
+
+
+def channel_options(seconds: float, largest_message: int) -> list[tuple[str, int]]:
+    """Return what both ends of a connection need: a silent peer is noticed after some ``seconds``."""
+    period, patience = int(seconds * 1000), max(1000, int(seconds * 500))
+    return [
+        ("grpc.keepalive_time_ms", period),  # a silent peer is noticed with all of these five together
+        ("grpc.keepalive_timeout_ms", patience),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.ping_timeout_ms", patience),
+        ("grpc.max_receive_message_length", largest_message),
+        ("grpc.max_send_message_length", -1),
+    ]
+
+
+def server_options(seconds: float, largest_message: int) -> list[tuple[str, int]]:
+    """Return the options of a server."""
+    return [
+        *channel_options(seconds, largest_message),
+        ("grpc.http2.min_ping_interval_without_data_ms", max(100, int(seconds * 500))),
+        ("grpc.max_concurrent_streams", 8),  # of one connection; a device has one, a top server two
+        ("grpc.so_reuseport", 0),  # two stations on one port would share its devices
+    ]
+
+
+def client_options(seconds: float, largest_message: int) -> list[tuple[str, int]]:
+    """Return the options of a client."""
+    return [
+        *channel_options(seconds, largest_message),
+        ("grpc.enable_retries", 0),  # the agent itself decides when to come back
+        ("grpc.use_local_subchannel_pool", 1),  # a new channel is a new connection, with today's certificate
+    ]
+
+
+# --- rounds
 
 
 class Transport(Protocol):

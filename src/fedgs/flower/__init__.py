@@ -5,8 +5,7 @@
 The paper calls a factory a super node, one homogeneous client; here that is meant literally. Flower carries one
 message a round and site; what happens at every iteration stays inside the factory (:mod:`fedgs.deploy`).
 
-A file an idea: ``messages`` (a round as a Flower message), ``client`` (the ClientApp, a thin bridge that starts anew
-for each message and imports no torch), ``transport`` (SuperNodes as stations), ``strategies`` (the uniform mean, and
-any strategy of Flower as a server rule), ``server`` and ``options`` (the ServerApp and its run config), ``park`` (all
-of it on one machine). Needs ``pip install 'fedgs[flower]'``.
+``client`` is the ClientApp, a thin bridge that starts anew for each message and imports no torch, and a round as a
+Flower message; ``server`` the ServerApp, its run config, and SuperNodes as stations; ``strategies`` the uniform mean,
+and any strategy of Flower as a server rule; ``park`` all of it on one machine. Needs ``pip install 'fedgs[flower]'``.
 """

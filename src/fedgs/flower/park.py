@@ -18,11 +18,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from flwr.common.config import flatten_dict
 
 from fedgs import __version__
 from fedgs.deploy import pki
@@ -31,9 +34,25 @@ from fedgs.deploy.process import PARENT
 from fedgs.errors import WorkerError
 from fedgs.files import make_folder, write_text
 from fedgs.flower.strategies import flower_rule
-from fedgs.settings import Settings
 
 HOST, CONNECTION = "127.0.0.1", "park"
+APP = """# The Flower app of this park; see the park's commands.txt.
+[project]
+name = "fedgs-park"
+version = "{version}"
+description = "FedGS over super nodes"
+license = "Apache-2.0"
+
+[tool.flwr.app]
+publisher = "fedgs"
+
+[tool.flwr.app.components]
+serverapp = "fedgs.flower.server:app"
+clientapp = "fedgs.flower.client:app"
+
+[tool.flwr.app.config]
+{config}
+"""
 
 
 @dataclass
@@ -130,22 +149,13 @@ class FlowerPark(LocalPark):
             ["flwr", "supernode", "register", f"pki/supernode/{name}/{pki.NODE_PUBLIC_KEY}", CONNECTION]
             for name in self.stations
         ]
-        started = [
-            subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-            )
-            for command in commands
-        ]
-        for command, popen in zip(commands, started, strict=True):
-            said, _ = popen.communicate()
-            if popen.returncode:
-                raise WorkerError(f"{shlex.join(command)}: {said.decode(errors='replace').strip()}")
-            self.commands.append(shlex.join(command))
+        options = {"cwd": self.folder, "env": self._environment(), "stdin": subprocess.DEVNULL, "text": True}
+        register = partial(subprocess.run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **options)
+        with ThreadPoolExecutor() as pool:  # each takes seconds to begin
+            for command, done in zip(commands, pool.map(register, commands), strict=True):
+                if done.returncode:
+                    raise WorkerError(f"{shlex.join(command)}: {done.stdout.strip()}")
+                self.commands.append(shlex.join(command))
 
     def _start_flower(self, name: str, role: str, *command: str) -> None:
         self._start_command(name, role, [sys.executable, "-m", "fedgs.deploy.process", *command], command)
@@ -157,46 +167,13 @@ class FlowerPark(LocalPark):
 
     def _app(self) -> str:
         top = {
-            "stations": len(self.stations),
-            "state": "top",
-            "held-out": "data/held-out.npz",
-            "target": "data/target.json",
-            "wire": self.wire,
-        }
-        config = {f"top.{key}": value for key, value in top.items()} | dict(changed(self.settings))
-        lines = [
-            "# The Flower app of this park; see the park's commands.txt.",
-            "[project]",
-            'name = "fedgs-park"',
-            f'version = "{__version__}"',
-            'description = "FedGS over super nodes"',
-            'license = "Apache-2.0"',
-            "",
-            "[tool.flwr.app]",
-            'publisher = "fedgs"',
-            "",
-            "[tool.flwr.app.components]",
-            'serverapp = "fedgs.flower.server:app"',
-            'clientapp = "fedgs.flower.client:app"',
-            "",
-            "[tool.flwr.app.config]",
-            *(f"{key} = {json.dumps(value)}" for key, value in config.items()),
-        ]
-        return "\n".join(lines) + "\n"
-
-
-def changed(settings: Settings) -> Iterator[tuple[str, Any]]:
-    """Yield the settings that are not at their default, as ``key.path`` and value."""
-    yield from _differing(settings.model_dump(), Settings().model_dump(), "")
-
-
-def _differing(values: Mapping[str, Any], default: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        usual = default.get(key)
-        if isinstance(value, dict):
-            yield from _differing(value, usual if isinstance(usual, dict) else {}, f"{path}{key}.")
-        elif value != usual:
-            yield f"{path}{key}", value
+            "stations": len(self.stations), "state": "top", "held-out": "data/held-out.npz",
+            "target": "data/target.json", "wire": self.wire,
+        }  # fmt: skip
+        config = flatten_dict({"top": top} | self.settings.model_dump(exclude_defaults=True))
+        return APP.format(
+            version=__version__, config="\n".join(f"{key} = {json.dumps(value)}" for key, value in config.items())
+        )
 
 
 def started_here() -> list[int]:

@@ -24,7 +24,7 @@ from fedgs.algorithms import RULES, ServerRule, State, Upload, Weights
 from fedgs.algorithms.upload import check_uploads
 from fedgs.deploy.top import make_rule
 from fedgs.errors import AlgorithmError, ConfigError
-from fedgs.flower.messages import ARRAYS, METRICS, WEIGHT
+from fedgs.flower.client import ARRAYS, METRICS, WEIGHT
 from fedgs.settings import ServerSettings
 
 STRATEGIES = (
@@ -142,7 +142,7 @@ class _Answered(Grid):
         raise NotImplementedError
 
     def _none(self, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError("the messages are sent by fedgs.flower.transport")
+        raise NotImplementedError("the messages are sent by fedgs.flower.server")
 
     set_run = create_message = push_messages = pull_messages = send_and_receive = _none
 

@@ -14,7 +14,7 @@ By Bayes' rule a softmax z + log(p/P) that fits data of mix p means a z that fit
 and as far as images of a class look alike at all stations, all of them learn the same z, whatever their mixes. The loss
 that a run reports for training is that of the shifted logits. The mix is known to the station already, for selection
 sees these counts. A shift is the same as moving the last layer's bias by s_t for this one gradient: so a deployed
-station does it (:mod:`fedgs.deploy.station_state`).
+station does it (:mod:`fedgs.deploy.rounds`).
 """
 
 import numpy as np
