@@ -101,11 +101,13 @@ class NpzReplay:
 
 def one_device(data: DataSet, name: str, rows: NDArray[np.int64]) -> Federation:
     """Return the federation of a single device that trains on these samples."""
-    from fedgs.data.federation import assemble_federation
-    from fedgs.data.dataset import IndexLists
+    from fedgs.data.dataset import ONE_BIN, IndexLists
 
-    none = IndexLists.of([np.empty(0, np.int64)])
-    return assemble_federation(data, (name,), IndexLists.of([rows]), none, {}, 1, "balanced", 0)
+    labels = data.labels.astype(np.int32) if data.classes else np.zeros(len(data), np.int32)
+    return Federation(
+        data.name, data.inputs, data.targets, labels, data.classes or ONE_BIN, (name,), ("here",),
+        np.zeros(1, np.int32), IndexLists.of([rows]), IndexLists.of([np.empty(0, np.int64)]),
+    )  # fmt: skip
 
 
 class FolderWatcher:
