@@ -27,7 +27,7 @@ All runs select by queues, but for ``window``, ``by-data``, ``unmatched`` and ``
 
 Steps are larger here than in the selection study (rate 0.2, ``--rate`` for another), so differences are too: this tells
 which ideas are worth a GPU, no more. One seed (``--seed``); a run takes minutes; nan: it diverged. ``--clip`` bounds
-gradients in all of them (fedgs.training.clipping). ``--model paper --device cuda`` is the study's own size.
+gradients in all of them (fedgs.training.step). ``--model paper --device cuda`` is the study's own size.
 """
 
 import argparse
@@ -53,7 +53,6 @@ from fedgs.simulation.components import resolve
 from fedgs.simulation.coverage import Coverage
 from fedgs.simulation.round_statistics import count_classes
 from fedgs.simulation.simulator import Simulator, pick_device
-from fedgs.training.batches import union
 from fedgs.training.calibration import FLOOR
 from fedgs.training.fused import FactoryThreads
 from fedgs.training.network import Network
@@ -208,9 +207,9 @@ def train_factory_with(by_worth: ByWorth | None, worth: Any, drift: Drift | None
         correction = drift.correction(plan.round, factory, station) if drift else torch.zeros_like(station)
         corrections = list(layout.trained_views(correction).values())
         for iteration, rate in enumerate(rates.tolist()):
-            batch = union(setup, plan, iteration, factory)
-            if batch is None:
+            if not plan.sizes[iteration, factory].any():
                 continue
+            batch = setup.batch(plan, iteration, factory)
             found = gradient_of(setup.network, setup.objective, views, layout.trained, sent, batch)
             losses[iteration] = found.losses[0]
             gradients = [None if value is None else value[0] for value in found.values]

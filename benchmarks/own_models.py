@@ -39,14 +39,14 @@ from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.run import settings_for
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import pick_device
-from fedgs.tasks.bind import bind, sample_inputs
+from fedgs.tasks.bind import bind
 from fedgs.tasks.signals import VibrationNet
-from fedgs.training.client_plan import ClientPlan
 from fedgs.training.engine import Setup
 from fedgs.training.objective import Sent
 from fedgs.training.per_device import PerDeviceEngine
 from fedgs.training.precision import gpu_precision
 from fedgs.training.probe import probe
+from fedgs.training.round_plan import ClientPlan
 from fedgs.training.store import SampleStore
 
 CLASSES = 10
@@ -220,7 +220,7 @@ class Bench:
         weights = rounds.first_weights(None)
         state = RunState(0, weights, {}, rounds.begin(weights))
         fast = self.timed(lambda: rounds.run_round(state, plan, None))
-        traits = probe(self.bound, *sample_inputs(self.bound, 4))
+        traits = probe(self.bound)
         rounds.engine.close()
         rounds.engine = PerDeviceEngine(Setup(rounds.network, self.store, rounds.settings.training, traits=traits))
         slow = self.timed(lambda: rounds.run_round(state, plan, None))

@@ -29,10 +29,10 @@ from fedgs.simulation.federations import load_federation
 from fedgs.simulation.memory import resident_megabytes
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator, pick_device
-from fedgs.tasks.bind import bind, sample_inputs
+from fedgs.tasks.bind import bind
 from fedgs.training.engine import Setup, make_engine
 from fedgs.training.network import ModuleNetwork
-from fedgs.training.probe import SAMPLES, probe
+from fedgs.training.probe import probe
 from fedgs.training.round_plan import RoundPlan
 from fedgs.training.stacked import misfit
 from fedgs.training.store import SampleStore
@@ -76,7 +76,7 @@ def make_setup(settings: Settings, federation: Federation, device: torch.device)
     if not isinstance(components.algorithm, FedGS):
         raise ConfigError(f"algorithm.name={settings.algorithm.name!r}: the paths measured here are those of fedgs")
     task = bind(components.task, federation, settings.seed, settings.data.normalise)
-    traits = probe(task, *sample_inputs(task, SAMPLES))
+    traits = probe(task)
     network = ModuleNetwork(task, device, settings.training.precision)
     network.draws_elsewhere = traits.draws_elsewhere
     store, objective = SampleStore(task, device), components.algorithm.objective

@@ -63,5 +63,5 @@ def test_nothing_in_the_package_imports_the_reproduction() -> None:
 
 
 def test_selection_network_and_data_need_no_torch() -> None:
-    code = "import sys, fedgs.selection, fedgs.network, fedgs.data; print('torch' in sys.modules)"
+    code = "import sys, fedgs.selection, fedgs.network, fedgs.data, fedgs.config; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -24,7 +24,7 @@ seed of all before the second. The model is tested every second round; the score
 quarter of the rounds (eight, where rounds are not long). Other weights of the queues have the first seed only.
 
 Two variants have a 4× learning rate, with which FedGS itself learns faster: as it is (``longer``), where some runs
-collapse, and with clipped gradients (``clipped``, fedgs.training.clipping). A reference shows how much can be gained at
+collapse, and with clipped gradients (``clipped``, fedgs.training.step). A reference shows how much can be gained at
 all: random selection by data on the same federations without their skew (reproduction.experiments.unskewed).
 """
 

@@ -114,17 +114,20 @@ def test_an_update_whose_square_is_no_number() -> None:
         server_rule("ida", norm="l2").update({}, {"w": vector(0)}, [upload([1e200]), upload([-1e200])])
 
 
-@pytest.mark.parametrize("accuracy", [87.0, -0.1, math.nan, "0.5", True])
-def test_training_accuracies_that_are_none(accuracy: object) -> None:
-    uploads = [upload([1], 1, 0.5), Upload({"w": vector(1)}, 1, {"train_acc": accuracy})]  # type: ignore[dict-item]
-    with pytest.raises(AlgorithmError, match=r"uploads\[1\].metrics\['train_acc'\] is .*between 0 and 1"):
-        server_rule("ida+intrac").update({}, {"w": vector(0)}, uploads)
-
-
-def test_missing_training_accuracy() -> None:
-    uploads = [upload([1], 1, 0.5), upload([1], 1)]
-    with pytest.raises(AlgorithmError, match=r"uploads\[1\].metrics has no 'train_acc', which INTRAC needs"):
-        server_rule("ida+intrac").update({}, {"w": vector(0)}, uploads)
+@pytest.mark.parametrize(
+    ("name", "metrics", "message"),
+    [
+        *(("ida+intrac", {"train_acc": wrong}, r"\['train_acc'\] is .*between 0 and 1")
+          for wrong in (87.0, -0.1, math.nan, "0.5", True)),
+        ("ida+intrac", {}, r" has no 'train_acc', which INTRAC needs"),
+        *(("fednova", {"steps": wrong}, r"\['steps'\] is ")
+          for wrong in (None, 0, -3, True, "7", math.nan, math.inf)),
+    ],
+)  # fmt: skip
+def test_reports_that_a_rule_cannot_use(name: str, metrics: dict[str, float], message: str) -> None:
+    uploads = [Upload({"w": vector(1)}, 1, one) for one in ({"train_acc": 0.5, "steps": 3}, metrics)]
+    with pytest.raises(AlgorithmError, match=r"uploads\[1\].metrics" + message):
+        server_rule(name).update({}, {"w": vector(0)}, uploads)
     server_rule("ida").update({}, {"w": vector(0)}, uploads)  # who does not need it does not ask
 
 

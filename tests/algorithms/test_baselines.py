@@ -12,11 +12,10 @@ from fedgs.algorithms.fedprox import FedProx
 from fedgs.algorithms.upload import Weights
 from fedgs.errors import AlgorithmError
 from fedgs.settings import TrainingSettings
-from fedgs.training.client_plan import ClientPlan
-from fedgs.training.clients import ClientSetup, ClientTraining
+from fedgs.training.clients import ClientSetup, ClientTraining, Sequential
 from fedgs.training.layout import Layout
 from fedgs.training.network import Network
-from fedgs.training.sequential import Sequential
+from fedgs.training.round_plan import ClientPlan
 from fedgs.training.stacked_clients import StackedTraining
 from fedgs.training.stacked_networks import CompactNetwork, cross_entropy
 from fedgs.training.store import SampleStore
@@ -139,7 +138,7 @@ def test_defaults_are_those_of_the_specification() -> None:
         ("fedadam", {"beta2": 1}, "beta2=1 is not possible"),
         ("ida+intrac", {"intrac": False}, "ida+intrac decides intrac itself"),
         ("ida+intrac", {"train_acc": "last"}, "train_acc='last' is not possible; it is one of final, running"),
-        ("ida+intrac", {"train_acc": None}, "train_acc='None' is not possible"),
+        ("ida+intrac", {"train_acc": None}, "train_acc=None is not possible"),
         ("cgau-2x", {"layers": 3}, "cgau-2x decides layers itself"),
         ("cgau", {"layers": 0}, "layers=0 is not possible"),
         ("cgau", {"pretrain_rounds": 1.5}, "pretrain_rounds=1.5 is not possible"),

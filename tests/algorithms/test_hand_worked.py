@@ -29,19 +29,6 @@ def test_fedavg_weighs_by_samples() -> None:
     assert one_round(server_rule("fedavg"), [9, 9], three_uploads()) == pytest.approx([3.2, 4.2])
 
 
-def test_fedavg_of_two_quadratics_after_three_steps_each() -> None:
-    """T-AVG-2, the server's part; test_baselines.py trains them."""
-    trained = []
-    for centre in (1.0, -3.0):  # ½(w − 1)² and ½(w + 3)², learning rate 0.1
-        w = 0.0
-        for _ in range(3):
-            w -= 0.1 * (w - centre)
-        trained.append(w)
-    assert trained == pytest.approx([0.271, -0.813])
-    uploads = [upload([trained[0]], 10), upload([trained[1]], 30)]
-    assert one_round(server_rule("fedavg"), [0], uploads) == pytest.approx([-0.542], abs=1e-12)
-
-
 # IDA
 
 
@@ -122,18 +109,36 @@ def test_ida_of_two_is_the_plain_mean_whatever_the_sizes() -> None:
         assert new == pytest.approx([1.5, 5.0], rel=1e-14)
 
 
-def test_intrac_with_equal_accuracies_is_ida() -> None:
-    uploads = [upload(values, 1, 0.7) for values in THREE]
-    assert one_round(server_rule("ida+intrac"), [0, 0], uploads) == pytest.approx(
-        one_round(server_rule("ida"), [0, 0], uploads), rel=1e-14
-    )
+@pytest.mark.parametrize("name", ["ida+intrac", "ida+fedavg"])
+def test_equal_accuracies_or_sizes_are_ida(name: str) -> None:
+    uploads = [upload(values, 40, 0.7) for values in THREE]
+    plain = one_round(server_rule("ida"), [0, 0], uploads)
+    assert one_round(server_rule(name), [0, 0], uploads) == pytest.approx(plain, rel=1e-14)
 
 
-def test_ida_fedavg_with_equal_sizes_is_ida() -> None:
-    uploads = [upload(values, 40) for values in THREE]
-    assert one_round(server_rule("ida+fedavg"), [0, 0], uploads) == pytest.approx(
-        one_round(server_rule("ida"), [0, 0], uploads), rel=1e-14
-    )
+# FedNova
+
+
+def test_fednova_counts_steps_once() -> None:
+    """From 1: device A (n = 10, 2 steps) came to 0.8, device B (n = 30, 6 steps) to 0.1.
+
+    In a step they moved by 0.1 and 0.15; p = (¼, ¾) gives 0.1375. They made ¼·2 + ¾·6 = 5 steps on average: 5 × 0.1375.
+    """
+    uploads = [Upload({"w": vector(0.8)}, 10, {"steps": 2}), Upload({"w": vector(0.1)}, 30, {"steps": 6})]
+    assert one_round(server_rule("fednova"), [1], uploads) == pytest.approx([1 - 0.6875], abs=1e-12)
+    # All alike: (0.1 + 0.15)/2 in a step, 4 steps.
+    assert one_round(server_rule("fednova", weighting="uniform"), [1], uploads) == pytest.approx([0.5], abs=1e-12)
+
+
+@pytest.mark.parametrize("steps", [1, 7, 35.0])
+def test_fednova_of_equal_steps_is_fedavg(steps: float) -> None:
+    weights = some_model(torch.float64)
+    uploads = [Upload(one.weights, one.num_samples, {"steps": steps}) for one in some_uploads(weights)]
+    plain, _ = server_rule("fedavg").update({}, weights, uploads)
+    new, state = server_rule("fednova").update({}, weights, uploads)
+    assert state == {}
+    for key in weights:
+        torch.testing.assert_close(new[key], plain[key], rtol=1e-13, atol=1e-14)
 
 
 # FedAvgM
@@ -151,21 +156,18 @@ def run(name: str, averages: list[list[float]], start: list[float], **options: o
     return seen
 
 
-def test_fedavgm_over_three_rounds() -> None:
-    """T-AVGM-1."""
-    seen = run("fedavgm", [[0.6], [0.5], [0.45]], [1], server_lr=1.0, beta=0.9)
-    assert [w for (w,) in seen] == pytest.approx([0.6, 0.14, 0.036], abs=1e-12)
-
-
-def test_fedavgm_with_half_the_rate() -> None:
-    seen = run("fedavgm", [[0.6], [0.7]], [1], server_lr=0.5, beta=0.9)  # old minus average: 0.4, then 0.8 − 0.7
-    assert [w for (w,) in seen] == pytest.approx([0.8, 0.57], abs=1e-12)
-
-
-def test_fedavgm_nesterov() -> None:
-    """T-AVGM-2."""
-    seen = run("fedavgm", [[0.6], [0.14]], [1], server_lr=1.0, beta=0.9, nesterov=True)  # 0.4, then 0.24 − 0.14
-    assert [w for (w,) in seen] == pytest.approx([0.24, -0.274], abs=1e-12)
+@pytest.mark.parametrize(
+    ("averages", "options", "expected"),
+    [
+        ([0.6, 0.5, 0.45], {"server_lr": 1.0}, [0.6, 0.14, 0.036]),
+        ([0.6, 0.7], {"server_lr": 0.5}, [0.8, 0.57]),  # old minus average: 0.4, then 0.8 − 0.7
+        ([0.6, 0.14], {"server_lr": 1.0, "nesterov": True}, [0.24, -0.274]),  # 0.4, then 0.24 − 0.14
+    ],
+)
+def test_fedavgm_over_some_rounds(averages: list[float], options: dict[str, object], expected: list[float]) -> None:
+    """T-AVGM-1 and T-AVGM-2."""
+    seen = run("fedavgm", [[mean] for mean in averages], [1], beta=0.9, **options)
+    assert [w for (w,) in seen] == pytest.approx(expected, abs=1e-12)
 
 
 def test_fedavgm_without_momentum_is_fedavg() -> None:

@@ -15,7 +15,7 @@ from fedgs.network import Park, fedgs_round, load_profile
 from fedgs.simulation import step_time
 from fedgs.simulation.step_time import selection_seconds, step_seconds
 from fedgs.tasks.bind import BoundTask
-from fedgs.training import local_step
+from fedgs.training import clients
 from fedgs.training.objective import Objective
 from tests.conftest import Here
 from tests.simulation.small import small_config
@@ -264,7 +264,7 @@ def test_a_step_of_a_run_is_measured_with_its_own_batches(
         seen.append((task.task.model, len(task.classes), task.federation.inputs.shape[1:], batch_size))
         return step
 
-    monkeypatch.setattr(local_step, "local_step", noted)
+    monkeypatch.setattr(clients, "local_step", noted)
     monkeypatch.setattr(step_time, "fastest", lambda action, *_: 3.0 if action is step else 0.5)
     assert here("run", *small_config(tmp_path, "training.rounds=1", "clock.step_seconds=1"), "--out", "a")[0] == 0
     code, out, _ = here("plan", "--run", "a", "--measure", "--json")

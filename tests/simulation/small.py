@@ -16,7 +16,7 @@ from fedgs.simulation.checkpoint import load_newest, save_checkpoint
 from fedgs.simulation.components import resolve
 from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.simulator import Simulator
-from fedgs.tasks.bind import BoundTask, bind, sample_inputs
+from fedgs.tasks.bind import BoundTask, bind
 from fedgs.tasks.task import Task
 from fedgs.training.engine import Setup
 from fedgs.training.network import ModuleNetwork
@@ -106,7 +106,7 @@ def small_engine_setup(training: TrainingSettings, task: BoundTask | None = None
     task = task or small_task()
     where = torch.device(device)
     network = ModuleNetwork(task, where, training.precision)
-    traits = probe(task, *sample_inputs(task, 4))
+    traits = probe(task)
     return Setup(network, SampleStore(task, where), training, traits=traits)
 
 

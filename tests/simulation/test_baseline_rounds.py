@@ -16,8 +16,7 @@ from fedgs.simulation.participants import ParticipantPlan
 from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.simulator import Simulator
 from fedgs.training import stacked_clients
-from fedgs.training.clients import ClientSetup, ClientTraining, Trained
-from fedgs.training.sequential import Sequential
+from fedgs.training.clients import ClientSetup, ClientTraining, Sequential, Trained
 from fedgs.training.stacked_clients import StackedTraining
 from tests.simulation.small import small_federation, small_rounds, small_settings
 

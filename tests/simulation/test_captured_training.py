@@ -15,10 +15,9 @@ from fedgs.algorithms.upload import Weights
 from fedgs.simulation.participants import ParticipantPlan
 from fedgs.training import stacked_ops
 from fedgs.training.captured_clients import GRAPH_SPACING, LARGE, MOST_DEFERRED, CapturedTraining
-from fedgs.training.clients import ClientSetup
+from fedgs.training.clients import ClientSetup, Sequential
 from fedgs.training.network import Network
 from fedgs.training.precision import gpu_precision
-from fedgs.training.sequential import Sequential
 from fedgs.training.stacked_layers import paper_maps
 from fedgs.training.stacked_networks import build_network
 from tests.simulation.small import small_federation, small_rounds, small_settings

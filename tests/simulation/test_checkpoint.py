@@ -9,8 +9,7 @@ import torch
 from fedgs.algorithms.run_state import RunState
 from fedgs.errors import CheckpointError
 from fedgs.simulation.checkpoint import list_checkpoints, load_newest, save_checkpoint
-from fedgs.training.files import load_model, save_model
-from fedgs.training.layout import Layout
+from fedgs.training.layout import Layout, load_model, save_model
 
 LAYOUT = Layout((("conv", (2, 3, 2, 2)), ("bias", (5,))))
 

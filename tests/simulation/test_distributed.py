@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from fedgs.simulation.process_group import ProcessGroup
-from fedgs.training.files import load_model
-from fedgs.training.layout import Layout
+from fedgs.training.layout import Layout, load_model
 from tests.simulation.small import small_config
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]

@@ -19,7 +19,7 @@ from fedgs.simulation.run import execute
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator, pick_device
 from fedgs.training.layout import Layout
-from fedgs.training.schedule import learning_rates
+from fedgs.training.optimizers import learning_rates
 from fedgs.training.store import SampleStore
 from tests.simulation.small import (
     resumed,

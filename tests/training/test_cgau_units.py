@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedgs.algorithms import Upload, make_baseline
-from fedgs.algorithms.cgau_network import CgauNetwork
+from fedgs.algorithms.cgau import Cgau, CgauNetwork
 from fedgs.training.network import Forward
 from fedgs.training.stacked_networks import CompactNetwork, build_network
 
@@ -23,7 +23,7 @@ class OnlyHead(CompactNetwork):
 
 def scalar_unit() -> tuple[CgauNetwork, dict[str, Tensor]]:
     """One unit on one feature, for two devices, its value passed on to the only class as it is."""
-    network = CgauNetwork(base=OnlyHead(num_classes=1), clients=2, units=1)
+    network = CgauNetwork(OnlyHead(num_classes=1), 2, Cgau(units=1))
     weights = {
         "cgau1.weight": torch.tensor([[[0.5], [1.0]]]), "cgau1.bias": torch.zeros(1, 2),
         "cgau1.condition": torch.tensor([[[0.1, 0.0], [-0.2, 0.3]]]),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedgs.config import load_settings
 from fedgs.errors import ConfigError
 from fedgs.simulation.simulator import Simulator
-from fedgs.training.clipping import clip_factor, clip_factors, clip_scale
+from fedgs.training.step import clip_factor, clip_factors, clip_scale
 from tests.simulation.small import small_federation, small_settings
 
 

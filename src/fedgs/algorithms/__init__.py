@@ -10,16 +10,15 @@ Server rules are usable alone, on plain dicts of tensors:
 
 One file an idea, its paper at the top. Rules: ``fedavg``, ``fedavgm``, ``fedopt``, ``fednova``, ``ida``;
 ``server`` holds the table of their names, ``upload`` what a participant sends and its checks, ``mean`` the arithmetic,
-``state`` the way into a checkpoint. Baselines: ``baseline`` is FedAvg's local training, ``fedprox``, ``fedmmd``,
-``fedfusion``, ``cgau`` and ``intrac`` what others change in it; ``baselines`` holds the table.
+``rule`` what a rule is and the way of its state into a checkpoint. Baselines: ``baseline`` is FedAvg's local training,
+``fedprox``, ``fedmmd``, ``fedfusion`` and ``cgau`` what others change in it; ``baselines`` holds the table.
 ``fedgs`` stands beside them.
 """
 
 from fedgs.algorithms.baseline import Baseline, Batch, Sent
 from fedgs.algorithms.baselines import BASELINES, BaselineEntry, make_baseline
-from fedgs.algorithms.rule import ServerRule
+from fedgs.algorithms.rule import ServerRule, State, join_state, split_state
 from fedgs.algorithms.server import RULES, RuleEntry, server_rule
-from fedgs.algorithms.state import State, join_state, split_state
 from fedgs.algorithms.upload import Upload, Weights
 
 __all__ = [

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from torch import Tensor
 
 from fedgs.algorithms.fedavg import FedAvg
-from fedgs.algorithms.options import check_positive
-from fedgs.algorithms.rule import ServerRule, required_metrics
-from fedgs.algorithms.state import State
+from fedgs.algorithms.options import Positive, check_fields
+from fedgs.algorithms.rule import ServerRule, State, required_metrics
 from fedgs.algorithms.upload import Upload, Weights
 from fedgs.training.objective import Batch, Objective, Sent
 
@@ -43,7 +42,7 @@ class Baseline(Objective):
 
     rule: ServerRule = field(default_factory=FedAvg)
     """The server's side."""
-    client_lr: float | None = None
+    client_lr: Positive | None = None
     """The clients' learning rate η; None: ``training.learning_rate``."""
 
     kind: ClassVar[Literal["fedgs", "baseline"]] = "baseline"
@@ -52,9 +51,7 @@ class Baseline(Objective):
     pretrain_model: ClassVar[str | None] = None
     """A plain network to start from instead: a model.safetensors, or the folder of a run."""
 
-    def __post_init__(self) -> None:
-        if self.client_lr is not None:
-            check_positive("client_lr", self.client_lr)
+    __post_init__ = check_fields
 
     def bind(self, context: "Context") -> "ClientServer":
         """Return what runs its rounds."""

@@ -6,7 +6,7 @@ options of a name are the fields of its class and those of its server rule. Addi
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,8 +15,8 @@ from fedgs.algorithms.cgau import Cgau
 from fedgs.algorithms.fedfusion import FedFusion
 from fedgs.algorithms.fedmmd import FedMMD
 from fedgs.algorithms.fedprox import FedProx
-from fedgs.algorithms.intrac import WithAccuracy
-from fedgs.algorithms.options import check_options
+from fedgs.algorithms.ida import WithAccuracy
+from fedgs.algorithms.options import check_options, options_of
 from fedgs.algorithms.server import RULES, server_rule
 from fedgs.errors import AlgorithmError
 
@@ -40,8 +40,7 @@ class BaselineEntry:
     @property
     def own_options(self) -> dict[str, Any]:
         """Names and default values of the options of the devices' side."""
-        own = {f.name: f.default for f in fields(self.make) if f.name != "rule" and f.default is not MISSING}
-        return {name: value for name, value in {**own, **self.defaults}.items() if name not in self.fixed}
+        return options_of(self.make, self.fixed) | dict(self.defaults)
 
     @property
     def options(self) -> dict[str, Any]:

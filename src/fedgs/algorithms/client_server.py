@@ -1,66 +1,45 @@
 """Rounds of the baselines: participants train for some epochs, one server makes the next model of it."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgs.algorithms.algorithm import Context, Outcome, device_views, mean
+from fedgs.algorithms.algorithm import Context, Forward, Outcome, SharedRounds, round_line
 from fedgs.algorithms.baseline import Baseline
 from fedgs.algorithms.mean import sample_shares
 from fedgs.algorithms.run_state import RunState
 from fedgs.algorithms.upload import Upload
-from fedgs.data.arrays import map_tree
-from fedgs.errors import AlgorithmError, CheckpointError, ConfigError, DataError, TrainingError
+from fedgs.errors import CheckpointError, ConfigError, DataError
 from fedgs.settings import Settings
-from fedgs.tasks.bind import sample_inputs
-from fedgs.training.client_plan import ClientPlan
-from fedgs.training.clients import ClientSetup, Trained, make_client_training, takes_modules
-from fedgs.training.diagnose import explain_loss
+from fedgs.training.clients import ClientSetup, Trained, make_client_training, plain_network, takes_modules
 from fedgs.training.engine import Tick
-from fedgs.training.local_step import plain_network
-from fedgs.training.network import ModuleNetwork, Network
+from fedgs.training.layout import load_model, model_file
 from fedgs.training.objective import Sent
-from fedgs.training.probe import SAMPLES, Traits, probe
-from fedgs.training.schedule import learning_rates
-
-if TYPE_CHECKING:
-    from fedgs.algorithms.algorithm import Forward
+from fedgs.training.optimizers import learning_rates
+from fedgs.training.round_plan import ClientPlan
 
 FEWEST_TICKS = 0.02
 """Progress is told in pieces of at least this share of a round."""
 
 
-class ClientServer:
+class ClientServer(SharedRounds):
     """Runs a baseline; the processes of a run share the participants out among themselves."""
 
     def __init__(self, context: Context, baseline: Baseline) -> None:
-        self.settings, self.task, self.store, self.group = context.settings, context.task, context.store, context.group
-        self.federation, self.baseline = context.task.federation, baseline
-        busy = participants(self.settings, len(self.federation))
-        if self.group.size > busy:
-            raise ConfigError(f"{self.group.size} processes for {busy} devices a round; start at most one a device")
-        training = self.settings.training
-        self._base = plain_network(self.task, self.store.device, training.precision)
-        self.network: Network = baseline.network(self._base, len(self.federation))
-        self.layout = self.network.layout
-        if self.layout.local and self.group.size > 1:
-            raise ConfigError("task.keep_local needs a run in one process; leave torchrun or task.keep_local out")
-        self._head = self.task.head
-        traits = Traits()
-        if takes_modules(self.network):
-            traits = probe(self.task, *sample_inputs(self.task, SAMPLES))
-            assert isinstance(self._base, ModuleNetwork)
-            self._base.draws_elsewhere = traits.draws_elsewhere
-            if baseline.train_acc is not None:
-                _ = self._base.num_classes  # refuses a task that has no accuracy
-        self.smallest_batch = traits.smallest_batch
+        training, devices = context.settings.training, len(context.task.federation)
+        self._base = plain_network(context.task, context.store.device, training.precision)
+        network = baseline.network(self._base, devices)
+        super().__init__(context, self._base, network, participants(context.settings, devices), "devices a round")
+        self.baseline = baseline
+        if takes_modules(network) and baseline.train_acc is not None:
+            _ = self._base.num_classes  # refuses a task that has no accuracy
         # A device is known to the network by the place of its name in the sorted list of all names.
         self.client_ids = np.argsort(np.argsort(np.array(self.federation.device_names), kind="stable"), kind="stable")
         self.trainer = make_client_training(
-            ClientSetup(self.network, baseline, self.store, self.client_ids, training, traits, note=context.note)
+            ClientSetup(network, baseline, self.store, self.client_ids, training, self.traits, note=context.note)
         )
         self.server_label = f"algorithm.name={self.settings.algorithm.name!r}"
         self._rate_setting = (
@@ -88,8 +67,6 @@ class ClientServer:
 
     def given_model(self) -> Tensor | None:
         """Return the plain network that the settings name to start from, flat."""
-        from fedgs.training.files import load_model, model_file
-
         path = self.baseline.pretrain_model
         if path is None:
             return None
@@ -113,39 +90,32 @@ class ClientServer:
         rate = self._rate(plan.round)
         mine = plan.only(self.group.shard(len(plan.devices)))
         views = self.layout.views(state.weights)
-        sent = Sent({name: weight[None] for name, weight in views.items()}, _on(state.server, self.store.device))
+        sent = Sent(self.layout.one_client(state.weights), _on(state.server, self.store.device))
         local = None if state.local is None else state.local.to(self.store.device).clone()
         trained = self.trainer.train(sent, mine, rate, self._told(tick), local)
-        losses = self._gather(torch.from_numpy(trained.losses.T.copy()), plan).T
+        losses = self.gathered(trained.losses.T, len(plan.devices)).T
         self._check(plan, losses, rate)
         uploads, buffers = self._uploads(plan, trained)
-        try:
+        with self.server_errors(plan.round):
             weights, memory = self.baseline.update(dict(sent.memory), self.layout.trained_views(state.weights), uploads)
-        except AlgorithmError as error:
-            raise TrainingError(f"round {plan.round}: {self.server_label} cannot go on: {error}") from None
         kept = {name: views[name] for name in self.layout.local}
         flat = self.layout.flatten({**weights, **buffers, **kept}, out=torch.empty_like(state.weights))
-        return Outcome(flat, dict(memory), self._line(plan, losses, rate), rate, local=local)
+        line = round_line(
+            plan, losses[plan.sizes > 0], rate, len(plan.devices),
+            divergence=plan.divergence, divergence_of_round=plan.divergence,  # of all data of the round together, both
+        )  # fmt: skip
+        return Outcome(flat, dict(memory), line, rate, local=local)
 
-    def forwards(self, state: RunState) -> "dict[str, Forward]":
+    def forwards(self, state: RunState) -> dict[str, Forward]:
         """Return the baseline's way to test a model, and those it has logged beside it."""
-        device = self.store.device
-        views = device_views(self.layout, state.tested.to(device), state.local)
-        memory = _on(state.server, device)
-        prepared = takes_modules(self.network)
+        memory = _on(state.server, self.store.device)
 
-        def forward_of(baseline: Baseline) -> "Forward":
-            def forward(samples: NDArray[np.int64], devices: NDArray[np.int64]) -> Any:
-                clients = torch.from_numpy(self.client_ids[devices]).to(device)[None]
-                if prepared:
-                    inputs, _ = self.store.batch(samples)
-                    inputs = map_tree(lambda value: value[None], inputs)
-                else:
-                    inputs, _ = self.store.pixels(torch.from_numpy(self.store.places(samples)).to(device)[None])
-                found = baseline.outputs(self.network, views(devices), memory, inputs, clients)
-                return map_tree(lambda value: value[0], found)
+        def forward_of(baseline: Baseline) -> Forward:
+            def outputs(weights: Any, inputs: Any, devices: NDArray[np.int64]) -> Any:
+                clients = torch.from_numpy(self.client_ids[devices]).to(self.store.device)[None]
+                return baseline.outputs(self.network, weights, memory, inputs, clients)
 
-            return forward
+            return self.forward(state.tested, state.local, outputs)
 
         return {name: forward_of(one) for name, one in {"": self.baseline, **self.baseline.tests()}.items()}
 
@@ -173,11 +143,6 @@ class ClientServer:
 
         return told
 
-    def _gather(self, mine: Tensor, plan: ClientPlan) -> NDArray[np.float64]:
-        rows = self.group.gather_rows(mine.to(self.store.device), len(plan.devices))
-        found: NDArray[np.float64] = rows.double().cpu().numpy()
-        return found
-
     def _uploads(self, plan: ClientPlan, trained: Trained) -> tuple[list[Upload], dict[str, Tensor]]:
         """Return what all participants send, in the order of the devices, and the mean of their buffers.
 
@@ -188,7 +153,7 @@ class ClientServer:
         weights = {name: self.group.gather_rows(trained.weights[name], count) for name in names}
         accuracies = None
         if trained.accuracies is not None:
-            accuracies = self._gather(torch.from_numpy(trained.accuracies), plan)
+            accuracies = self.gathered(trained.accuracies, count)
         uploads = []
         order = np.argsort(plan.devices).tolist()
         for place in order:
@@ -213,22 +178,9 @@ class ClientServer:
         if wrong.any():
             step, place = (int(number) for number in np.argwhere(wrong)[0])
             name = self.federation.device_names[plan.devices[place]]
-            reason = explain_loss(self.federation, plan.samples[step, place, : plan.sizes[step, place]])
-            raise TrainingError(
-                f"round {plan.round}: the loss of device {name!r} is no finite number at its step {step + 1} "
-                f"(learning rate {rate:g}); {reason or f'lower {self._rate_setting}'}"
-            )
-
-    def _line(self, plan: ClientPlan, losses: NDArray[np.float64], rate: float) -> dict[str, Any]:
-        return {
-            "train_loss": mean(losses[plan.sizes > 0]),
-            "divergence": plan.divergence,
-            "divergence_of_round": plan.divergence,  # of all data of the round together, both
-            "learning_rate": rate,
-            "devices_selected": len(plan.devices),
-            "selections": {"least": min(plan.state["selected"]), "most": max(plan.state["selected"])},
-            "samples": int(plan.sizes.sum()),
-        }
+            samples = plan.samples[step, place, : plan.sizes[step, place]]
+            where = f"its step {step + 1} (learning rate {rate:g})"
+            self.diverged(plan.round, f"device {name!r}", where, samples, self._rate_setting)
 
 
 def rate_of(settings: Settings, baseline: Baseline) -> float:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedgs.algorithms.mean import Weighting, average, sample_shares
-from fedgs.algorithms.options import check_choice
-from fedgs.algorithms.state import State, check_entries
-from fedgs.algorithms.upload import Upload, Weights, check_uploads, check_weights
+from fedgs.algorithms.options import check_fields
+from fedgs.algorithms.rule import State, check_round
+from fedgs.algorithms.upload import Upload, Weights, check_weights
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,7 @@ class FedAvg:
     weighting: Weighting = "samples"
     """``samples``: by n_k; ``uniform``: all alike."""
 
-    def __post_init__(self) -> None:
-        check_choice("weighting", self.weighting, ("samples", "uniform"))
+    __post_init__ = check_fields
 
     def init(self, weights: Weights) -> State:
         """Return what is remembered before the first round: nothing."""
@@ -37,6 +36,5 @@ class FedAvg:
 
     def update(self, state: State, weights: Weights, uploads: Sequence[Upload]) -> tuple[dict[str, Tensor], State]:
         """Return the mean of the uploads."""
-        check_uploads(weights, uploads)
-        check_entries("fedavg", state)
+        check_round("fedavg", state, weights, uploads)
         return average(weights, uploads, sample_shares(uploads, self.weighting)), {}

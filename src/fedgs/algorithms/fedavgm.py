@@ -13,33 +13,28 @@ al. (2021), and this rule unless told otherwise, the plain one. β = 0 with η =
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from fedgs.algorithms.mean import Weighting, checked_cast, sample_shares, weighted_mean
-from fedgs.algorithms.options import check_choice, check_decay, check_flag, check_positive
-from fedgs.algorithms.state import State, check_entries, filled, moments
-from fedgs.algorithms.upload import Upload, Weights, check_uploads, check_weights
+from fedgs.algorithms.mean import Weighting, average, sample_shares
+from fedgs.algorithms.options import Decay, Positive, check_fields
+from fedgs.algorithms.rule import State, check_round, filled
+from fedgs.algorithms.upload import Upload, Weights, check_weights
 
 
 @dataclass(frozen=True)
 class FedAvgM:
     """Server SGD with momentum on the average update."""
 
-    server_lr: float = 0.316
+    server_lr: Positive = 0.316
     """η; 10^-0.5 was best for 62 characters in Reddi et al.'s grid, the original paper has 1."""
-    beta: float = 0.9
+    beta: Decay = 0.9
     """β, the share of the old momentum that stays."""
     nesterov: bool = False
     """Whether to look ahead."""
     weighting: Weighting = "samples"
     """``samples``: average by n_k; ``uniform``: all alike."""
 
-    def __post_init__(self) -> None:
-        check_positive("server_lr", self.server_lr)
-        check_decay("beta", self.beta)
-        check_flag("nesterov", self.nesterov)
-        check_choice("weighting", self.weighting, ("samples", "uniform"))
+    __post_init__ = check_fields
 
     def init(self, weights: Weights) -> State:
         """Return a momentum of zero."""
@@ -48,18 +43,11 @@ class FedAvgM:
 
     def update(self, state: State, weights: Weights, uploads: Sequence[Upload]) -> tuple[dict[str, Tensor], State]:
         """Return the next weights and momentum."""
-        check_uploads(weights, uploads)
-        check_entries("fedavgm", state, "momentum")
-        momentum = moments("fedavgm", state, "momentum", weights)
-        shares = sample_shares(uploads, self.weighting)
-        new_weights: dict[str, Tensor] = {}
-        for key, own in weights.items():
-            new = weighted_mean(key, own, uploads, shares)
-            if key in momentum:
-                old = own.detach().to(torch.float64)
-                gradient = old - new
-                momentum[key] = self.beta * momentum[key] + gradient
-                step = gradient + self.beta * momentum[key] if self.nesterov else momentum[key]
-                new = old - self.server_lr * step
-            new_weights[key] = checked_cast(key, new, own, uploads)
-        return new_weights, {"momentum": momentum}
+        (momentum,) = check_round("fedavgm", state, weights, uploads, "momentum")
+
+        def step(key: str, old: Tensor, mean: Tensor) -> Tensor:
+            gradient = old - mean
+            momentum[key] = self.beta * momentum[key] + gradient
+            return old - self.server_lr * (gradient + self.beta * momentum[key] if self.nesterov else momentum[key])
+
+        return average(weights, uploads, sample_shares(uploads, self.weighting), step), {"momentum": momentum}

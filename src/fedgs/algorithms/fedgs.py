@@ -11,31 +11,24 @@ with. Objectives that change the network (FedFusion, CGAU) need rounds of their 
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgs.algorithms.algorithm import Context, Outcome, device_views, mean
+from fedgs.algorithms.algorithm import Context, Forward, Outcome, SharedRounds, mean, round_line
 from fedgs.algorithms.rule import ServerRule
 from fedgs.algorithms.run_state import RunState
 from fedgs.algorithms.synchronise import Synchroniser
-from fedgs.data.arrays import map_tree
-from fedgs.errors import AlgorithmError, ConfigError, TrainingError
-from fedgs.tasks.bind import sample_inputs
+from fedgs.errors import ConfigError
 from fedgs.tasks.losses import predicted_classes
-from fedgs.training.diagnose import explain_loss
 from fedgs.training.engine import Engine, RoundResult, Setup, Tick, make_engine
 from fedgs.training.network import ModuleNetwork
 from fedgs.training.objective import Objective
-from fedgs.training.probe import SAMPLES, probe
+from fedgs.training.optimizers import learning_rates
 from fedgs.training.round_plan import RoundPlan
-from fedgs.training.schedule import learning_rates
-
-if TYPE_CHECKING:
-    from fedgs.algorithms.algorithm import Forward
 
 
 @dataclass(frozen=True)
@@ -67,42 +60,25 @@ class FedGS:
         return StationRounds(context, self.objective, self.rule)
 
 
-class StationRounds:
+class StationRounds(SharedRounds):
     """Runs FedGS; the processes of a run share the factories out among themselves."""
 
     def __init__(self, context: Context, objective: Objective, rule: ServerRule | None = None) -> None:
-        self.settings, self.task, self.store, self.group = context.settings, context.task, context.store, context.group
-        self.federation = context.task.federation
-        if self.group.size > self.federation.factories:
-            raise ConfigError(
-                f"{self.group.size} processes for {self.federation.factories} factories; start at most one a factory"
-            )
+        training, server, task = context.settings.training, context.settings.server, context.task
+        network = ModuleNetwork(task, context.store.device, training.precision)
+        super().__init__(context, network, network, task.federation.factories, "factories")
         self._factories = self.group.shard(self.federation.factories)
-        training = self.settings.training
-        self.network = ModuleNetwork(self.task, self.store.device, training.precision)
-        self.layout = self.network.layout
-        if self.layout.local and self.group.size > 1:
-            raise ConfigError("task.keep_local needs a run in one process; leave torchrun or task.keep_local out")
-        traits = probe(self.task, *sample_inputs(self.task, SAMPLES))
-        self.network.draws_elsewhere = traits.draws_elsewhere
-        self.smallest_batch = traits.smallest_batch
-        if training.calibration and not self.task.classifies:
+        if training.calibration and not task.classifies:
             raise ConfigError(
                 "training.calibration needs a task whose outputs are its classes (cross-entropy, balanced by class); "
                 "set it to 0"
             )
         self.objective = objective
         self.engine: Engine = make_engine(
-            Setup(self.network, self.store, training, objective, traits, self.settings.seed, note=context.note)
+            Setup(network, self.store, training, objective, self.traits, self.settings.seed, note=context.note)
         )
-        self._synchroniser = Synchroniser(
-            self.settings.server, self.layout, self.group, self.task.head, len(self.task.classes), rule
-        )
-        name = self.settings.server.rule if rule is None else type(rule).__name__
-        self.server_label = f"server.rule={name!r}"
-
-    def check(self, begun: bool) -> None:
-        """Nothing more than was checked when this was made."""
+        self._synchroniser = Synchroniser(server, self.layout, self.group, task.head, len(task.classes), rule)
+        self.server_label = f"server.rule={server.rule if rule is None else type(rule).__name__!r}"
 
     def first_weights(self, pretrained: Tensor | None) -> Tensor:
         """Return the first weights of the network; FedGS is not pre-trained."""
@@ -118,36 +94,23 @@ class StationRounds:
         result = self.engine.train_round(
             state.weights, plan.only(self._factories), rates, self._own(state.stations), state.local, tick
         )
-        losses = self._all_losses(result)
+        losses = self.gathered(result.losses.T, self.federation.factories).T
         self._check(plan, losses, rates, result)
-        try:
+        reports = self._reports(plan, result.stations)
+        with self.server_errors(plan.round):
             weights, memory = self._synchroniser.update(
-                state.server,
-                state.weights,
-                result.stations,
-                plan.trained,
-                self._reports(plan, result.stations),
-                plan.seen,
+                state.server, state.weights, result.stations, plan.trained, reports, plan.seen
             )
-        except AlgorithmError as error:
-            raise TrainingError(f"round {plan.round}: {self.server_label} cannot go on: {error}") from None
-        line = self._line(plan, losses, rates)
+        line = self._line(plan, losses, float(rates[-1]))
         return Outcome(weights, memory, line, float(rates[-1]), result.memory, result.local)
 
-    def forwards(self, state: RunState) -> "dict[str, Forward]":
+    def forwards(self, state: RunState) -> dict[str, Forward]:
         """Return the way to test a model."""
         return {"": self._forward(state.tested, state.local)}
 
-    def _forward(self, weights: Tensor, local: Tensor | None) -> "Forward":
-        views = device_views(self.layout, weights.to(self.store.device), local)
-
-        def forward(samples: NDArray[np.int64], devices: NDArray[np.int64]) -> Any:
-            inputs, _ = self.store.batch(samples)
-            clients = torch.zeros((1, len(samples)), dtype=torch.int64, device=self.store.device)
-            found = self.network(views(devices), map_tree(lambda value: value[None], inputs), clients)
-            return map_tree(lambda value: value[0], found)
-
-        return forward
+    def _forward(self, weights: Tensor, local: Tensor | None) -> Forward:
+        nobody = torch.zeros((1, 0), dtype=torch.int64)  # a module does not ask whose samples these are
+        return self.forward(weights, local, lambda own, inputs, _: self.network(own, inputs, nobody))
 
     def close(self) -> None:
         """Give back threads and memory."""
@@ -177,41 +140,28 @@ class StationRounds:
         mine = torch.from_numpy(self._factories)
         return {entry: value[mine] if len(value) == everyone else value for entry, value in memory.items()}
 
-    def _all_losses(self, result: RoundResult) -> NDArray[np.float64]:
-        """Return the losses (iterations, factories) of all processes."""
-        mine = torch.from_numpy(result.losses.T.copy()).to(self.store.device)
-        return self.group.gather_rows(mine, self.federation.factories).cpu().numpy().T
-
     def _check(
         self, plan: RoundPlan, losses: NDArray[np.float64], rates: NDArray[np.float64], result: RoundResult
     ) -> None:
         wrong = ~np.isfinite(losses) & (plan.totals > 0)
         finite = torch.isfinite(result.stations).all(dim=1)[:, None].to(torch.float32)
-        bad_station = ~self.group.gather_rows(finite, self.federation.factories)[:, 0].bool().cpu().numpy()
-        wrong[-1] |= bad_station  # the last step can do harm that no loss has seen yet
-        if not wrong.any():
-            return
-        row, factory = (int(number) for number in np.argwhere(wrong)[0])
-        iteration = (plan.round - 1) * self.settings.training.iterations + row + 1
-        reason = explain_loss(self.federation, plan.union(row, factory))
-        raise TrainingError(
-            f"round {plan.round}: the loss of factory {self.federation.factory_names[factory]!r} is no finite number "
-            f"at iteration {iteration} (learning rate {rates[row]:g}); {reason or 'lower training.learning_rate'}"
-        )
+        # The last step can do harm that no loss has seen yet.
+        wrong[-1] |= self.gathered(finite, self.federation.factories)[:, 0] == 0
+        if wrong.any():
+            row, factory = (int(number) for number in np.argwhere(wrong)[0])
+            iteration = (plan.round - 1) * self.settings.training.iterations + row + 1
+            self.diverged(
+                plan.round, f"factory {self.federation.factory_names[factory]!r}",
+                f"iteration {iteration} (learning rate {rates[row]:g})", plan.union(row, factory),
+                "training.learning_rate",
+            )  # fmt: skip
 
-    def _line(self, plan: RoundPlan, losses: NDArray[np.float64], rates: NDArray[np.float64]) -> dict[str, Any]:
-        there = plan.totals > 0
-        seen = plan.devices[plan.devices >= 0]
-        line: dict[str, Any] = {
-            "train_loss": mean(losses[there]),
-            "divergence": mean(plan.divergence[~np.isnan(plan.divergence)]),
-            "divergence_of_round": mean(plan.window_divergence[~np.isnan(plan.window_divergence)]),
-            "missing_classes": mean(plan.missing_classes[~np.isnan(plan.missing_classes)]),
-            "learning_rate": float(rates[-1]),
-            "devices_selected": len(np.unique(seen)),
-            "selections": {"least": min(plan.state["selected"]), "most": max(plan.state["selected"])},
-            "samples": int(plan.sizes.sum()),
-        }
+    def _line(self, plan: RoundPlan, losses: NDArray[np.float64], rate: float) -> dict[str, Any]:
+        line = round_line(
+            plan, losses[plan.totals > 0], rate, len(np.unique(plan.devices[plan.devices >= 0])),
+            divergence=mean(plan.divergence), divergence_of_round=mean(plan.window_divergence),
+            missing_classes=mean(plan.missing_classes),
+        )  # fmt: skip
         if plan.events:
             line["events"] = dict(plan.events)
         if not plan.trained.all():

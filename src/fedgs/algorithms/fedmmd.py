@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fedgs.algorithms.baseline import Baseline, Batch, Sent
-from fedgs.algorithms.options import check_choice, check_not_negative
+from fedgs.algorithms.options import NotNegative
 from fedgs.algorithms.upload import Weights
 from fedgs.data.arrays import map_tree
 from fedgs.training.network import Network
@@ -33,23 +33,16 @@ WIDTHS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1, 5, 10, 15, 20, 25, 30, 35, 100,
 class FedMMD(Baseline):
     """Adds the discrepancy of two streams to the local loss."""
 
-    gamma: float = 0.1
+    gamma: NotNegative = 0.1
     """γ, the weight of the discrepancy."""
     layer: Literal["logits", "hidden"] = "logits"
     """What is compared."""
     kernel: Literal["fixed19", "adaptive5"] = "fixed19"
     """How."""
-    floor: float = 1e-4
+    floor: NotNegative = 1e-4
     """Below it the discrepancy is a constant without gradient."""
 
     per_sample = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_not_negative("gamma", self.gamma)
-        check_not_negative("floor", self.floor)
-        check_choice("layer", self.layer, ("logits", "hidden"))
-        check_choice("kernel", self.kernel, ("fixed19", "adaptive5"))
 
     def objective(self, network: Network, weights: Weights, sent: Sent, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the loss plus γ · MMD²."""

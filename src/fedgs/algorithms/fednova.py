@@ -17,13 +17,12 @@ from math import fsum
 from numbers import Real
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from fedgs.algorithms.fedavg import FedAvg
-from fedgs.algorithms.mean import checked_cast, normalised, sample_shares, weighted_mean
-from fedgs.algorithms.state import State, check_entries
-from fedgs.algorithms.upload import Upload, Weights, check_uploads
+from fedgs.algorithms.mean import average, normalised, sample_shares
+from fedgs.algorithms.rule import State, check_round
+from fedgs.algorithms.upload import Upload, Weights
 from fedgs.errors import AlgorithmError
 
 
@@ -35,22 +34,14 @@ class FedNova(FedAvg):
 
     def update(self, state: State, weights: Weights, uploads: Sequence[Upload]) -> tuple[dict[str, Tensor], State]:
         """Return the old weights, τ_eff average steps further."""
-        check_uploads(weights, uploads)
-        check_entries("fednova", state)
+        check_round("fednova", state, weights, uploads)
         shares = sample_shares(uploads, self.weighting)
         steps = [_steps(index, upload) for index, upload in enumerate(uploads)]
         effective = fsum(share * own for share, own in zip(shares, steps, strict=True))
         coefficients = [effective * share / own for share, own in zip(shares, steps, strict=True)]
         # Means are taken with shares that sum to 1: Σ c_k (w_k − w_t) is Σ c_k times the way to such a mean.
-        stride, coefficients = fsum(coefficients), normalised(coefficients)
-        new_weights: dict[str, Tensor] = {}
-        for key, own in weights.items():
-            new = weighted_mean(key, own, uploads, coefficients)
-            if own.is_floating_point():
-                old = own.detach().to(torch.float64)
-                new = old + stride * (new - old)
-            new_weights[key] = checked_cast(key, new, own, uploads)
-        return new_weights, {}
+        stride = fsum(coefficients)
+        return average(weights, uploads, normalised(coefficients), lambda _, old, mean: old + stride * (mean - old)), {}
 
 
 def _steps(index: int, upload: Upload) -> float:

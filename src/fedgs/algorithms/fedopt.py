@@ -31,10 +31,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedgs.algorithms.mean import Weighting, checked_cast, explain_non_finite, sample_shares, weighted_mean
-from fedgs.algorithms.options import check_choice, check_decay, check_positive
-from fedgs.algorithms.state import State, check_entries, count, filled, moments
-from fedgs.algorithms.upload import Upload, Weights, check_uploads, check_weights, first_non_finite
+from fedgs.algorithms.mean import Weighting, average, explain_non_finite, sample_shares
+from fedgs.algorithms.options import Decay, Positive, check_fields
+from fedgs.algorithms.rule import State, check_round, filled
+from fedgs.algorithms.upload import Upload, Weights, check_weights, first_non_finite
 from fedgs.errors import AlgorithmError
 
 
@@ -44,11 +44,11 @@ class FedOpt(ABC):
 
     name: ClassVar[str]
 
-    server_lr: float = 0.00316
+    server_lr: Positive = 0.00316
     """η; the defaults are the best cells of the authors' grid for 62 characters."""
-    beta1: float = 0.9
+    beta1: Decay = 0.9
     """β₁, the share of the old first moment that stays."""
-    tau: float = 1e-3
+    tau: Positive = 1e-3
     """τ, how little adaptive it is."""
     v_init: Literal["tau2", "zero"] = "tau2"
     """v_{−1}: τ² or 0."""
@@ -56,11 +56,7 @@ class FedOpt(ABC):
     """``samples``: average by n_k; ``uniform``: all alike."""
 
     def __post_init__(self) -> None:
-        check_positive("server_lr", self.server_lr)
-        check_decay("beta1", self.beta1)
-        check_positive("tau", self.tau)
-        check_choice("v_init", self.v_init, ("tau2", "zero"))
-        check_choice("weighting", self.weighting, ("samples", "uniform"))
+        check_fields(self)
         if not 0 < self.tau * self.tau < float("inf"):
             raise AlgorithmError(f"tau={self.tau!r} is not possible; its square is not a number above 0 in float64")
 
@@ -72,28 +68,24 @@ class FedOpt(ABC):
 
     def update(self, state: State, weights: Weights, uploads: Sequence[Upload]) -> tuple[dict[str, Tensor], State]:
         """Return the next weights and moments."""
-        check_uploads(weights, uploads)
-        check_entries(self.name, state, "round", "first_moment", "second_moment")
-        first = moments(self.name, state, "first_moment", weights)
-        second = moments(self.name, state, "second_moment", weights)
-        rounds = count(self.name, state, "round") + 1
+        moments = ("first_moment", "second_moment")
+        first, second = check_round(self.name, state, weights, uploads, *moments, counts=("round",))
+        rounds = int(state["round"]) + 1  # type: ignore[call-overload]  # checked: it is a number
         rate = self.server_lr * self.correction(rounds)
-        shares = sample_shares(uploads, self.weighting)
-        new_weights: dict[str, Tensor] = {}
-        for key, own in weights.items():
-            new = weighted_mean(key, own, uploads, shares)
-            if key in first:
-                old = own.detach().to(torch.float64)
-                change = new - old
-                first[key] = self.beta1 * first[key] + (1 - self.beta1) * change
-                second[key] = self.second_moment(second[key], change * change)
-                new = old + rate * first[key] / (second[key].sqrt() + self.tau)
-            new_weights[key] = checked_cast(key, new, own, uploads)
+
+        def step(key: str, old: Tensor, mean: Tensor) -> Tensor:
+            change = mean - old
+            first[key] = self.beta1 * first[key] + (1 - self.beta1) * change
+            second[key] = self.second_moment(second[key], change * change)
+            return old + rate * first[key] / (second[key].sqrt() + self.tau)
+
+        new = average(weights, uploads, sample_shares(uploads, self.weighting), step)
+        for key, moment in second.items():
             # A square too large for float64 would divide every later step to zero without a word.
-            bad = first_non_finite(second[key]) if key in second else None
+            bad = first_non_finite(moment)
             if bad is not None:
-                explain_non_finite(key, bad, own)
-        return new_weights, {"round": rounds, "first_moment": first, "second_moment": second}
+                explain_non_finite(key, bad, weights[key])
+        return new, {"round": rounds, "first_moment": first, "second_moment": second}
 
     @abstractmethod
     def second_moment(self, old: Tensor, square: Tensor) -> Tensor:
@@ -110,9 +102,9 @@ class FedAdagrad(FedOpt):
 
     name: ClassVar[str] = "fedadagrad"
 
-    server_lr: float = 0.01
+    server_lr: Positive = 0.01
     """Not the 10^-1 that was best for Reddi et al. with τ = 10^-2: with 10^-3 FEMNIST is not learnt at that rate."""
-    beta1: float = 0.0
+    beta1: Decay = 0.0
     beta2: float = 0.0
     """The paper writes β₁ = β₂ = 0; nothing decays, so no other β₂ has a meaning."""
 
@@ -134,15 +126,10 @@ class FedAdam(FedOpt):
 
     name: ClassVar[str] = "fedadam"
 
-    beta2: float = 0.99
+    beta2: Decay = 0.99
     """β₂, the share of the old second moment that stays."""
     bias_correction: Literal["none", "adam", "flower"] = "none"
     """``none``: the paper; ``adam``: exponent 1 in the first round; ``flower``: exponent 2."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_decay("beta2", self.beta2)
-        check_choice("bias_correction", self.bias_correction, ("none", "adam", "flower"))
 
     def second_moment(self, old: Tensor, square: Tensor) -> Tensor:
         """Return β₂ v + (1 − β₂) Δ²."""

@@ -12,19 +12,15 @@ mean; their code, FedGS and we sample uniformly and weigh by n_k. Reported losse
 from dataclasses import dataclass
 
 from fedgs.algorithms.baseline import Baseline
-from fedgs.algorithms.options import check_not_negative
+from fedgs.algorithms.options import NotNegative
 
 
 @dataclass(frozen=True)
 class FedProx(Baseline):
     """Adds the pull back to w_t."""
 
-    mu: float = 0.1
+    mu: NotNegative = 0.1
     """μ, how strong it is."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_not_negative("mu", self.mu)
 
     @property
     def pull(self) -> float:  # type: ignore[override]

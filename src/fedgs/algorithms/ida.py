@@ -15,20 +15,25 @@ taken once: recomputing the reference with the new shares would be another metho
 Uploads are read twice, tensor by tensor: the first pass takes the reference and all distances to it, the second the
 weighted mean. All uploads must be there together, 100 × 26.4 MB for the paper's CNN; next to them a pass needs one
 float64 tensor the size of the largest layer (on a GPU a few, for intermediate values).
+
+For INTRAC devices report their training accuracy. The paper does not say which: ``train_acc="final"`` is that of the
+finished local model on all its training samples; ``"running"`` over the batches of the last local epoch, as they were
+trained on, for nothing. Without ``intrac`` nobody looks at it, and devices do not measure it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, sqrt
 from numbers import Real
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
+from fedgs.algorithms.baseline import Baseline
 from fedgs.algorithms.mean import Norm, average, distances_to, normalised, sample_shares, weighted_mean
-from fedgs.algorithms.options import check_choice, check_flag, check_positive, check_whole
-from fedgs.algorithms.state import State, check_entries
-from fedgs.algorithms.upload import Upload, Weights, check_finite, check_uploads, check_weights
+from fedgs.algorithms.options import Positive, at_least, check_fields
+from fedgs.algorithms.rule import State, check_round
+from fedgs.algorithms.upload import Upload, Weights, check_finite, check_weights
 from fedgs.errors import AlgorithmError
 
 
@@ -44,18 +49,12 @@ class Ida:
     """Whether to multiply by ι_k; needs ``metrics["train_acc"]`` of every upload."""
     data_size: bool = False
     """Whether to multiply by φ_k."""
-    eps: float = 1e-8
+    eps: Positive = 1e-8
     """ε, so that an upload at the reference has a finite weight."""
-    classes: int = 62
+    classes: Annotated[int, at_least(2)] = 62
     """Q."""
 
-    def __post_init__(self) -> None:
-        check_choice("norm", self.norm, ("l1", "l2"))
-        check_choice("reference", self.reference, ("mean", "weighted"))
-        check_flag("intrac", self.intrac)
-        check_flag("data_size", self.data_size)
-        check_positive("eps", self.eps)
-        check_whole("classes", self.classes, 2)
+    __post_init__ = check_fields
 
     @property
     def reports(self) -> tuple[str, ...]:
@@ -69,8 +68,7 @@ class Ida:
 
     def update(self, state: State, weights: Weights, uploads: Sequence[Upload]) -> tuple[dict[str, Tensor], State]:
         """Return the mean of the uploads with the shares c_k."""
-        check_uploads(weights, uploads)
-        check_entries("ida", state)
+        check_round("ida", state, weights, uploads)
         return average(weights, uploads, self.shares(weights, uploads)), {}
 
     def shares(self, weights: Weights, uploads: Sequence[Upload]) -> list[float]:
@@ -113,3 +111,16 @@ def _train_accuracy(index: int, upload: Upload) -> float:
             f"uploads[{index}].metrics['train_acc'] is {value!r}; an accuracy lies between 0 and 1 (0.87, not 87)"
         )
     return float(value)
+
+
+@dataclass(frozen=True)
+class WithAccuracy(Baseline):
+    """FedAvg's local training, and a report where the server's rule wants it."""
+
+    train_acc: Literal["final", "running"] = "final"  # type: ignore[misc]
+    """Which accuracy."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.rule, Ida) and not self.rule.intrac:
+            object.__setattr__(self, "train_acc", None)

@@ -12,7 +12,7 @@ Whole-number tensors (counters such as BatchNorm's ``num_batches_tracked``, mask
 rounded to the nearest, halves upwards; they take no part in distances, momenta or server learning rates.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import fsum
 from types import EllipsisType, ModuleType
 from typing import Literal
@@ -25,6 +25,8 @@ from fedgs.errors import AlgorithmError
 
 Weighting = Literal["samples", "uniform"]
 Norm = Literal["l1", "l2"]
+Step = Callable[[str, Tensor, Tensor], Tensor]
+"""From a key, the old weight and the mean of the uploads, both float64, to the new weight."""
 
 PIECE = 32_000
 """Elements handled at once on the CPU: they stay in its cache, and torch sums fewer than 32 768 in one thread."""
@@ -43,11 +45,21 @@ def normalised(values: Sequence[float]) -> list[float]:
     return [value / total for value in values]
 
 
-def average(weights: Weights, uploads: Sequence[Upload], shares: Sequence[float]) -> dict[str, Tensor]:
-    """Return Σ c_k w_k of all tensors, each in its own dtype."""
-    return {
-        key: checked_cast(key, weighted_mean(key, own, uploads, shares), own, uploads) for key, own in weights.items()
-    }
+def average(
+    weights: Weights, uploads: Sequence[Upload], shares: Sequence[float], step: Step | None = None
+) -> dict[str, Tensor]:
+    """Return Σ c_k w_k of all tensors, or where a rule's ``step`` goes instead, each in its own dtype."""
+    new = {}
+    for key, own in weights.items():
+        value = weighted_mean(key, own, uploads, shares)
+        if step is not None and own.is_floating_point():
+            value = step(key, own.detach().to(torch.float64), value)
+        new[key] = value.to(own.dtype)
+        bad = first_non_finite(new[key])
+        if bad is not None:
+            check_finite(key, uploads)
+            explain_non_finite(key, bad, own)
+    return new
 
 
 def weighted_mean(key: str, own: Tensor, uploads: Sequence[Upload], shares: Sequence[float]) -> Tensor:
@@ -83,16 +95,6 @@ def distances_to(reference: Tensor, key: str, uploads: Sequence[Upload], norm: N
             sums[index] += _total(difference.abs_() if norm == "l1" else difference.square_())
     found: list[float] = sums.tolist()
     return found
-
-
-def checked_cast(key: str, value: Tensor, own: Tensor, uploads: Sequence[Upload]) -> Tensor:
-    """Return a new weight in the dtype of the old one, after making sure that it is a number."""
-    cast = value.to(own.dtype)
-    bad = first_non_finite(cast)
-    if bad is not None:
-        check_finite(key, uploads)
-        explain_non_finite(key, bad, own)
-    return cast
 
 
 def explain_non_finite(key: str, bad: float, own: Tensor) -> None:

@@ -1,48 +1,65 @@
-"""Checks of the options of a rule: a wrong type or an impossible value is one ``AlgorithmError`` line."""
+"""Options of rules and baselines: what a field may be stands in its type, anything else is one ``AlgorithmError`` line.
 
-from collections.abc import Collection, Mapping, Sequence
+server_lr: Positive = 0.1              beta: Decay = 0.9              layers: Annotated[int, at_least(1)] = 1
+nesterov: bool = False                 norm: Literal["l1", "l2"] = "l1"
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
-from math import isfinite
+from math import inf
 from numbers import Real
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from fedgs.errors import AlgorithmError
 
 
-def check_positive(name: str, value: float) -> None:
-    """Refuse anything but a finite number above 0."""
-    if not _is_number(value) or not isfinite(value) or value <= 0:
-        raise AlgorithmError(f"{name}={value!r} is not possible; it must be a number above 0")
+@dataclass(frozen=True)
+class Must:
+    """What a number must be, in words and as a test."""
+
+    be: str
+    holds: Callable[[Any], bool]
+    kind: type = Real
 
 
-def check_not_negative(name: str, value: float) -> None:
-    """Refuse anything but a finite number from 0 on."""
-    if not _is_number(value) or not isfinite(value) or value < 0:
-        raise AlgorithmError(f"{name}={value!r} is not possible; it must be a number, at least 0")
+def at_least(least: int) -> Must:
+    """Return the demand for a whole number from ``least`` on."""
+    return Must(f"a whole number, at least {least}", lambda value: value >= least, int)
 
 
-def check_decay(name: str, value: float) -> None:
-    """Refuse anything but a number in [0, 1)."""
-    if not _is_number(value) or not 0 <= value < 1:
-        raise AlgorithmError(f"{name}={value!r} is not possible; it must be at least 0 and below 1")
+Positive = Annotated[float, Must("a number above 0", lambda value: 0 < value < inf)]
+NotNegative = Annotated[float, Must("a number, at least 0", lambda value: 0 <= value < inf)]
+Decay = Annotated[float, Must("at least 0 and below 1", lambda value: 0 <= value < 1)]
 
 
-def check_whole(name: str, value: int, least: int) -> None:
-    """Refuse anything but a whole number from ``least`` on."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise AlgorithmError(f"{name}={value!r} is not possible; it must be a whole number, at least {least}")
+def check_fields(options: Any) -> None:
+    """Refuse a dataclass one of whose fields is not what its type says; types without a demand are not looked at."""
+    for option in fields(options):
+        value = getattr(options, option.name)
+        kinds = get_args(option.type) if type(None) in get_args(option.type) else (option.type,)
+        if value is None and len(kinds) > 1:
+            continue
+        wanted = _refusal(kinds[0], value)
+        if wanted:
+            raise AlgorithmError(f"{option.name}={value!r} is not possible; it {wanted}")
 
 
-def check_flag(name: str, value: bool) -> None:
-    """Refuse anything but True and False."""
-    if not isinstance(value, bool):
-        raise AlgorithmError(f"{name}={value!r} is not possible; it is True or False")
+def _refusal(kind: Any, value: Any) -> str:
+    """Return what a value must be that is not; "" where it is."""
+    if kind is bool:
+        return "" if isinstance(value, bool) else "is True or False"
+    if get_origin(kind) is Literal:
+        return "" if value in get_args(kind) else f"is one of {', '.join(get_args(kind))}"
+    for must in getattr(kind, "__metadata__", ()):
+        if isinstance(value, bool) or not isinstance(value, must.kind) or not must.holds(value):
+            return f"must be {must.be}"
+    return ""
 
 
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Refuse anything but one of a few words."""
-    if value not in choices:
-        raise AlgorithmError(f"{name}={value!r} is not possible; it is one of {', '.join(choices)}")
+def options_of(made: Any, fixed: Collection[str] = ()) -> dict[str, Any]:
+    """Return names and default values of the options of a rule or baseline, without those its name decides."""
+    return {f.name: f.default for f in fields(made) if f.default is not MISSING and f.name not in fixed}
 
 
 def check_options(name: str, options: Mapping[str, Any], known: Collection[str], fixed: Collection[str]) -> None:
@@ -54,7 +71,3 @@ def check_options(name: str, options: Mapping[str, Any], known: Collection[str],
             near = get_close_matches(option, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known)}"
             raise AlgorithmError(f"{name} has no option {option!r}; {hint}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

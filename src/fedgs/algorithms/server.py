@@ -6,7 +6,7 @@ never changed, results share no memory with them. Adding a rule is a file with s
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,7 +15,7 @@ from fedgs.algorithms.fedavgm import FedAvgM
 from fedgs.algorithms.fednova import FedNova
 from fedgs.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from fedgs.algorithms.ida import Ida
-from fedgs.algorithms.options import check_options
+from fedgs.algorithms.options import check_options, options_of
 from fedgs.algorithms.rule import ServerRule
 from fedgs.errors import AlgorithmError, ConfigError
 from fedgs.imports import is_import_path, load_object
@@ -34,8 +34,7 @@ class RuleEntry:
     @property
     def options(self) -> dict[str, Any]:
         """Names and default values of its options."""
-        known = fields(self.make)  # type: ignore[arg-type]  # every rule is a dataclass
-        return {f.name: f.default for f in known if f.default is not MISSING and f.name not in self.fixed}
+        return options_of(self.make, self.fixed)
 
 
 RULES: dict[str, RuleEntry] = {

@@ -99,21 +99,19 @@ def _check_tensors(weights: Weights, index: int, upload: Upload) -> None:
     for key, own in weights.items():
         if key not in upload.weights:
             raise AlgorithmError(f"uploads[{index}].weights lacks {key!r}, which the server's weights have")
-        tensor = upload.weights[key]
-        if not isinstance(tensor, Tensor):
-            raise AlgorithmError(f"uploads[{index}].weights[{key!r}] is a {type(tensor).__name__}, not a tensor")
-        if tensor.shape != own.shape:
-            raise AlgorithmError(
-                f"uploads[{index}].weights[{key!r}] has shape {tuple(tensor.shape)}, "
-                f"the server's weights have {tuple(own.shape)}; train the same model"
-            )
-        if tensor.dtype != own.dtype:
-            raise AlgorithmError(
-                f"uploads[{index}].weights[{key!r}] is {_short(tensor.dtype)}, the server's weights are "
-                f"{_short(own.dtype)}; convert before uploading"
-            )
-        if tensor.layout != torch.strided:
-            raise AlgorithmError(f"uploads[{index}].weights[{key!r}] is a sparse tensor; rules take dense ones only")
+        if misfit := _misfit(upload.weights[key], own):
+            raise AlgorithmError(f"uploads[{index}].weights[{key!r}] {misfit}")
+
+
+def _misfit(tensor: Tensor, own: Tensor) -> str:
+    """Return why a tensor cannot be averaged with the server's own; "" where it can."""
+    if not isinstance(tensor, Tensor):
+        return f"is a {type(tensor).__name__}, not a tensor"
+    if tensor.shape != own.shape:
+        return f"has shape {tuple(tensor.shape)}, the server's weights have {tuple(own.shape)}; train the same model"
+    if tensor.dtype != own.dtype:
+        return f"is {_short(tensor.dtype)}, the server's weights are {_short(own.dtype)}; convert before uploading"
+    return "is a sparse tensor; rules take dense ones only" if tensor.layout != torch.strided else ""
 
 
 def _check_samples(uploads: Sequence[Upload]) -> None:

@@ -71,8 +71,8 @@ def read_run(folder: Path) -> RunFacts:
     from fedgs.simulation.selection_plan import SelectionPlan
     from fedgs.simulation.simulator import pick_device
     from fedgs.tasks.bind import bind
+    from fedgs.training.clients import local_step
     from fedgs.training.layout import WEIGHT_BYTES
-    from fedgs.training.local_step import local_step
     from fedgs.training.objective import Objective
 
     settings = read_settings(folder)

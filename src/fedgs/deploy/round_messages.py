@@ -66,7 +66,7 @@ class RoundOrder:
     class_wise: bool = False
     """Whether the result is to tell ``seen``, for :mod:`fedgs.algorithms.class_wise`."""
     clip: float | None = None
-    """c of :mod:`fedgs.training.clipping`."""
+    """c of :mod:`fedgs.training.step`."""
     head: str = ""
     """The name of the last layer."""
     optimizer: Optimizer = field(default_factory=Optimizer)

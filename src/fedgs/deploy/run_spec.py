@@ -12,8 +12,7 @@ from fedgs.deploy.tensors import Flat, Shapes
 from fedgs.errors import ConfigError
 from fedgs.selection.team import TeamRule
 from fedgs.settings import Settings
-from fedgs.training.optimizers import Optimizer
-from fedgs.training.schedule import learning_rates
+from fedgs.training.optimizers import Optimizer, learning_rates
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,8 @@ from fedgs.errors import ConfigError, InputFileError
 from fedgs.settings import Settings
 from fedgs.tasks.bind import BoundTask, bind, parts_of
 from fedgs.tasks.cnn import MODELS
-from fedgs.tasks.from_settings import task_from
 from fedgs.tasks.prepare import as_tensor, call, prepare_targets
-from fedgs.tasks.task import QuantileBins, Task
+from fedgs.tasks.task import QuantileBins, Task, task_from
 
 _BATCH = 512
 

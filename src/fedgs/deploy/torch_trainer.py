@@ -17,10 +17,9 @@ from fedgs.deploy.trainers import network_digest
 from fedgs.errors import ConfigError, DataError
 from fedgs.settings import TaskSettings
 from fedgs.tasks.bind import bins_of, build_module, prepare_of
-from fedgs.tasks.from_settings import stand_in, task_from
 from fedgs.tasks.losses import Loss
-from fedgs.tasks.prepare import as_tensor, call, prepare_targets
-from fedgs.tasks.task import Task
+from fedgs.tasks.prepare import as_tensor, call, prepare_targets, stand_in
+from fedgs.tasks.task import Task, task_from
 from fedgs.training.layout import Layout
 
 

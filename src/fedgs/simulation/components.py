@@ -12,8 +12,7 @@ from fedgs.errors import AlgorithmError, ConfigError
 from fedgs.imports import is_import_path, load_object, path_of
 from fedgs.selection.solve import Solver, resolve_solver
 from fedgs.settings import Settings, TaskSettings
-from fedgs.tasks.from_settings import task_from
-from fedgs.tasks.task import Task, describe
+from fedgs.tasks.task import Task, describe, task_from
 from fedgs.training.objective import Objective
 
 

@@ -41,7 +41,7 @@ from fedgs.simulation.description import describe_components
 from fedgs.simulation.summary import write_devices
 from fedgs.tasks.bind import BoundTask
 from fedgs.tasks.task import describe
-from fedgs.training.files import MODEL, save_model
+from fedgs.training.layout import MODEL, save_model
 
 if TYPE_CHECKING:
     from fedgs.simulation.history import History

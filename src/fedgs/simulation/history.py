@@ -17,11 +17,9 @@ from fedgs.simulation.checkpoint import save_checkpoint
 from fedgs.simulation.components import Components
 from fedgs.simulation.evaluate import Evaluation
 from fedgs.tasks.bind import BoundTask, build_module
-from fedgs.tasks.from_settings import stand_in, task_from
-from fedgs.tasks.prepare import NormalisedInputs
-from fedgs.tasks.task import Task
-from fedgs.training.files import MODEL
-from fedgs.training.layout import Layout
+from fedgs.tasks.prepare import NormalisedInputs, stand_in
+from fedgs.tasks.task import Task, task_from
+from fedgs.training.layout import MODEL, Layout
 
 if TYPE_CHECKING:
     import pandas

@@ -21,7 +21,7 @@ from fedgs.data import Federation
 from fedgs.errors import DataError
 from fedgs.settings import Settings
 from fedgs.simulation.turns import Turns
-from fedgs.training.client_plan import ClientPlan
+from fedgs.training.round_plan import ClientPlan
 
 
 class ParticipantPlan:

@@ -24,8 +24,8 @@ from fedgs.network.clock import VirtualClock
 from fedgs.settings import Settings
 from fedgs.simulation.step_time import fastest
 from fedgs.tasks.bind import BoundTask
+from fedgs.training.clients import local_step
 from fedgs.training.layout import WEIGHT_BYTES, Layout
-from fedgs.training.local_step import local_step
 from fedgs.training.objective import Objective
 
 Lines = Sequence[dict[str, Any]]

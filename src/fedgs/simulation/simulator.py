@@ -33,8 +33,8 @@ from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.run_clock import RunClock
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.tasks.bind import BoundTask, bind
-from fedgs.training.diagnose import explain_loss
 from fedgs.training.engine import Note, Tick
+from fedgs.training.probe import explain_loss
 from fedgs.training.store import SampleStore
 
 

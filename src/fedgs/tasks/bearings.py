@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedgs.data.bearings import CLASSES, WINDOW
-from fedgs.tasks.signals import VibrationNet
+from fedgs.tasks.signals import SignalAutoEncoder, VibrationNet
 from fedgs.tasks.task import Task, classification, reconstruction, regression
 
 BINS = WINDOW // 2 + 1
@@ -47,16 +47,8 @@ def log_spectrum(signals: Tensor) -> Tensor:
     return torch.log1p(nn.functional.avg_pool1d(amplitude, 4, 4))
 
 
-class SpectrumAutoEncoder(nn.Module):
+class SpectrumAutoEncoder(SignalAutoEncoder):
     """Squeezes a spectrum through a few numbers and draws it again."""
 
     def __init__(self, axes: int = 3, bins: int = BINS // 4, code: int = 12, width: int = 96) -> None:
-        super().__init__()
-        self.shape = (axes, bins)
-        self.encoder = nn.Sequential(nn.Flatten(), nn.Linear(axes * bins, width), nn.ReLU(), nn.Linear(width, code))
-        self.decoder = nn.Sequential(nn.Linear(code, width), nn.ReLU(), nn.Linear(width, axes * bins))
-
-    def forward(self, spectra: Tensor) -> Tensor:
-        """Return the spectra as they are drawn again."""
-        drawn: Tensor = self.decoder(self.encoder(spectra))
-        return drawn.view(-1, *self.shape)
+        super().__init__(axes, bins, code, width)

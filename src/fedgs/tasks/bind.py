@@ -6,7 +6,8 @@ does not exist, a network that is another one at each call) is found here, on tw
 
 import copy
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,10 +27,14 @@ from fedgs.tasks.losses import Loss
 from fedgs.tasks.metrics import USUAL, Metric, Mode
 from fedgs.tasks.signals import SignalAutoEncoder, VibrationNet
 from fedgs.tasks.strided import avoid_strided_kernel
-from fedgs.tasks.task import QuantileBins, Task, resolve
+from fedgs.tasks.task import QuantileBins, Task, resolve, users_own
 
 BUILT_IN = (*MODELS, "vibration", "autoencoder")
 """The names of the built-in networks."""
+RESERVED = (
+    "round", "loss", "train_loss", "divergence", "seconds", "simulated_seconds", "events", "factories", "percentiles",
+)  # fmt: skip
+"""What a line of metrics says already."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +66,8 @@ class BoundTask:
         """The name of a built-in CNN that is used just as it is: it has a stacked form, for many clients at once."""
         task = self.task
         plain = task.loss == "cross_entropy" and task.prepare is None and task.augment is None and not task.keep_local
-        bytes_of_images = _is_images(self.federation.inputs)
+        inputs = self.federation.inputs
+        bytes_of_images = hasattr(inputs, "dtype") and inputs.dtype == np.uint8 and len(inputs.shape) in (3, 4)
         same_bins = self.classifies and list(self.metrics) == ["accuracy"]
         known = isinstance(task.model, str) and task.model in MODELS and type(self.module) is MODELS[task.model]
         return str(task.model) if plain and bytes_of_images and same_bins and known else None
@@ -154,19 +160,18 @@ def build_module(task: Task, federation: Federation, seed: int) -> nn.Module:
     if any(isinstance(weight, nn.parameter.UninitializedParameter) for weight in module.parameters()):
         with _seeded(seed), torch.no_grad():  # lazy layers take their shapes from a first batch
             preparing.call(module.eval(), _some_samples(task, federation)[0])
-    return _checked_module(task, module)
+    for name, weight in module.named_parameters():
+        if weight.dtype != torch.float32:
+            kind = str(weight.dtype).removeprefix("torch.")
+            raise ConfigError(f"task.model {task.named()}: weight {name!r} is {kind}; call .float() on the network")
+    if not any(weight.requires_grad for weight in module.parameters()):
+        raise ConfigError(f"task.model {task.named()}: has no weight to train; requires_grad is false for all of them")
+    return avoid_strided_kernel(module)
 
 
 def _called(model: Callable[..., Any], task: Task, seed: int) -> nn.Module:
-    try:
-        with _seeded(seed), torch.device("cpu"):
-            made = model(**task.options)
-    except ConfigError:
-        raise
-    except Exception as error:  # whatever the user's own network raises
-        raise ConfigError(
-            f"task.model {task.named()}: fails when it is made ({type(error).__name__}: {error})"
-        ) from error
+    with users_own(f"task.model {task.named()}: fails when it is made"), _seeded(seed), torch.device("cpu"):
+        made = model(**task.options)
     if not isinstance(made, nn.Module):
         raise ConfigError(f"task.model {task.named()}: gives a {type(made).__name__}, not a torch.nn.Module")
     return made
@@ -191,22 +196,20 @@ def _built_in(name: str, task: Task, federation: Federation, seed: int) -> nn.Mo
     return _called(kind, replace(task, options={"channels": shape[0], **sizes, **task.options}), seed)
 
 
-class _seeded:  # noqa: N801  (used like a function)
-    """All generators a network may draw its first weights from, set by the seed and set back at the end."""
-
-    def __init__(self, seed: int) -> None:
-        self._key = rng.key(seed, "model")
-
-    def __enter__(self) -> None:
-        self._torch, self._numpy, self._python = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-        torch.manual_seed(self._key)
-        np.random.seed(self._key % 2**32)  # noqa: NPY002
-        random.seed(self._key)
-
-    def __exit__(self, *_: object) -> None:
-        torch.set_rng_state(self._torch)
-        np.random.set_state(self._numpy)  # noqa: NPY002
-        random.setstate(self._python)
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Set all generators a network may draw its first weights from by the seed, and set them back at the end."""
+    key = rng.key(seed, "model")
+    before = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+    torch.manual_seed(key)
+    np.random.seed(key % 2**32)  # noqa: NPY002
+    random.seed(key)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        random.setstate(before[2])
 
 
 def _check_same(task: Task, one: nn.Module, other: nn.Module) -> None:
@@ -225,16 +228,6 @@ def _check_same(task: Task, one: nn.Module, other: nn.Module) -> None:
         else:
             continue
         raise ConfigError(f"task.model {task.named()}: gives another network at each call; {problem}")
-
-
-def _checked_module(task: Task, module: nn.Module) -> nn.Module:
-    for name, weight in module.named_parameters():
-        if weight.dtype != torch.float32:
-            kind = str(weight.dtype).removeprefix("torch.")
-            raise ConfigError(f"task.model {task.named()}: weight {name!r} is {kind}; call .float() on the network")
-    if not any(weight.requires_grad for weight in module.parameters()):
-        raise ConfigError(f"task.model {task.named()}: has no weight to train; requires_grad is false for all of them")
-    return avoid_strided_kernel(module)
 
 
 def _check_parts(module: nn.Module, head: str | None, features: str | None) -> None:
@@ -293,12 +286,8 @@ def _bins(
     signed = map_tree(
         lambda array: array.astype(np.int64) if array.dtype.kind == "u" else array, map_tree(np.asarray, targets)
     )
-    try:
+    with users_own(f"task.balance: fails on the targets of {where}"):
         found = np.asarray(balance(signed))
-    except ConfigError:
-        raise
-    except Exception as error:  # whatever the user's own function raises
-        raise ConfigError(f"task.balance: fails on the targets of {where} ({type(error).__name__}: {error})") from error
     if found.shape != (samples,) or found.dtype.kind not in "iub":
         raise ConfigError(
             f"task.balance: gives {found.dtype} of shape {found.shape} for {samples} samples; one whole number each"
@@ -326,29 +315,14 @@ def _metrics(task: Task) -> dict[str, Metric]:
         given = (given,)
     pairs = given.items() if isinstance(given, Mapping) else [(_metric_name(one), one) for one in given]
     found = {str(name): Metric.of(str(name), resolve(one, "task.metrics")) for name, one in pairs}
-    reserved = {
-        "round",
-        "loss",
-        "train_loss",
-        "divergence",
-        "seconds",
-        "simulated_seconds",
-        "events",
-        "factories",
-        "percentiles",
-    }
     for name in found:
-        if name in reserved:
+        if name in RESERVED:
             raise ConfigError(f"task.metrics: the name {name!r} is taken; call it something else")
     return found
 
 
 def _metric_name(given: Any) -> str:
     return str(given).rpartition(":")[2] if isinstance(given, str) else str(getattr(given, "__name__", "metric"))
-
-
-def _is_images(inputs: Any) -> bool:
-    return hasattr(inputs, "dtype") and inputs.dtype == np.uint8 and len(inputs.shape) in (3, 4)
 
 
 def sample_inputs(bound: BoundTask, count: int) -> tuple[Any, Any]:
@@ -365,12 +339,8 @@ def _some_samples(task: Task, federation: Federation, count: int = 2) -> tuple[A
         targets = preparing.prepare_targets(map_tree(preparing.as_tensor, take(federation.targets, rows)))
     except TypeError as error:
         raise DataError(f"{federation.name}: inputs and targets must be numbers ({error})") from None
-    bound = BoundTask(task, federation, nn.Identity(), Loss.of("mse"), {}, "loss", "min")
-    try:
-        inputs = bound.prepare(raw)
-    except Exception as error:  # whatever the user's own function raises
-        raise ConfigError(f"task.prepare: fails on {_shown(raw)} ({type(error).__name__}: {error})") from error
-    return inputs, targets
+    with users_own(f"task.prepare: fails on {_shown(raw)}"):
+        return prepare_of(task)(raw), targets
 
 
 def try_out(bound: BoundTask) -> None:
@@ -379,21 +349,16 @@ def try_out(bound: BoundTask) -> None:
     inputs, targets = _some_samples(task, bound.federation)
     count = len(next(leaves(targets))[1])
     module = copy.deepcopy(bound.module).eval()
-    try:
-        with torch.no_grad():
-            outputs = preparing.call(module, inputs)
-    except Exception as error:  # whatever the user's own network raises
-        raise ConfigError(
-            f"task.model {task.named()}: fails on inputs {_shown(inputs)} ({type(error).__name__}: "
-            f"{_first_line(error)})"
-        ) from error
+    with users_own(f"task.model {task.named()}: fails on inputs {_shown(inputs)}"), torch.no_grad():
+        outputs = preparing.call(module, inputs)
     _check_outputs(bound, outputs, targets)
-    with torch.no_grad():
-        losses = _tried(f"task.loss {bound.loss.name}", bound.loss, outputs, targets, inputs)
-        _check_per_sample(f"task.loss {bound.loss.name}", "loss", losses, count)
-        for name, metric in bound.metrics.items():
-            values = _tried(f"task.metrics {name}", metric.values, outputs, targets, inputs)
-            _check_per_sample(f"task.metrics {name}", "value", values, count)
+    tried: list[tuple[str, str, Callable[..., Any]]] = [(f"task.loss {bound.loss.name}", "loss", bound.loss)]
+    tried += [(f"task.metrics {name}", "value", metric.values) for name, metric in bound.metrics.items()]
+    for what, noun, function in tried:
+        takes = f"{what}: cannot take outputs {_shown(outputs)} and targets {_shown(targets)}"
+        with users_own(takes), torch.no_grad():
+            values = function(outputs, targets, inputs)
+        _check_per_sample(what, noun, values, count)
 
 
 def _check_outputs(bound: BoundTask, outputs: Any, targets: Any) -> None:
@@ -409,16 +374,6 @@ def _check_outputs(bound: BoundTask, outputs: Any, targets: Any) -> None:
             f"task.model {bound.task.named()}: gives {outputs.shape[1]} outputs, the targets go up to class {highest}; "
             f"give the last layer {highest + 1} outputs"
         )
-
-
-def _tried(what: str, function: Callable[..., Any], outputs: Any, targets: Any, inputs: Any) -> Any:
-    try:
-        return function(outputs, targets, inputs)
-    except Exception as error:  # whatever the user's own function raises
-        raise ConfigError(
-            f"{what}: cannot take outputs {_shown(outputs)} and targets {_shown(targets)} "
-            f"({type(error).__name__}: {_first_line(error)})"
-        ) from error
 
 
 def _check_per_sample(what: str, noun: str, values: Any, count: int) -> None:
@@ -441,7 +396,3 @@ def _shown(tree: Any) -> str:
         return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
 
     return ", ".join(f"{name + ': ' if name else ''}{one(value)}" for name, value in leaves(tree))
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]

@@ -1,6 +1,9 @@
-"""From stored arrays to what a network takes: prepared inputs, targets as tensors, per-channel normalisation."""
+"""From stored arrays to what a network takes: prepared inputs, targets as tensors, per-channel normalisation.
 
-from collections.abc import Sequence
+And a stand-in for data that nobody has here.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +13,12 @@ from torch import Tensor, nn
 
 from fedgs.data import Federation
 from fedgs.data.arrays import leaves, map_tree, take
+from fedgs.data.dataset import IndexLists
 
 CHUNK = 512
 """Samples that statistics are taken of at a time."""
+Moments = NDArray[np.float64]
+"""(3, channels) number, sum and sum of squares of some values."""
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
@@ -98,40 +104,64 @@ def channel_statistics(federation: Federation, prepare: Any) -> list[tuple[Tenso
     Computed as a federation would: every device gives the number, the sum and the sum of squares of its own values, and
     only these are added up. Channels are dimension 1: features of a table, channels of a signal or an image.
     """
-    totals: list[NDArray[np.float64] | None] = []
-    for device in range(len(federation)):
-        own = device_moments(federation.inputs, federation.train[device], prepare)
-        if not totals:
-            totals = own
-            continue
-        totals = [None if new is None or old is None else old + new for old, new in zip(totals, own, strict=True)]
+    devices = range(len(federation))
+    totals = _added_up(_device_moments(federation.inputs, federation.train[device], prepare) for device in devices)
     return [None if total is None else _mean_and_deviation(total) for total in totals]
 
 
-def device_moments(inputs: Any, samples: NDArray[np.integer], prepare: Any) -> list[NDArray[np.float64] | None]:
-    """Return (3, channels) number, sum and sum of squares of a device's values, for each of its inputs."""
-    totals: list[NDArray[np.float64] | None] = []
-    for first in range(0, len(samples), CHUNK):
-        prepared = prepare(map_tree(as_tensor, take(inputs, samples[first : first + CHUNK])))
-        found = [_moments(value) for _, value in leaves(prepared)]
-        totals = found if not totals else [
-            None if old is None or new is None else old + new for old, new in zip(totals, found, strict=True)
-        ]  # fmt: skip
+def _device_moments(inputs: Any, samples: NDArray[np.integer], prepare: Any) -> list[Moments | None]:
+    """Return the moments of a device's values, for each of its inputs."""
+    pieces = (samples[first : first + CHUNK] for first in range(0, len(samples), CHUNK))
+    prepared = (prepare(map_tree(as_tensor, take(inputs, piece))) for piece in pieces)
+    return _added_up([_moments(value) for _, value in leaves(one)] for one in prepared)
+
+
+def _added_up(parts: Iterable[list[Moments | None]]) -> list[Moments | None]:
+    """Return the sums over the parts, of each input by itself."""
+    totals: list[Moments | None] = []
+    for part in parts:
+        pairs = zip(totals, part, strict=True)
+        totals = [None if old is None or new is None else old + new for old, new in pairs] if totals else part
     return totals
 
 
-def _moments(values: Tensor) -> NDArray[np.float64] | None:
+def _moments(values: Tensor) -> Moments | None:
     if not values.is_floating_point() or values.ndim < 2:
         return None
     by_channel = values.double().transpose(0, 1).flatten(1)
     count = torch.full((len(by_channel),), float(by_channel.shape[1]), dtype=torch.float64)
-    found: NDArray[np.float64] = torch.stack([count, by_channel.sum(1), by_channel.square().sum(1)]).numpy()
+    found: Moments = torch.stack([count, by_channel.sum(1), by_channel.square().sum(1)]).numpy()
     return found
 
 
-def _mean_and_deviation(total: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
+def _mean_and_deviation(total: Moments) -> tuple[Tensor, Tensor]:
     count, first, second = total
     mean = first / count
     deviation = np.sqrt(np.maximum(second / count - mean**2, 0.0))
     deviation[deviation < 1e-8] = 1.0  # a channel that never changes
     return torch.from_numpy(mean).float(), torch.from_numpy(deviation).float()
+
+
+def stand_in(inputs: Any, classes: int | Sequence[str]) -> Federation:
+    """Return a federation of one sample with these shapes: networks are built to them, without any data.
+
+    ``inputs``: shape and type of one sample, a list of both; or a list or dict of such; None: nobody knows.
+    """
+
+    def array(described: Any) -> Any:
+        return np.zeros((1, *described[0]), np.dtype(described[1]))
+
+    if inputs is None:
+        found: Any = np.zeros((1, 1), np.float32)
+    elif isinstance(inputs, Mapping):
+        found = {key: array(one) for key, one in inputs.items()}
+    elif isinstance(inputs[1], str):
+        found = array(inputs)
+    else:
+        found = tuple(array(one) for one in inputs)
+    names = tuple(map(str, range(classes))) if isinstance(classes, int) else tuple(classes)
+    none, one = IndexLists.of([np.empty(0, np.int64)]), IndexLists.of([np.zeros(1, np.int64)])
+    return Federation(
+        "stand-in", found, np.zeros(1, np.int64), np.zeros(1, np.int32), names, ("one",), ("one",),
+        np.zeros(1, np.int32), one, none,
+    )  # fmt: skip

@@ -9,7 +9,8 @@ A task knows nothing of devices. :func:`fedgs.tasks.bind.bind` brings it togethe
 network under the run's seed, finds the bins of all samples, and tries everything out on two samples.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from fedgs.errors import ConfigError
 from fedgs.imports import is_import_path, load_object, path_of
+from fedgs.settings import TaskSettings
 from fedgs.tasks.metrics import Metric, Mode, auroc
 
 if TYPE_CHECKING:
@@ -75,21 +77,43 @@ class Task:
         return str(getattr(self.model, "__name__", type(self.model).__name__))
 
 
+@contextmanager
+def users_own(fails: str) -> Iterator[None]:
+    """Make one line of whatever the user's own code raises."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        first_line = (str(error).splitlines() or [""])[0]
+        raise ConfigError(f"{fails} ({type(error).__name__}: {first_line})") from error
+
+
 def load_task(path: str, options: Mapping[str, Any] | None = None) -> Task:
     """Return the task that ``package.module:name`` is, or that a function of this name returns."""
     found = load_object(path, "task")
     if not isinstance(found, Task) and callable(found):
-        try:
+        with users_own(f"task={path!r}: fails when it is called"):
             found = found(**(options or {}))
-        except ConfigError:
-            raise
-        except Exception as error:  # whatever the user's own function raises
-            raise ConfigError(f"task={path!r}: fails when it is called ({type(error).__name__}: {error})") from error
     elif options:
         raise ConfigError(f"task={path!r}: is a Task, not a function, and takes no options")
     if not isinstance(found, Task):
         raise ConfigError(f"task={path!r}: gives a {type(found).__name__}, not a fedgs.Task")
     return replace(found, path=path)
+
+
+def task_from(given: TaskSettings | str) -> Task:
+    """Return the task that a section of settings, or ``package.module:name``, describes."""
+    if isinstance(given, str):
+        return load_task(given)
+    values = given.model_dump()
+    values["options"] = dict(given.options)
+    values["metrics"] = None if given.metrics is None else tuple(given.metrics)
+    values["keep_local"] = tuple(given.keep_local)
+    for key in ("prepare", "augment"):
+        if values[key] is not None:
+            values[key] = load_object(values[key], f"task.{key}")
+    return Task(**values)
 
 
 def classification(model: Any, classes: int | Sequence[str] | None = None, **more: Any) -> Task:
@@ -125,18 +149,9 @@ def regression(
         >>> fedgs.regression(lambda: torch.nn.Linear(4, 1), bins=5).bins
         5
     """
-    return Task(
-        **(
-            {
-                "model": model,
-                "loss": "mse",
-                "metrics": ("mae", "rmse"),
-                "balance": QuantileBins(bins, by, None if edges is None else tuple(edges)),
-                "bins": bins,
-            }
-            | more
-        )
-    )
+    balance = QuantileBins(bins, by, None if edges is None else tuple(edges))
+    usual = {"model": model, "loss": "mse", "metrics": ("mae", "rmse"), "balance": balance, "bins": bins}
+    return Task(**(usual | more))
 
 
 def reconstruction(
@@ -162,18 +177,9 @@ def reconstruction(
     metrics: dict[str, Metric] = {"error": error}
     if anomalous is not None:
         metrics = {"auroc": replace(error, mode="max", pool=PooledAuroc(anomalous)), "error": error}
-    return Task(
-        **(
-            {
-                "model": model,
-                "loss": _reconstruction_error,
-                "metrics": metrics,
-                "score": next(iter(metrics)),
-                "balance": Column(by),
-            }
-            | more
-        )
-    )
+    score = next(iter(metrics))
+    usual = {"model": model, "loss": _reconstruction_error, "metrics": metrics, "score": score, "balance": Column(by)}
+    return Task(**(usual | more))
 
 
 def _reconstruction_error(outputs: Any, targets: Any, inputs: Any) -> Any:

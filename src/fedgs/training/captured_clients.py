@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from fedgs.training.captured import capture
-from fedgs.training.client_plan import ClientPlan
 from fedgs.training.clients import KEYS_A_STEP, Tick, Trained
 from fedgs.training.deferred import DeferredLayer
 from fedgs.training.objective import Batch, Sent
 from fedgs.training.precision import gpu_precision
+from fedgs.training.round_plan import ClientPlan
 from fedgs.training.slots import copy_memory, map_memory
 from fedgs.training.stacked_clients import Batches, StackedTraining
 
@@ -67,7 +67,8 @@ class CapturedTraining(StackedTraining):
             final = torch.zeros(count, device=self.store.device)
             if self.objective.train_acc == "final":
                 self._final_hits(buffers.sent, plan, batches, buffers.weights, final)
-            trained = Trained(buffers.weights, losses.double().cpu().numpy(), self._accuracies(plan, hits, final))
+            told, hit, right = (one.double().cpu().numpy() for one in (losses, hits, final))
+            trained = Trained(buffers.weights, told, self.accuracies(plan, hit, right))
         if tick is not None:
             tick(1.0)
         return trained

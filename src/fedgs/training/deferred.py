@@ -114,7 +114,7 @@ class DeferredLayer:
     def step(self, rates: Tensor, factors: Tensor | None = None) -> None:
         """Keep what was noted since the last step, with a rate a device: from now on it counts.
 
-        ``factors``: of the gradients (:mod:`fedgs.training.clipping`).
+        ``factors``: of the gradients (:mod:`fedgs.training.step`).
         """
         if self._pull:
             kept = 1 - self._pull * rates[:, None, None]

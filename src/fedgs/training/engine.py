@@ -13,7 +13,7 @@ files. Every engine must agree with :class:`fedgs.training.per_device.PerDeviceE
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,19 +21,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedgs import rng
 from fedgs.errors import ConfigError
 from fedgs.settings import TrainingSettings
 from fedgs.training.network import ModuleNetwork
-from fedgs.training.objective import Objective, Sent
+from fedgs.training.objective import Batch, Objective, Sent
 from fedgs.training.optimizers import Optimizer
 from fedgs.training.probe import Traits
 from fedgs.training.round_plan import RoundPlan
+from fedgs.training.step import Gradient, gradient_of
 from fedgs.training.store import SampleStore
 
 Tick = Callable[[float], None]
 """Called now and then with the number of iterations (of all factories) done since the last call."""
 Note = Callable[[str], None]
 """Told something worth a line to the user."""
+KEY_BITS = 34
+"""A key of 64 bits is cut to 30, so that a step's number can be added to it."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,44 @@ class Setup:
         """Whether training draws random numbers at all."""
         return self.network.draws or self.store.task.task.augment is not None
 
+    def batch(self, plan: RoundPlan, iteration: int, factory: int, place: int | None = None) -> Batch:
+        """Return the batch of one selected device, or where no place is named those of a team as one; D = 1."""
+        if place is None:
+            samples, who = plan.union(iteration, factory), f"factory {factory}"
+        else:
+            size, device = plan.sizes[iteration, factory, place], plan.devices[iteration, factory, place]
+            samples, who = plan.samples[iteration, factory, place, :size].astype(np.int64), f"device {device}"
+        inputs, targets = self.store.batch(samples)
+        key = 0
+        if self.draws:
+            number = (plan.round - 1) * len(plan.devices) + iteration
+            key = rng.key(self.seed, "dropout", number, who) >> KEY_BITS
+            inputs = self.store.augmented(inputs, key)
+        shift = None
+        if plan.shifts is not None:
+            shift = torch.from_numpy(plan.shifts[iteration, factory]).to(self.store.device)[None, None]
+        return Batch.of_one(inputs, targets, key=key, shift=shift)
+
+    def each_device(
+        self, plan: RoundPlan, iteration: int, factory: int, station: Tensor, sent: Sent, local: Tensor | None
+    ) -> Iterator[tuple[int, Tensor, Gradient]]:
+        """Yield the batch size of each device of a team, its copy of the station's weights, and its gradient.
+
+        What a device keeps to itself comes from ``local``, and goes back there as it is when the next one is asked for.
+        """
+        layout = self.network.layout
+        own = torch.from_numpy(layout.local_places).to(station.device)
+        for place in np.flatnonzero(plan.sizes[iteration, factory]).tolist():
+            device, flat = int(plan.devices[iteration, factory, place]), station.clone()
+            if local is not None:
+                flat[own] = local[device]
+            batch = self.batch(plan, iteration, factory, place)
+            views = layout.one_client(flat)
+            found = gradient_of(self.network, self.objective, views, layout.trained, sent, batch)
+            yield int(plan.sizes[iteration, factory, place]), flat, found
+            if local is not None:
+                local[device] = flat[own]
+
 
 @dataclass(frozen=True)
 class RoundInput:
@@ -96,7 +138,7 @@ class RoundInput:
             begin_memory(optimizer, self.memory, factories, layout.trained_size, device),
             None if self.local is None else self.local.to(device).clone(),
         )
-        return result, Sent({name: view[None] for name, view in layout.views(weights).items()}, {})
+        return result, Sent(layout.one_client(weights), {})
 
 
 def begin_memory(

@@ -86,7 +86,7 @@ class _Networks(Stations):
     ) -> None:
         layout, setup, optimizer = self._layout, self._setup, self._optimizer
         flat = self._weights[factory]
-        sent = Sent({name: view[None] for name, view in layout.views(self._start).items()}, {})
+        sent = Sent(layout.one_client(self._start), {})
         here = (shares.sum() > 0).float()  # a factory without anybody keeps what it remembers and does not move
         places = 1 if self._union else self.shape[2]
         buffers = torch.zeros_like(flat[layout.trained_size :])
@@ -96,7 +96,7 @@ class _Networks(Stations):
         for own, own_shares in zip(samples.chunk(places), shares.chunk(places), strict=True):
             counts = own_shares.sum()  # n^{m,k} / n^m
             current = flat if self._union else flat.clone()  # a device's buffers are its own
-            views = {name: view[None] for name, view in layout.views(current).items()}
+            views = layout.one_client(current)
             inputs, targets = setup.store.gather(own)
             if self._generator is not None:
                 augment = setup.store.task.task.augment

@@ -16,18 +16,22 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from math import prod
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedgs.errors import ConfigError, DataError
+from fedgs.errors import CheckpointError, ConfigError, DataError
+from fedgs.files import write_bytes
 from fedgs.weights import WeightShapes
 
 WEIGHT_BYTES = 4
 """of a weight in memory and on the wire"""
 LARGEST_INTEGER = 1 << 24
+MODEL = "model.safetensors"
+"""The name of a run's model file."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +104,18 @@ class Layout(WeightShapes):
         return self.size - len(self.local_places)
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """Return the named weights and buffers as views into a flat vector."""
-        pieces = torch.split(flat, self.sizes)
+        """Return the named weights and buffers as views into a flat vector, or into many: (networks, size)."""
+        pieces = torch.split(flat, self.sizes, dim=-1)
         return {name: _view(piece, shape) for name, piece, shape in zip(self.names, pieces, self.shapes, strict=True)}
 
     def trained_views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return the trained weights as views into a flat vector, of the whole network or of these weights alone."""
         pieces = torch.split(flat[: self.trained_size], self.sizes[: self.trained])
         return {name: _view(piece, shape) for name, piece, shape in zip(self.names, pieces, self.shapes, strict=False)}
+
+    def one_client(self, flat: Tensor) -> dict[str, Tensor]:
+        """Return the views as networks take them: (1, …) each, of one client."""
+        return {name: view[None] for name, view in self.views(flat).items()}
 
     def named(self, flat: Tensor) -> dict[str, Tensor]:
         """Return copies of weights and buffers, contiguous, of their own types and on the CPU: for files."""
@@ -142,20 +150,11 @@ class Layout(WeightShapes):
 
     def stacked(self, stations: int, device: torch.device) -> dict[str, Tensor]:
         """Return room for the weights of many networks, one tensor (stations, …) a name, kernels channels-last."""
-        return {
-            name: _view_many(torch.zeros(stations, prod(shape), device=device), shape) for name, shape in self.tensors
-        }
-
-    def stacked_views(self, flats: Tensor) -> dict[str, Tensor]:
-        """Return the tensors of :meth:`stacked` as views into (stations, weights)."""
-        pieces = torch.split(flats, self.sizes, dim=1)
-        return {
-            name: _view_many(piece, shape) for name, shape, piece in zip(self.names, self.shapes, pieces, strict=True)
-        }
+        return {name: _view(torch.zeros(stations, prod(shape), device=device), shape) for name, shape in self.tensors}
 
     def scatter(self, flats: Tensor, into: dict[str, Tensor]) -> None:
         """Copy (stations, weights) into the tensors of :meth:`stacked`."""
-        for name, view in self.stacked_views(flats).items():
+        for name, view in self.views(flats).items():
             into[name].copy_(view)
 
     def gather(self, stacked: dict[str, Tensor]) -> Tensor:
@@ -178,15 +177,32 @@ def persistent_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield (f"{prefix}.{name}" if prefix else name), value
 
 
-def _view(piece: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _view(pieces: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return (…, numbers) as (…, *shape), kernels of convolutions from their order in memory, channels last."""
     if len(shape) != 4:
-        return piece.view(shape)
+        return pieces.view(*pieces.shape[:-1], *shape)
     out_channels, in_channels, height, width = shape
-    return piece.view(out_channels, height, width, in_channels).permute(0, 3, 1, 2)
+    return pieces.view(*pieces.shape[:-1], out_channels, height, width, in_channels).movedim(-1, -3)
 
 
-def _view_many(pieces: Tensor, shape: tuple[int, ...]) -> Tensor:
-    if len(shape) != 4:
-        return pieces.view(len(pieces), *shape)
-    out_channels, in_channels, height, width = shape
-    return pieces.view(len(pieces), out_channels, height, width, in_channels).permute(0, 1, 4, 2, 3)
+def save_model(path: Path, weights: Tensor, layout: Layout) -> None:
+    """Write the named weights and buffers of a model as one safetensors file, whole or not at all."""
+    from safetensors.torch import save
+
+    write_bytes(path, save(layout.named(weights)), durable=True)
+
+
+def load_model(path: Path, layout: Layout) -> Tensor:
+    """Read the flat weights of a file that :func:`save_model` wrote."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return layout.flatten(load_file(path))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path}: cannot be read as a model ({error})") from None
+
+
+def model_file(path: str | Path) -> Path:
+    """Return the model file that a path names: itself, or that of the run in this folder."""
+    return Path(path) / MODEL if Path(path).is_dir() else Path(path)

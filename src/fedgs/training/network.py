@@ -15,8 +15,8 @@ changes what the part named by ``Task.features`` gives, ``classify`` takes the p
 import copy
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypedDict, Unpack
@@ -114,20 +114,11 @@ class WrappedNetwork(Network):
 
     base: Network
 
-    @property
-    def num_classes(self) -> int:
-        """Classes of the plain network."""
-        return self.base.num_classes
-
-    @property
-    def head(self) -> str:
-        """The name of its last layer."""
-        return self.base.head
-
-    @cached_property
-    def feature_channels(self) -> int:
-        """Channels of its features."""
-        return self.base.feature_channels
+    # What is said of the network itself is said of the plain one.
+    dtype = property(lambda self: self.base.dtype)  # type: ignore[assignment]
+    num_classes = property(lambda self: self.base.num_classes)
+    head = property(lambda self: self.base.head)
+    feature_channels = cached_property(lambda self: self.base.feature_channels)  # type: ignore[assignment]
 
     def forward(
         self, weights: Weights, inputs: Any, clients: Tensor, keys: Tensor | None = None, **cuts: Unpack[Cuts]
@@ -201,12 +192,13 @@ class ModuleNetwork(Network):
         fuse, classify = cuts.get("fuse"), cuts.get("classify")
         with ExitStack() as hooks:
             if fuse is not None:
-                hooks.enter_context(_hooked(self._part(module, "features"), lambda _, out: fuse(out[None])[0]))
+                part = self._part(module, "features")
+                hooks.enter_context(part.register_forward_hook(lambda _, __, out: fuse(out[None])[0]))
             if classify is not None or cuts.get("hidden"):
                 head = self._part(module, "head")
-                hooks.enter_context(_hooked_before(head, seen))
+                hooks.enter_context(head.register_forward_pre_hook(lambda _, given: seen.append(given[0])))
                 if classify is not None:
-                    hooks.enter_context(_hooked(head, lambda arguments, _: classify(arguments[0][None])[0]))
+                    hooks.enter_context(head.register_forward_hook(lambda _, given, __: classify(given[0][None])[0]))
             outputs = self._run(module, weights, inputs)
         return Forward(map_tree(lambda value: value[None], outputs), seen[0][None] if seen else None)
 
@@ -214,7 +206,8 @@ class ModuleNetwork(Network):
         """Return what the part named by ``Task.features`` gives, in eval mode."""
         found: list[Tensor] = []
         module = self._copy(False)
-        with torch.no_grad(), _hooked(self._part(module, "features"), lambda _, out: found.append(out)):
+        part = self._part(module, "features")
+        with torch.no_grad(), part.register_forward_hook(lambda _, __, out: found.append(out)):
             self._run(module, weights, inputs)
         return found[0][None]
 
@@ -249,20 +242,15 @@ class ModuleNetwork(Network):
         return found
 
     def _run(self, module: nn.Module, weights: Weights, inputs: Any) -> Any:
-        own = {
-            name: weights[name].squeeze(0) for name in self.layout.names if name in weights
-        }  # no copy back, as [0] has
-        counters = {
-            name: own[name].detach().to(kind) for name, kind in self.layout.integer_types.items() if name in own
-        }
+        # squeeze and not [0], which would copy on the way back
+        own = {name: weights[name].squeeze(0) for name in self.layout.names if name in weights}
+        kinds = self.layout.integer_types
+        counters = {name: own[name].detach().to(kind) for name, kind in kinds.items() if name in own}
         arguments = map_tree(lambda value: value[0], inputs)
         with mixed_precision(self.device, self.precision):
-            if isinstance(arguments, dict):
-                outputs = functional_call(module, {**own, **counters}, (), arguments)
-            else:
-                outputs = functional_call(
-                    module, {**own, **counters}, arguments if isinstance(arguments, tuple) else (arguments,)
-                )
+            named = arguments if isinstance(arguments, dict) else None
+            unnamed = () if named else arguments  # a tuple, or a single input
+            outputs = functional_call(module, {**own, **counters}, unnamed, named)
         if module.training:
             with torch.no_grad():
                 for name, value in counters.items():
@@ -286,21 +274,3 @@ def sharing_copy(module: nn.Module) -> nn.Module:
     """Return a copy of a module that shares all its tensors."""
     tensors = [*module.parameters(), *module.buffers()]
     return copy.deepcopy(module, {id(tensor): tensor for tensor in tensors})
-
-
-@contextmanager
-def _hooked(part: nn.Module, change: Callable[[Any, Any], Any]) -> Iterator[None]:
-    handle = part.register_forward_hook(lambda _, arguments, output: change(arguments, output))
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-@contextmanager
-def _hooked_before(part: nn.Module, seen: list[Tensor]) -> Iterator[None]:
-    handle = part.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
-    try:
-        yield
-    finally:
-        handle.remove()

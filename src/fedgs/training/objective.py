@@ -15,7 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
+
+from fedgs.data.arrays import leaves, map_tree
 
 if TYPE_CHECKING:
     from fedgs.training.network import Network
@@ -41,6 +44,14 @@ class Batch:
     """Whether nothing fills a batch up: then the loss is a plain mean."""
     shift: Tensor | None = None
     """(D, 1, classes) what is added to the outputs (:mod:`fedgs.training.calibration`)."""
+
+    @classmethod
+    def of_one(cls, inputs: Any, targets: Any, client: int = 0, key: int = 0, shift: Tensor | None = None) -> "Batch":
+        """Return the batch of one client, D = 1; inputs and targets are (B, …)."""
+        size, device = (1, len(next(leaves(targets))[1])), next(leaves(targets))[1].device
+        inputs, targets = (map_tree(lambda value: value[None], tree) for tree in (inputs, targets))
+        shares, clients = torch.full(size, 1 / size[1], device=device), torch.full(size, client, device=device)
+        return cls(inputs, targets, shares, clients, torch.tensor([key]), True, shift)
 
 
 @dataclass(frozen=True)

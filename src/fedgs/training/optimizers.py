@@ -1,4 +1,4 @@
-"""Optimisers: from a mean gradient to the direction of a step. On tensors and on numpy arrays alike.
+"""Learning rates and optimisers: from a mean gradient to a step. On tensors and on numpy arrays alike.
 
 A station applies the mean gradient ḡ of its team, so an optimiser there is exact: it sees what it would see if all data
 of the team lay in one place. Clients of the baselines have one each, fresh in every round. With w the weights, λ the
@@ -13,12 +13,15 @@ with m̂ = m / (1 − β₁ᵗ), ŝ = s / (1 − β₂ᵗ) (Kingma and Ba, 2015)
 (momentum without dampening); a station without torch makes them with numpy.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from fedgs.settings import TrainingSettings
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgs.settings import TrainingSettings
 
 Name = Literal["sgd", "momentum", "adam", "adamw"]
 NAMES: tuple[str, ...] = ("sgd", "momentum", "adam", "adamw")
@@ -39,7 +42,7 @@ class Optimizer:
     weight_decay: float = 0.0
 
     @classmethod
-    def of(cls, settings: "TrainingSettings") -> "Optimizer":
+    def of(cls, settings: TrainingSettings) -> "Optimizer":
         """Return the optimiser of the settings; SGD with a momentum is ``momentum``."""
         name, momentum = settings.optimizer, settings.momentum
         if name == "sgd" and momentum:
@@ -83,3 +86,23 @@ class Optimizer:
         if decay and self.name == "adamw":
             direction = direction + decay * weights
         return direction, {"first": first, "second": second}
+
+
+def learning_rates(settings: TrainingSettings, round_number: int) -> NDArray[np.float64]:
+    """Return the rates of the T iterations of a round (1 is the first).
+
+    They are constant as in the paper, stepwise or cosine, with a warm-up.
+    """
+    schedule = settings.schedule
+    # Time in rounds at the beginning of each iteration.
+    times = (round_number - 1) + np.arange(settings.iterations) / settings.iterations
+    rates = np.full(settings.iterations, settings.learning_rate)
+    if schedule.kind == "step":
+        rates *= schedule.factor ** ((round_number - 1) // schedule.every)
+    elif schedule.kind == "cosine":
+        share = np.minimum(times / max(settings.rounds, 1), 1.0)
+        rates *= schedule.floor + (1 - schedule.floor) * 0.5 * (1 + np.cos(math.pi * share))
+    if schedule.warmup:
+        # The first step is already a small one, not none at all.
+        rates *= np.minimum((times + 1 / settings.iterations) / schedule.warmup, 1.0)
+    return rates

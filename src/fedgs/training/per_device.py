@@ -18,15 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgs.training.batches import one_client
-from fedgs.training.clipping import clip_scale
 from fedgs.training.dropout import generator_kept
 from fedgs.training.engine import Engine, RoundInput, RoundResult, Setup
 from fedgs.training.objective import Sent
 from fedgs.training.optimizers import Optimizer
 from fedgs.training.precision import gpu_precision, one_thread_each
 from fedgs.training.round_plan import RoundPlan
-from fedgs.training.step import gradient_of
+from fedgs.training.step import clip_scale
 
 
 class PerDeviceEngine(Engine):
@@ -60,30 +58,19 @@ class PerDeviceEngine(Engine):
         local: Tensor | None,
     ) -> tuple[Tensor, Tensor, float]:  # fmt: skip
         """Return the means of the devices' models after their step, of their gradients, of their losses before it."""
-        setup, layout, rate = self.setup, self.layout, float(rates[iteration])
+        layout, rate = self.layout, float(rates[iteration])
         total = int(plan.sizes[iteration, factory].sum())
         average = torch.zeros(layout.size, dtype=torch.float64, device=station.device)
         mean = torch.zeros(layout.trained_size, dtype=torch.float64, device=station.device)
         highest = torch.full_like(station[layout.float_size :], -torch.inf)
         loss_sum = 0.0
-        for place in np.flatnonzero(plan.sizes[iteration, factory]).tolist():
-            device, size = int(plan.devices[iteration, factory, place]), int(plan.sizes[iteration, factory, place])
-            flat = station.clone()
-            if local is not None:
-                flat[self._local] = local[device]
-            views = {name: view[None] for name, view in layout.views(flat).items()}
-            batch = one_client(setup, plan, iteration, factory, place)
-            found = gradient_of(setup.network, setup.objective, views, layout.trained, sent, batch)
-            with torch.no_grad():
-                for view, place_of, gradient in zip(
-                    views.values(), layout.trained_views(mean).values(), found.values, strict=False
-                ):
-                    if gradient is not None:
-                        view.sub_(gradient, alpha=rate)
-                        if not self._averages:
-                            place_of.add_(gradient[0], alpha=size / total)
-            if local is not None:
-                local[device] = flat[self._local]
+        for size, flat, found in self.setup.each_device(plan, iteration, factory, station, sent, local):
+            weights, gradients = layout.trained_views(flat).values(), layout.trained_views(mean).values()
+            for weight, into, gradient in zip(weights, gradients, found.values, strict=True):
+                if gradient is not None:
+                    weight.sub_(gradient[0], alpha=rate)
+                    if not self._averages:
+                        into.add_(gradient[0], alpha=size / total)
             average.add_(flat, alpha=size / total)
             highest = torch.maximum(highest, flat[layout.float_size :])
             loss_sum += size * float(found.losses[0])

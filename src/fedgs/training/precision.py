@@ -1,10 +1,14 @@
 """How a step computes: threads of a processor, precision of a GPU."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+
+from fedgs.training.dropout import generator_kept
 
 
 @contextmanager
@@ -20,6 +24,46 @@ def one_thread_each() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+class Workers:
+    """Threads that share out factories or clients, each computing alone; kept from round to round.
+
+    They are kept because each thread has a copy of the network.
+    """
+
+    def __init__(self, device: torch.device, precision: str, threads: int | None) -> None:
+        """``threads``: at most so many on processors, None: one a core; on a GPU there is only one."""
+        self._precision, self._threads = precision, threads or os.cpu_count() or 1
+        if device.type == "cuda":
+            self._threads = 1
+        self._pool: ThreadPoolExecutor | None = None
+
+    def each(self, work: Callable[[int], None], numbers: range) -> None:
+        """Do the work of each number; after an error, or Ctrl-C, nobody begins who has not begun."""
+        with one_thread_each(), generator_kept(), gpu_precision(self._precision):
+            if self._threads == 1:
+                for number in numbers:
+                    work(number)
+                return
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(
+                    self._threads, "fedgs", initializer=torch.set_num_threads, initargs=(1,)
+                )
+            futures = [self._pool.submit(work, number) for number in numbers]
+            try:
+                for future in futures:
+                    future.result()
+            finally:
+                for future in futures:
+                    future.cancel()
+                wait(futures)
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
 
 
 def mixed_precision(device: torch.device, precision: str) -> torch.autocast | nullcontext[None]:

@@ -3,21 +3,24 @@
 The step of a team on its union batch equals the mean of its devices' steps only where the loss is a mean of terms of
 single samples. Batch normalisation in training, attention across samples and the like break that; so does a buffer that
 changes in training. The probe looks at the kinds of layers, and compares the outputs of a batch with those of its
-halves.
+halves. And where a loss is no finite number, :func:`explain_loss` looks at the data before the learning rate is blamed.
 """
 
 import copy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
+from fedgs.data import Federation
 from fedgs.data.arrays import leaves, map_tree
 from fedgs.errors import ConfigError
-from fedgs.tasks.bind import BoundTask
+from fedgs.tasks.bind import BoundTask, sample_inputs
 from fedgs.tasks.prepare import call
 from fedgs.training.dropout import generator_kept, without_dropout
 from fedgs.training.layout import persistent_buffers
@@ -45,19 +48,16 @@ class Traits:
     """Samples that a training step needs at least."""
 
 
-def probe(task: BoundTask, inputs: Any, targets: Any) -> Traits:
+def probe(task: BoundTask) -> Traits:
     """Try the network of a task on a few prepared samples, on the processor."""
-    count = len(next(leaves(targets))[1])
+    inputs, targets = sample_inputs(task, SAMPLES)
     plain = without_dropout(task.module)
     with one_thread_each(), generator_kept():  # a few samples are too few to share out among cores
-        _check_buffers(task, plain, inputs)
+        smallest = _smallest(task, plain, inputs, len(next(leaves(targets))[1]))
+        changed = _changed_buffer(task, plain, inputs)
         draws = _draws(plain, inputs)
-        return Traits(
-            _mixes(task.module, plain, inputs, count, draws),
-            draws,
-            _reads(task, plain, inputs, targets),
-            _smallest(task, plain, inputs, count),
-        )
+        mixes = _mixes(copy.deepcopy(task.module).eval() if draws else plain, plain, inputs, changed)
+        return Traits(mixes, draws, _reads(task, plain, inputs, targets), smallest)
 
 
 def _outputs(module: nn.Module, inputs: Any, rows: slice = slice(None)) -> list[Tensor]:
@@ -72,64 +72,59 @@ def _alike(one: list[Tensor], other: list[Tensor]) -> bool:
                for mine, theirs in zip(one, other, strict=True))  # fmt: skip
 
 
+def _smallest(task: BoundTask, plain: nn.Module, inputs: Any, count: int) -> int:
+    try:
+        _outputs(plain, inputs, slice(0, 1))
+    except ValueError as error:
+        if count >= 2 and "more than 1 value per channel" in str(error):
+            return 2
+        raise ConfigError(f"task.model {task.task.named()}: cannot train on a batch of one sample ({error})") from error
+    return 1
+
+
+def _changed_buffer(task: BoundTask, plain: nn.Module, inputs: Any) -> str:
+    """Return a buffer that changes in training; "" where none does.
+
+    Refuse a network that puts new tensors in the place of its buffers, which nobody would see.
+    """
+    tried = copy.deepcopy(plain)
+    before = dict(persistent_buffers(tried))
+    values = {name: value.clone() for name, value in before.items()}
+    with torch.no_grad():
+        call(tried, inputs)
+    after = dict(persistent_buffers(tried))
+    for name in [*before, *after]:
+        if after.get(name) is not before.get(name):
+            does = f"replaces buffer {name!r}; update it in place, with copy_()"
+            does = does if name in before else f"adds buffer {name!r}"
+            raise ConfigError(f"task.model {task.task.named()}: changes between calls: its forward {does}")
+    return next((name for name, value in before.items() if not torch.equal(value, values[name])), "")
+
+
 def _draws(plain: nn.Module, inputs: Any) -> bool:
     found = []
     for seed in (1, 2):
         torch.manual_seed(seed)
-        found.append(_try(plain, inputs))
+        found.append(_outputs(plain, inputs))
     return not _alike(*found)
 
 
-def _try(plain: nn.Module, inputs: Any) -> list[Tensor]:
-    try:
-        return _outputs(plain, inputs)
-    except ValueError:  # batch normalisation of a single sample
-        return []
-
-
-def _mixes(module: nn.Module, plain: nn.Module, inputs: Any, count: int, draws: bool) -> str:
+def _mixes(tried: nn.Module, plain: nn.Module, inputs: Any, changed: str) -> str:
     for name, layer in plain.named_modules():
         if isinstance(layer, _BatchNorm) and layer.training:
             return f"layer {name!r} normalises over the batch"
-    changed = copy.deepcopy(plain)
-    with torch.no_grad():
-        call(changed, inputs)
-    before = dict(persistent_buffers(plain))
-    for name, value in persistent_buffers(changed):
-        if not torch.equal(value, before[name]):
-            return f"buffer {name!r} changes in training"
-    if count < 2:
+    if changed:
+        return f"buffer {changed!r} changes in training"
+    half = len(next(leaves(inputs))[1]) // 2
+    if not half:
         return ""
-    tried = copy.deepcopy(module).eval() if draws else plain
-    whole, half = _outputs(tried, inputs), count // 2
+    whole = _outputs(tried, inputs)
     parts = [_outputs(tried, inputs, rows) for rows in (slice(0, half), slice(half, None))]
     try:
         joined = [torch.cat(pieces) for pieces in zip(*parts, strict=True)]
     except RuntimeError:
         return "its outputs do not have one row a sample"
     return "" if _alike(whole, joined) else "its output for a sample depends on the other samples of the batch"
-
-
-def _check_buffers(task: BoundTask, plain: nn.Module, inputs: Any) -> None:
-    """Refuse a network that puts new tensors in the place of its buffers, which nobody would see."""
-    tried = copy.deepcopy(plain)
-    before = {name: id(value) for name, value in persistent_buffers(tried)}
-    held = dict(persistent_buffers(tried))  # alive, so that no new tensor gets the number of an old one
-    try:
-        with torch.no_grad():
-            call(tried, inputs)
-    except ValueError:
-        return
-    after = dict(persistent_buffers(tried))
-    for name, number in before.items():
-        if name not in after or id(after[name]) != number:
-            raise ConfigError(
-                f"task.model {task.task.named()}: changes between calls: its forward replaces buffer {name!r}; "
-                "update it in place, with copy_()"
-            )
-    if len(after) != len(held):
-        new = next(name for name in after if name not in held)
-        raise ConfigError(f"task.model {task.task.named()}: changes between calls: its forward adds buffer {new!r}")
 
 
 class _Watch(TorchFunctionMode):
@@ -154,22 +149,23 @@ def _indices(arguments: Any) -> tuple[Any, ...]:
 
 
 def _reads(task: BoundTask, plain: nn.Module, inputs: Any, targets: Any) -> str:
-    tried = copy.deepcopy(plain)
-    watch = _Watch()
-    try:
-        with watch:
-            losses = task.loss(call(tried, inputs), targets, inputs)
-            (losses * torch.ones_like(losses)).sum().backward()  # type: ignore[no-untyped-call]
-    except ValueError:
-        return ""
+    with _Watch() as watch:
+        losses = task.loss(call(copy.deepcopy(plain), inputs), targets, inputs)
+        (losses * torch.ones_like(losses)).sum().backward()  # type: ignore[no-untyped-call]
     return f"its training reads values of tensors ({watch.found})" if watch.found else ""
 
 
-def _smallest(task: BoundTask, plain: nn.Module, inputs: Any, count: int) -> int:
-    try:
-        _outputs(plain, inputs, slice(0, 1))
-    except ValueError as error:
-        if count >= 2 and "more than 1 value per channel" in str(error):
-            return 2
-        raise ConfigError(f"task.model {task.task.named()}: cannot train on a batch of one sample ({error})") from error
-    return 1
+def explain_loss(federation: Federation, samples: NDArray[np.integer]) -> str:
+    """Return which of these samples hold NaN or infinity, and whose they are; "" where none does."""
+    rows = np.asarray(samples, dtype=np.int64)
+    for kind, tree in (("inputs", federation.inputs), ("targets", federation.targets)):
+        for key, array in leaves(tree):
+            if np.dtype(array.dtype).kind != "f" or not len(rows):
+                continue
+            values = np.asarray(array[rows]).reshape(len(rows), -1)
+            bad = ~np.isfinite(values).all(axis=1)
+            if bad.any():
+                row = int(rows[int(np.argmax(bad))])
+                name = f" {key!r}" if key else ""
+                return f"{kind}{name} of sample {row} (device {federation.client_of(row)!r}) hold NaN or infinity"
+    return ""

@@ -1,6 +1,6 @@
-"""What one round trains on: the whole schedule of T iterations in all M factories, known before the model is."""
+"""What one round trains on, known before the model is: the teams of FedGS, or the clients of a baseline."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """Who trains on which samples in each iteration of a round. Places nobody fills are −1, with size 0."""
+    """Who trains on which samples in each of a round's T iterations, in all M factories.
+
+    Places nobody fills are −1, with size 0.
+    """
 
     round: int
     """1 for the first one."""
@@ -56,14 +59,51 @@ class RoundPlan:
 
     def only(self, factories: NDArray[np.int64]) -> "RoundPlan":
         """Return the part of some factories."""
-        return RoundPlan(
-            self.round,
-            self.devices[:, factories],
-            self.samples[:, factories],
-            self.sizes[:, factories],
-            self.divergence[:, factories],
-            self.events,
-            self.state,
-            self.seconds,
+        return replace(
+            self, devices=self.devices[:, factories], samples=self.samples[:, factories],
+            sizes=self.sizes[:, factories], divergence=self.divergence[:, factories],
             shifts=None if self.shifts is None else self.shifts[:, factories],
-        )
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ClientPlan:
+    """Who trains on what in one round. P participants, S steps of the busiest, batches of at most B samples."""
+
+    round: int
+    """1 for the first one."""
+    devices: NDArray[np.int64]
+    """(P,) participants, those with most steps first."""
+    samples: NDArray[np.int32]
+    """(S, P, B) mini-batches, as indices into the federation's samples; −1 beyond a batch's size."""
+    sizes: NDArray[np.int32]
+    """(S, P) samples of each batch; 0 for a client that is done."""
+    epoch_steps: NDArray[np.int64]
+    """(P,) batches in one epoch of each."""
+    num_samples: NDArray[np.int64]
+    """(P,) training samples of each (n_k)."""
+    keys: NDArray[np.int64]
+    """(P,) random numbers that belong to this round and client."""
+    divergence: float = 0.0
+    """‖P − P_real‖₂ of all data of the participants together."""
+    state: dict[str, Any] = field(default_factory=dict)
+    """The plan's own state after this round, for checkpoints."""
+    seconds: float = 0.0
+    """How long planning took."""
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """(P,) local steps of each participant."""
+        steps: NDArray[np.int64] = (self.sizes > 0).sum(axis=0)
+        return steps
+
+    def active(self, step: int) -> int:
+        """Return how many participants, the first ones, still train in this step."""
+        return int((self.sizes[step] > 0).sum())
+
+    def only(self, places: NDArray[np.int64]) -> "ClientPlan":
+        """Return the part of some participants."""
+        return replace(
+            self, devices=self.devices[places], samples=self.samples[:, places], sizes=self.sizes[:, places],
+            epoch_steps=self.epoch_steps[places], num_samples=self.num_samples[places], keys=self.keys[places],
+        )  # fmt: skip

@@ -17,14 +17,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.data.arrays import map_tree
 from fedgs.training.captured import capture
-from fedgs.training.client_plan import ClientPlan
-from fedgs.training.clients import ClientSetup, ClientTraining, Tick, Trained, local_places, running_accuracies
+from fedgs.training.clients import ClientSetup, ClientTraining, Tick, Trained, local_places
 from fedgs.training.objective import Batch, Sent
 from fedgs.training.precision import gpu_precision
+from fedgs.training.round_plan import ClientPlan
 from fedgs.training.step import descend, gradient_of
 
 SLOTS = 16
@@ -93,7 +94,8 @@ class SlotTraining(ClientTraining):
             losses[sizes == 0] = np.nan
             stacked = self.layout.stacked(count, device)
             self.layout.scatter(flats, stacked)
-            return Trained(stacked, losses, self._accuracies(stacked, sent, plan, table))
+            hits = table.hits[: len(sizes), :count].double().cpu().numpy()
+            return Trained(stacked, losses, self.accuracies(plan, hits, self._final_hits(stacked, sent, plan, table)))
 
     def _prepare(self, plan: ClientPlan) -> "_Table":
         """Return the table of a round's plan, and have the slots that read from it."""
@@ -108,22 +110,20 @@ class SlotTraining(ClientTraining):
             self._slots.append(_Slot(self, self._table, len(self._slots)))
         return self._table
 
-    def _accuracies(
+    @torch.no_grad()
+    def _final_hits(
         self, stacked: dict[str, Tensor], sent: Sent, plan: ClientPlan, table: "_Table"
-    ) -> np.ndarray[Any, np.dtype[np.float64]] | None:
-        if self.objective.train_acc is None:
-            return None
-        if self.objective.train_acc == "running":
-            return running_accuracies(plan, table.hits[: len(plan.sizes), : len(plan.devices)].double().cpu().numpy())
+    ) -> NDArray[np.float64]:
+        """Return how many training samples each finished model has right, where somebody asks."""
         final = np.zeros(len(plan.devices))
-        with torch.no_grad():
+        if self.objective.train_acc == "final":
             for place in range(len(plan.devices)):
                 own = {name: weight[place][None] for name, weight in stacked.items()}
                 for step in range(int(plan.epoch_steps[place])):
                     batch = table.batch(self, step, place, int(plan.sizes[step, place]))
                     found = self.objective.outputs(self.network, own, sent.memory, batch.inputs, batch.clients)
                     final[place] += float(self.network.hits(found, batch)[0])
-        return final / plan.num_samples
+        return final
 
     def close(self) -> None:
         """Give the graphs and their memory back."""
@@ -269,8 +269,8 @@ class _Slot:
             batch = Batch(
                 map_tree(lambda value: value[None], changed), batch.targets, batch.shares, batch.clients, batch.keys
             )
-        views = {name: view[None] for name, view in layout.views(self._flat).items()}
-        sent = Sent({name: view[None] for name, view in layout.views(table.start).items()}, table.memory)
+        views = layout.one_client(self._flat)
+        sent = Sent(layout.one_client(table.start), table.memory)
         found = gradient_of(training.network, objective, views, layout.trained, sent, batch)
         with torch.no_grad():
             row = self._step * table.size[1] + self._place

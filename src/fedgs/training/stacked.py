@@ -19,11 +19,11 @@ from torch import Tensor
 
 from fedgs.training import stacked_ops
 from fedgs.training.captured import CapturedEngine, Shape, Stations
-from fedgs.training.clipping import clip_factors
 from fedgs.training.engine import Setup
 from fedgs.training.objective import Objective
 from fedgs.training.optimizers import Optimizer
 from fedgs.training.stacked_layers import triton_kernels
+from fedgs.training.step import clip_factors
 
 MOST_PIXELS = 64
 

@@ -14,9 +14,7 @@ Memory: P copies of the model (they are the uploads: IDA needs no other room), a
 bucket of gradients a thread on processors. 100 clients and the paper's CNN: 2.64 GB of uploads.
 """
 
-import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -26,13 +24,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.training import stacked_ops
-from fedgs.training.client_plan import ClientPlan
-from fedgs.training.clients import KEYS_A_STEP, ClientSetup, ClientTraining, Tick, Trained, running_accuracies
-from fedgs.training.clipping import clip_factors
+from fedgs.training.clients import KEYS_A_STEP, ClientSetup, ClientTraining, Tick, Trained
 from fedgs.training.deferred import DeferredLayer
 from fedgs.training.objective import Batch, Sent
-from fedgs.training.precision import one_thread_each
+from fedgs.training.precision import Workers
+from fedgs.training.round_plan import ClientPlan
 from fedgs.training.stacked_layers import triton_kernels
+from fedgs.training.step import clip_factors
 from fedgs.training.store import SampleStore
 
 BUCKET = 12
@@ -47,7 +45,7 @@ class StackedTraining(ClientTraining):
 
     def __init__(self, setup: ClientSetup) -> None:
         super().__init__(setup)
-        self._threads = setup.threads or os.cpu_count() or 1
+        self._workers = Workers(self.store.device, self.precision, setup.threads)
         self._ops: ModuleType = triton_kernels(self.store.device) or stacked_ops
 
     def train(
@@ -72,12 +70,14 @@ class StackedTraining(ClientTraining):
                 (lambda busy: tick(busy / all_steps)) if tick is not None else None,
             )  # fmt: skip
 
-        with (
-            one_thread_each(),
-            ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
-        ):
-            list(pool.map(work, range(0, count, BUCKET)))
-        return Trained(stacked, losses.double().numpy(), self._accuracies(plan, hits, final))
+        self._workers.each(work, range(0, count, BUCKET))
+        return Trained(
+            stacked, losses.double().numpy(), self.accuracies(plan, *(one.double().numpy() for one in (hits, final)))
+        )
+
+    def close(self) -> None:
+        """End the threads."""
+        self._workers.close()
 
     def _train_bucket(
         self, sent: Sent, plan: ClientPlan, rate: float, weights: dict[str, Tensor],
@@ -168,13 +168,6 @@ class StackedTraining(ClientTraining):
             own = {name: weight[:active] for name, weight in weights.items()}
             logits = self.objective.outputs(self.network, own, sent.memory, batch.inputs, batch.clients)
             final[:active] += self.network.hits(logits, batch)
-
-    def _accuracies(self, plan: ClientPlan, hits: Tensor, final: Tensor) -> NDArray[np.float64] | None:
-        if self.objective.train_acc is None:
-            return None
-        if self.objective.train_acc == "final":
-            return final.double().cpu().numpy() / plan.num_samples
-        return running_accuracies(plan, hits.double().cpu().numpy())
 
 
 class Batches:

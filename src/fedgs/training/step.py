@@ -1,19 +1,33 @@
 """One training step, in one place: the gradient of clients, and what an optimiser makes of a gradient.
 
-    w ← w − η (d(g) + μ (w − w_t))       g shortened to c (:mod:`fedgs.training.clipping`), d the optimiser's direction
+    w ← w − η (d(g) + μ (w − w_t))       g shortened to c, d the optimiser's direction
 
 Engines differ in whose gradient it is (a client's own, or the mean of a team) and in who computes beside whom. They all
 take the gradient from :func:`gradient_of` and make the step with :func:`descend`.
+
+Clipping: however steep the loss, a step is no longer than the learning rate times c.
+
+Now and then a mini-batch has a gradient many times as long as usual. With short steps that is nothing; after one long
+step along it, it seems, what was learnt can be gone: with long steps some runs collapse from 84 % to 5 % within a
+round. So the length of a gradient is bounded, its direction kept (Pascanu et al., 2013, "On the difficulty of training
+recurrent neural networks"):
+
+    g ← g · min(1, c / ‖g‖)          ‖g‖ over all weights of the network together
+
+Under FedGS g is the mean gradient of a super node, (ω^m − average) / η, before a station's momentum: one bound for a
+synchronisation, which the station keeps by itself (:mod:`fedgs.deploy.rounds`); devices need not know. Under a
+baseline g is the gradient of a device's own objective in each of its steps, before momentum and FedProx's pull.
+
+A gradient that is not finite, or too long for a number, becomes NaN: a run that diverges ends with an error.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedgs.training.clipping import clip_factor
 from fedgs.training.network import Network
 from fedgs.training.objective import Batch, Objective, Sent, Weights
 from fedgs.training.optimizers import Optimizer
@@ -96,3 +110,22 @@ def descend(
             weight.sub_(direction * rate)
         else:
             weight.add_(direction, alpha=-rate)
+
+
+def clip_scale(norms: Tensor, most: float) -> Tensor:
+    """Return min(1, c / ‖g‖) for each norm; 1 where a gradient is nothing, NaN where its norm is not finite."""
+    return torch.where(norms.isfinite(), (most / norms).clamp(max=1.0), torch.nan)
+
+
+def clip_factor(gradients: tuple[Tensor, ...] | list[Tensor], most: float) -> Tensor:
+    """Return what the gradients of one network are to be multiplied by."""
+    return clip_scale(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))), most)
+
+
+def clip_factors(gradients: Iterable[Tensor], most: float, further: Iterable[Tensor] = ()) -> Tensor:
+    """Return (networks,) what the gradients, (networks, …) each, are to be multiplied by: each by its own norm.
+
+    ``further`` norms (networks,) are of gradients that are not written out.
+    """
+    norms = [torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in gradients]
+    return clip_scale(torch.linalg.vector_norm(torch.stack([*norms, *further]), dim=0), most)

@@ -60,6 +60,11 @@ class SampleStore:
         raw = map_tree(as_tensor, take(self._inputs, samples))
         return self.task.prepare(raw), self.targets_of(samples)
 
+    def augmented(self, inputs: Any, key: int) -> Any:
+        """Return inputs changed at random, where the task asks for it; ``key`` decides how."""
+        augment = self.task.task.augment
+        return inputs if augment is None else augment(inputs, torch.Generator(self.device).manual_seed(key))
+
     def gather(self, places: Tensor) -> tuple[Any, Any]:
         """Return the prepared inputs and the targets of places, a tensor on the device: a captured graph can do it."""
         raw = map_tree(lambda stored: stored.index_select(0, places), self.inputs)
