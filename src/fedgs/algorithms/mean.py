@@ -49,17 +49,19 @@ def average(
     weights: Weights, uploads: Sequence[Upload], shares: Sequence[float], step: Step | None = None
 ) -> dict[str, Tensor]:
     """Return Σ c_k w_k of all tensors, or where a rule's ``step`` goes instead, each in its own dtype."""
-    new = {}
-    for key, own in weights.items():
+
+    def one(key: str, own: Tensor) -> Tensor:
         value = weighted_mean(key, own, uploads, shares)
         if step is not None and own.is_floating_point():
             value = step(key, own.detach().to(torch.float64), value)
-        new[key] = value.to(own.dtype)
-        bad = first_non_finite(new[key])
+        cast = value.to(own.dtype)
+        bad = first_non_finite(cast)
         if bad is not None:
             check_finite(key, uploads)
             explain_non_finite(key, bad, own)
-    return new
+        return cast
+
+    return {key: one(key, own) for key, own in weights.items()}
 
 
 def weighted_mean(key: str, own: Tensor, uploads: Sequence[Upload], shares: Sequence[float]) -> Tensor:
