@@ -180,7 +180,7 @@ def persistent_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 def _view(pieces: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return (…, numbers) as (…, *shape), kernels of convolutions from their order in memory, channels last."""
     if len(shape) != 4:
-        return pieces.view(*pieces.shape[:-1], *shape)
+        return pieces.view((*pieces.shape[:-1], *shape))
     out_channels, in_channels, height, width = shape
     return pieces.view(*pieces.shape[:-1], out_channels, height, width, in_channels).movedim(-1, -3)
 
