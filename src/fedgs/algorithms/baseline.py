@@ -51,7 +51,8 @@ class Baseline(Objective):
     pretrain_model: ClassVar[str | None] = None
     """A plain network to start from instead: a model.safetensors, or the folder of a run."""
 
-    __post_init__ = check_fields
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def bind(self, context: "Context") -> "ClientServer":
         """Return what runs its rounds."""

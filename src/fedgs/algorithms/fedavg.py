@@ -27,7 +27,8 @@ class FedAvg:
     weighting: Weighting = "samples"
     """``samples``: by n_k; ``uniform``: all alike."""
 
-    __post_init__ = check_fields
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def init(self, weights: Weights) -> State:
         """Return what is remembered before the first round: nothing."""

@@ -34,7 +34,8 @@ class FedAvgM:
     weighting: Weighting = "samples"
     """``samples``: average by n_k; ``uniform``: all alike."""
 
-    __post_init__ = check_fields
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def init(self, weights: Weights) -> State:
         """Return a momentum of zero."""

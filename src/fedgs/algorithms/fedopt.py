@@ -70,7 +70,7 @@ class FedOpt(ABC):
         """Return the next weights and moments."""
         moments = ("first_moment", "second_moment")
         first, second = check_round(self.name, state, weights, uploads, *moments, counts=("round",))
-        rounds = int(state["round"]) + 1  # type: ignore[call-overload]  # checked: it is a number
+        rounds = int(state["round"]) + 1  # type: ignore[arg-type]  # checked: it is a number
         rate = self.server_lr * self.correction(rounds)
 
         def step(key: str, old: Tensor, mean: Tensor) -> Tensor:

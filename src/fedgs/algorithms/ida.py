@@ -54,7 +54,8 @@ class Ida:
     classes: Annotated[int, at_least(2)] = 62
     """Q."""
 
-    __post_init__ = check_fields
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def reports(self) -> tuple[str, ...]:

@@ -115,10 +115,10 @@ class WrappedNetwork(Network):
     base: Network
 
     # What is said of the network itself is said of the plain one.
-    dtype = property(lambda self: self.base.dtype)  # type: ignore[assignment]
+    dtype = property(lambda self: self.base.dtype)
     num_classes = property(lambda self: self.base.num_classes)
     head = property(lambda self: self.base.head)
-    feature_channels = cached_property(lambda self: self.base.feature_channels)  # type: ignore[assignment]
+    feature_channels = cached_property(lambda self: self.base.feature_channels)
 
     def forward(
         self, weights: Weights, inputs: Any, clients: Tensor, keys: Tensor | None = None, **cuts: Unpack[Cuts]
