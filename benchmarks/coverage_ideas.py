@@ -23,7 +23,7 @@ All runs select by queues, but for ``window``, ``by-data``, ``unmatched`` and ``
     drift        ``rows``, and stations correct their steps by how theirs differed from everybody's in the last round
                  (control variates; SCAFFOLD, Karimireddy et al., 2020)
     gbp-cs       the paper's selection, for comparison
-    unskewed     for comparison: the train images dealt out at random (experiments.unskewed), devices by data
+    unskewed     for comparison: the train images dealt out at random (experiments.selection_study), devices by data
 
 Steps are larger here than in the selection study (rate 0.2, ``--rate`` for another), so differences are too: this tells
 which ideas are worth a GPU, no more. One seed (``--seed``); a run takes minutes; nan: it diverged. ``--clip`` bounds
@@ -61,8 +61,7 @@ from fedgs.training.optimizers import Optimizer
 from fedgs.training.round_plan import RoundPlan
 from fedgs.training.step import descend, gradient_of
 from reproduction.experiments.reproduction import Reproduction
-from reproduction.experiments.selection_study import DEALS, make_jobs
-from reproduction.experiments.unskewed import UNSKEWED
+from reproduction.experiments.selection_study import DEALS, UNSKEWED, make_jobs
 
 IDEAS = ("plain", "by-data", "window", "weighted", "iteration", "calibration", "rows", "unmatched", "loss", "diversity",
          "drift", "gbp-cs", UNSKEWED)  # fmt: skip

@@ -151,14 +151,14 @@ def noise(draws: int = 300) -> None:
 
 
 def wire(rounds: int) -> None:
-    from fedgs.cli.park import DEFAULTS
+    from fedgs.cli.deploy import PARK
     from fedgs.config import apply_overrides, load_settings
     from fedgs.deploy.park import LocalPark, running
     from fedgs.simulation.federations import load_federation
 
     overrides = ["federation.factories=2", "federation.devices=8", "selection.pick=2", f"training.rounds={rounds}"]
     # More pictures than fedgs park up has, so that the accuracy can be told to half a percent.
-    settings = load_settings(overrides=[*DEFAULTS, *overrides, "data.samples_per_device=1500"])
+    settings = load_settings(overrides=[*PARK, *overrides, "data.samples_per_device=1500"])
     federation = load_federation(settings)
     print(f"wire    2 stations × 4 devices, {rounds} rounds; tested on {len(federation.test.flat)} pictures")
     # The linear model is convex: what differs there is rounding. The compact one's early rounds are a lottery.

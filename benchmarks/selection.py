@@ -24,7 +24,7 @@ from fedgs.selection import SelectionProblem, solve, solve_batch
 from fedgs.selection.gbp_cs import largest_entries_oracle, least_squares_oracle, permute_oracle
 from fedgs.selection.problem import NO_LIMIT
 from reproduction.experiments.femnist_like import femnist_like_labels
-from reproduction.experiments.instances import draw_instances
+from reproduction.experiments.samplers import draw_instances
 
 held: list[bool] = []
 

@@ -1,9 +1,11 @@
 """Settings and fixtures for all tests."""
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -14,22 +16,54 @@ settings.register_profile("fedgs", deadline=None, derandomize=not os.environ.get
 settings.load_profile("fedgs")
 
 
-Here = Callable[..., tuple[int, str, str]]
+class Done(NamedTuple):
+    """What a command left: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+Here = Callable[..., Done]
 
 
 @pytest.fixture
-def here(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Here:
-    """Run a command in this process, in the folder of the test; exit code, stdout, stderr."""
+def program() -> tuple[str, Callable[[], None]]:
+    """The name of the command that ``here`` runs, and its function."""
     from fedgs.cli import main
 
+    return "fedgs", main
+
+
+@pytest.fixture
+def here(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    program: tuple[str, Callable[[], None]],
+) -> Here:
+    """Run a command in this process, in the folder of the test."""
+    name, main = program
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fedgs", *arguments])
+    def run(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
+        return Done(int(ended.value.code or 0), *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made and written without being painted, which takes longest; other tests look at what they show."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, file, **_: file.write(b"<svg></svg>"))
+
+
+def error_of(done: Done) -> str:
+    """Return the one line in which a command says what the user got wrong."""
+    assert (done.code, done.out) == (2, "")
+    assert re.fullmatch(r"\w+: error: .*\n", done.err)
+    return done.err

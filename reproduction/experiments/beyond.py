@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 
 from fedgs.settings import COVERAGE_WEIGHT
 from reproduction.experiments.jobs import Job, Result, Results
-from reproduction.experiments.measures import collapse, last_quarter
 from reproduction.experiments.reproduction import PAPER, Scale
-from reproduction.experiments.run_group import RunGroup
+from reproduction.experiments.runs import RunGroup, collapse, last_quarter
 
 if TYPE_CHECKING:
     from reproduction.experiments.reproduction import Reproduction

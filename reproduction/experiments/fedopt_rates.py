@@ -12,11 +12,10 @@ from math import isclose
 from typing import TYPE_CHECKING
 
 from fedgs.config import load_settings
-from reproduction.experiments.comparable_runs import comparable
 from reproduction.experiments.jobs import Job, Result, Results
-from reproduction.experiments.measures import last_quarter
 from reproduction.experiments.reproduction import PAPER, Scale
 from reproduction.experiments.resolved import resolved_of
+from reproduction.experiments.runs import comparable, last_quarter
 from reproduction.experiments.table2 import PREFIX as TABLE
 from reproduction.experiments.table2 import ROWS
 

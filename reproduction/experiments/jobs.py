@@ -16,13 +16,14 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fedgs import __version__
+import fedgs
 from fedgs.config import settings_from
 from fedgs.data import Federation
 from fedgs.errors import ConfigError, InputFileError, OutputError
@@ -32,7 +33,6 @@ from fedgs.simulation.folder import run_identity
 from reproduction.experiments.job_checkpoint import FOLDER as UNFINISHED
 from reproduction.experiments.job_checkpoint import JobCheckpoint, discard
 from reproduction.experiments.resolved import CLASSES, resolved_of
-from reproduction.experiments.source import source_digest
 from reproduction.experiments.training import train
 from reproduction.experiments.workers import side_by_side
 
@@ -202,7 +202,7 @@ def _do(
         "train_samples": int(federation.train.sizes.sum()),
         "test_samples": int(federation.test.sizes.sum()),
         "settings": settings,
-        "fedgs": __version__,
+        "fedgs": fedgs.__version__,
         "source": source_digest(),
         "hardware": machine,
         "seconds": round(unfinished.earlier + time.perf_counter() - began, 1),
@@ -353,3 +353,19 @@ def hardware(device: torch.device) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
+
+
+@cache
+def source_digest() -> str:
+    """Return 12 hexadecimal digits for the code a result was made with: versions are few, and code changes between."""
+    return digest_of(Path(fedgs.__file__).parent, Path(__file__).parent)
+
+
+def digest_of(*folders: Path) -> str:
+    """Return 12 hexadecimal digits that stand for the Python files below some folders: names and contents."""
+    digest = sha256()
+    for folder in folders:
+        for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*.py")):
+            content = path.read_bytes()
+            digest.update(f"{name}\x00{len(content)}\x00".encode() + content)
+    return digest.hexdigest()[:12]

@@ -19,8 +19,6 @@ from fedgs.data import DataSet, Federation, build_federation
 from fedgs.errors import ConfigError
 from fedgs.settings import Settings
 from reproduction.experiments import selection_study
-from reproduction.experiments.label_settings import key as key_of
-from reproduction.experiments.label_settings import label_settings, section
 
 SMALL = ("data.name=glyphs", "data.samples_per_device=80", "federation.devices=60", "federation.factories=4",
          "selection.pick=5", "task.model=compact", "training.batch_size=8", "training.iterations=20",
@@ -35,6 +33,8 @@ TRACE = "dynamics.trace"
 """The one setting that names such a file."""
 LABELS = "labels"
 """… of the one whose next mini-batches the samplers select from: it needs no images."""
+LABEL_SECTIONS = ("federation", "data", "selection")
+"""Overrides of these, and of the batch size, make another job on labels. L_rnd follows from the solver."""
 
 
 def paper_with(factories: int) -> str:
@@ -75,7 +75,7 @@ class Reproduction:
     def __post_init__(self) -> None:
         for override in self.overrides:
             options = {"seed": "--seeds", "data.name": "--femnist", "training.rounds": "--rounds"}
-            instead = options.get(key_of(override))
+            instead = options.get(_key(override))
             if instead is not None:
                 raise ConfigError(f"--set {override}: in a reproduction {instead} says that; use it instead")
 
@@ -99,7 +99,7 @@ class Reproduction:
         if self.seeds is not None:
             options += ["--seeds", ",".join(str(seed) for seed in self.seeds[: 1 if one_seed else None])]
         for override in self.overrides:
-            options += ["--set", f"{TRACE}={FILE}" if key_of(override) == TRACE else override]
+            options += ["--set", f"{TRACE}={FILE}" if _key(override) == TRACE else override]
         return shlex.join(options)
 
     def settings(self, full: Scale, quick: Scale, *overrides: str) -> Settings:
@@ -122,7 +122,13 @@ class Reproduction:
         Whoever sets the size of the federation gets it here as in the runs. Overrides that such a job knows nothing
         of (how the model is trained and tested, …) make no other job of it.
         """
-        return label_settings(self.overrides, SMALL if self.quick else (), seed)
+        beneath: list[str] = []
+        if self.quick and any(_section(override) == "federation" for override in self.overrides):
+            beneath = [override for override in SMALL if _section(override) in ("federation", "selection")]
+        # What it leaves out must be possible, too.
+        load_settings(overrides=[*beneath, *self.overrides], given=self.overrides)
+        own = [one for one in self.overrides if _section(one) in LABEL_SECTIONS or _key(one) == "training.batch_size"]
+        return load_settings(overrides=[*beneath, *own, f"seed={seed}"], given=own)
 
     def seeds_or(self, full: Sequence[int], quick: Sequence[int] = (0,)) -> Sequence[int]:
         """Return the seeds asked for, else an experiment's own."""
@@ -192,6 +198,25 @@ class Reproduction:
 
     def _size(self) -> Settings:
         """Return the settings of the data set and of who takes part; what else is set, the jobs have looked at."""
-        own = [override for override in self.overrides if section(override) in ("federation", "data")]
+        own = [override for override in self.overrides if _section(override) in ("federation", "data")]
         beneath = SMALL if self.quick else ()
         return load_settings(overrides=[*beneath, *own, "selection.cap=true"], given=own)
+
+
+def read_by_a_label_job(settings: Settings) -> tuple[Any, ...]:
+    """Return all that a job on labels (samplers, initialisers) reads of its settings, and so what makes it another job.
+
+    Nothing is trained, so precision, learning rates and the like may differ from those in a file that was made before.
+    """
+    data, selection = settings.data, settings.selection
+    return (settings.seed, settings.federation, data.min_samples, data.train_fraction, data.partition, data.attribute,
+            selection.pick, selection.presample, settings.training.batch_size)  # fmt: skip
+
+
+def _key(override: str) -> str:
+    """Return the path of the setting that an override names."""
+    return override.partition("=")[0].strip()
+
+
+def _section(override: str) -> str:
+    return _key(override).partition(".")[0]

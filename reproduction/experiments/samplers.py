@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fedgs import __version__, rng
+from fedgs import __version__
 from fedgs.compiled import COMPILED
-from fedgs.data import Federation
-from fedgs.errors import MissingDependencyError, SolverError
+from fedgs.data import DeviceStreams, Federation
+from fedgs.errors import ConfigError, MissingDependencyError, SolverError
+from fedgs.rng import key, stream
 from fedgs.selection import SOLVERS, SelectionProblem, SelectionResult, solve
 from fedgs.selection.solve import warm_up
 from fedgs.settings import Settings
 from reproduction.experiments import paper
-from reproduction.experiments.instances import draw_instances
 
 if TYPE_CHECKING:
     from reproduction.experiments.job_checkpoint import JobCheckpoint
@@ -101,6 +101,40 @@ class Comparison:
             rows.append(Row(**measured | {"divergences": tuple(row["divergences"])}))
         own = {field.name: plain[field.name] for field in fields(cls)}
         return cls(**{**own, "rows": tuple(rows)})
+
+
+def draw_instances(federation: Federation, settings: Settings, count: int) -> list[SelectionProblem]:
+    """Return ``count`` selection problems as base stations meet them, factory by factory and iteration by iteration.
+
+    Each is one factory at one iteration (Algorithm 2, line 1): L_rnd devices are pre-sampled at random and make up the
+    base b; of the others L − L_rnd are to be picked. All devices move on to a new batch between iterations, so that
+    instances are not copies of each other.
+    """
+    target = federation.p_real()
+    streams = DeviceStreams(federation, settings.training.batch_size, settings.seed, mode="fresh")
+    problems: list[SelectionProblem] = []
+    while True:
+        for factory in range(federation.factories):
+            if len(problems) == count:
+                return problems
+            devices = federation.devices_of(factory)
+            order = stream(settings.seed, "presample", streams.iteration, factory).permutation(devices)
+            if len(devices) <= settings.selection.presample:
+                raise ConfigError(
+                    f"selection.presample={settings.selection.presample} leaves nobody to select in a factory of "
+                    f"{len(devices)} devices; lower it or use fewer factories"
+                )
+            presampled, candidates = order[: settings.selection.presample], order[settings.selection.presample :]
+            counts = streams.counts
+            problems.append(
+                SelectionProblem(
+                    counts[candidates],
+                    target,
+                    min(settings.selection.pick, len(devices)) - len(presampled),
+                    base=counts[presampled].sum(axis=0),
+                )
+            )
+        streams.advance([])
 
 
 def compare_samplers(
@@ -191,8 +225,7 @@ def comparison_job(
 ) -> "Job":
     """Return the job that compares these on a factory's next mini-batches at the paper's size."""
     from reproduction.experiments.jobs import Job
-    from reproduction.experiments.label_settings import read_by_a_label_job
-    from reproduction.experiments.reproduction import LABELS
+    from reproduction.experiments.reproduction import LABELS, read_by_a_label_job
 
     settings = reproduction.label_settings(reproduction.seeds_or((0,))[0])
     work = partial(
@@ -236,7 +269,7 @@ def compare_on(
 
 
 def _seed(seed: int, index: int) -> int:
-    return rng.key(seed, "instance", index)
+    return key(seed, "instance", index)
 
 
 def _row(

@@ -25,19 +25,20 @@ quarter of the rounds (eight, where rounds are not long). Other weights of the q
 
 Two variants have a 4× learning rate, with which FedGS itself learns faster: as it is (``longer``), where some runs
 collapse, and with clipped gradients (``clipped``, fedgs.training.step). A reference shows how much can be gained at
-all: random selection by data on the same federations without their skew (reproduction.experiments.unskewed).
+all: random selection by data on the same federations without their skew (:func:`without_skew`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from fedgs.data import DataSet, Federation, build_federation, classes_per_device, dirichlet, dirichlet_factories
+from fedgs.data.dataset import IndexLists
 from fedgs.errors import ConfigError
+from fedgs.rng import stream
 from fedgs.settings import COVERAGE_WEIGHT, Settings
 from reproduction.experiments.jobs import Job
-from reproduction.experiments.unskewed import UNSKEWED, without_skew
 
 if TYPE_CHECKING:
     from reproduction.experiments.reproduction import Reproduction
@@ -74,6 +75,7 @@ WEIGHED = ("alpha-0.02", "alpha-0.1-differ")
 FEWEST = 20
 """Devices with fewer samples are left out; Dirichlet's law makes such where α is small."""
 PREFIX = "study-"
+UNSKEWED = "unskewed"
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,18 @@ def deal_out(
         return build(factories, clients=clients, min_samples=FEWEST, empty="drop")
     clients = dirichlet_factories(labels, factories, devices, deal.alpha, deal.factory_alpha, seed=seed, min_samples=0)
     return build(None, "by-attribute", clients=clients, min_samples=FEWEST, empty="drop", attribute="factory")
+
+
+def without_skew(federation: Federation, seed: int) -> Federation:
+    """Return the federation with its train images dealt out at random, to show what skew costs.
+
+    Every device keeps its factory, its number of train images and its test images. So devices and factories have the
+    same class mix but for chance, P_real is what it was, and a run differs from one with skew by nothing else. With
+    random selection by data it tells what undoing the skew would give; a closer match than chance makes could come a
+    little further.
+    """
+    dealt = stream(seed, UNSKEWED).permutation(federation.train.flat)
+    return replace(federation, train=IndexLists(dealt, federation.train.offsets))
 
 
 def make_jobs(reproduction: "Reproduction") -> list[Job]:

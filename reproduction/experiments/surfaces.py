@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING
 
 from fedgs.settings import Settings
 from reproduction.experiments import paper
-from reproduction.experiments.comparable_runs import comparable
 from reproduction.experiments.jobs import Job, Result, Results
-from reproduction.experiments.measures import last_ten
 from reproduction.experiments.reproduction import PAPER, Scale, paper_with
+from reproduction.experiments.runs import comparable, last_ten
 
 if TYPE_CHECKING:
     from reproduction.experiments.reproduction import Reproduction

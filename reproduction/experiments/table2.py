@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from fedgs.settings import COVERAGE_WEIGHT
 from reproduction.experiments import paper
-from reproduction.experiments.comparable_runs import comparable
 from reproduction.experiments.jobs import Job, Result, Results
 from reproduction.experiments.reproduction import PAPER, Scale
-from reproduction.experiments.run_group import RunGroup
+from reproduction.experiments.runs import RunGroup, comparable
 
 if TYPE_CHECKING:
     from reproduction.experiments.reproduction import Reproduction

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedgs.files import make_folder, write_bytes
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK, PAPER, FAINT = "#1c2126", "#fefefe", "#8a9097"
@@ -76,6 +77,15 @@ def _style() -> Iterator[None]:
 
     with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]  # plain names of settings
         yield
+
+
+def panels_of(figure: "Figure", count: int, columns: int) -> "list[Axes]":
+    """Return so many panels, ``columns`` in a line at most; places that are left over stay empty."""
+    columns = min(count, columns)
+    grid: Any = figure.subplots(-(-count // columns), columns, squeeze=False)
+    for axes in grid.flat[count:]:
+        axes.set_axis_off()
+    return list(grid.flat[:count])
 
 
 def for_page(svg: str, prefix: str) -> str:

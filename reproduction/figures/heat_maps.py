@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from reproduction.figures.canvas import AMBER, FAINT, INK, RED
+from reproduction.figures.canvas import AMBER, FAINT, INK, RED, panels_of
 from reproduction.report.markdown import DIVERGED, NOT_RUN
 
 if TYPE_CHECKING:
@@ -49,11 +49,7 @@ def paint_maps(
 
     ``frames``: what they mean.
     """
-    grid: Any = figure.subplots(-(-len(maps) // columns), columns, squeeze=False)
-    panels: list[Axes] = [axes for line in grid for axes in line]
-    for axes in panels[len(maps) :]:
-        axes.set_axis_off()
-    for axes, one, group in zip(panels, maps, scales, strict=False):
+    for axes, one, group in zip(panels_of(figure, len(maps), columns), maps, scales, strict=True):
         values = [
             value
             for other, number in zip(maps, scales, strict=True)

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reproduction.experiments.jobs import Result
-from reproduction.experiments.measures import last_quarter
-from reproduction.experiments.run_group import RunGroup, by_seed
+from reproduction.experiments.runs import RunGroup, by_seed, last_quarter
 from reproduction.experiments.selection_study import title_of
-from reproduction.experiments.study_results import Study, common, with_all_seeds
-from reproduction.experiments.study_targets import OURS, WITHIN
-from reproduction.figures.canvas import AMBER, BLUE, FAINT, GREEN, GREY, INK, PURPLE, RED
+from reproduction.experiments.study_results import OURS, WITHIN, Study, common, with_all_seeds
+from reproduction.figures.canvas import AMBER, BLUE, FAINT, GREEN, GREY, INK, PURPLE, RED, panels_of
 from reproduction.report.markdown import signed
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SHOWN = ("random", "random-by-data", "gbp-cs", "exact", "queues", "by-data-full", "coverage")
@@ -123,12 +120,8 @@ def _relative(cells: dict[str, RunGroup]) -> dict[str, tuple[float, float, float
 
 def paint_curves(figure: "Figure", study: Study) -> None:
     """Paint the accuracy over rounds, a panel a federation, the mean over seeds."""
-    columns = min(len(study), 4)
-    grid: Any = figure.subplots(-(-len(study) // columns), columns, squeeze=False)
-    panels: list[Axes] = [axes for line in grid for axes in line]
-    for axes in panels[len(study) :]:
-        axes.set_axis_off()
-    for axes, (key, cells) in zip(panels, study.items(), strict=False):
+    panels = panels_of(figure, len(study), 4)
+    for axes, (key, cells) in zip(panels, study.items(), strict=True):
         ends = []
         for policy, cell in with_all_seeds(cells).items():
             if policy not in SHOWN:
@@ -140,9 +133,7 @@ def paint_curves(figure: "Figure", study: Study) -> None:
             axes.set_ylim(max(0.0, min(ends) - 0.07), min(1.0, max(ends) + 0.012))
         axes.set_title(title_of(key))
     panels[0].set_ylabel("test accuracy")
-    handles, labels = max(
-        (axes.get_legend_handles_labels() for axes in panels[: len(study)]), key=lambda pair: len(pair[0])
-    )
+    handles, labels = max((axes.get_legend_handles_labels() for axes in panels), key=lambda pair: len(pair[0]))
     figure.legend(handles, labels, loc="outside upper center", ncols=7)
     figure.supxlabel("round", fontsize=9)
 

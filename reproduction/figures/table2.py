@@ -1,12 +1,12 @@
 """The pictures of Table II: every row beside the paper's, and the curves family by family."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from reproduction.experiments.jobs import Result
-from reproduction.experiments.run_group import RunGroup
+from reproduction.experiments.runs import RunGroup
 from reproduction.experiments.table2 import ROWS, papers_row
-from reproduction.figures.canvas import AMBER, BLUE, FAINT, GREEN, GREY, INK, PINK, PURPLE, RED
+from reproduction.figures.canvas import AMBER, BLUE, FAINT, GREEN, GREY, INK, PINK, PURPLE, RED, panels_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +66,7 @@ def paint_curves(figure: "Figure", runs: Mapping[str, Result], key: str, compare
     A row that lies out of the picture all the time is named below its panel, with where it ends.
     """
     families = [f for f in FAMILIES if any(ROWS[row].family == f for row in runs)] or ["FedAvg"]
-    panels = _panels(figure, len(families))
+    panels = panels_of(figure, len(families), COLUMNS)
     bottom, top = _limits(runs, key, compare)
     target = next(iter(runs.values()))["settings"]["eval"]["target"]
     for family, axes in zip(families, panels, strict=True):
@@ -107,16 +107,6 @@ def _out_of_sight(run: Result, key: str, row: str) -> str:
     points = _points(run, key)
     where = f", ends at {points[-1][1]:.2f}" if points else ""
     return f"{_title(row)}: out of sight{where}"
-
-
-def _panels(figure: "Figure", count: int) -> "Sequence[Axes]":
-    columns = min(count, COLUMNS)
-    lines = -(-count // columns)
-    grid: Any = figure.subplots(lines, columns, squeeze=False)
-    panels = [axes for line in grid for axes in line]
-    for axes in panels[count:]:
-        axes.set_axis_off()
-    return panels[:count]
 
 
 def _line(axes: "Axes", run: Result, key: str, row: str, colour: str, compare: bool) -> None:

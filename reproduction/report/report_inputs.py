@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from fedgs.errors import InputFileError
 from reproduction.experiments import paper
-from reproduction.experiments.comparable_runs import network_of
 from reproduction.experiments.jobs import Result, Results, read_all
 from reproduction.experiments.reproduction import PAPER
+from reproduction.experiments.runs import network_of
 from reproduction.experiments.surfaces import PREFIX as SURFACES
 from reproduction.experiments.table2 import PREFIX as TABLE
 from reproduction.figures import canvas

@@ -14,11 +14,10 @@ from fedgs import __version__
 from fedgs.files import write_text
 from fedgs.settings import Settings
 from reproduction.experiments.beyond import PREFIX as BEYOND
-from reproduction.experiments.comparable_runs import network_of
 from reproduction.experiments.fedopt_rates import PREFIX as RATES
 from reproduction.experiments.jobs import Result
-from reproduction.experiments.measures import collapse
 from reproduction.experiments.reproduction import PAPER
+from reproduction.experiments.runs import collapse, network_of
 from reproduction.experiments.selection_study import PREFIX as CELLS
 from reproduction.experiments.study_results import title_of_run
 from reproduction.experiments.surfaces import PREFIX as SURFACES

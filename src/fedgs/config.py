@@ -64,19 +64,17 @@ def load_settings(
 
 def checked_settings(values: Mapping[str, Any], source: str = "settings") -> Settings:
     """Return the settings of plain values that somebody wrote; an error names the new key of an old one."""
-    return _validated(dict(values), source, {})
+    return _validated(dict(values), source)
 
 
 def settings_from(values: Mapping[str, Any], source: str = "settings") -> Settings:
     """Return the settings of plain values, such as those a run keeps; keys of older versions are understood."""
-    return _validated(_renamed(values), source, {})
-
-
-def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return stored settings with the keys of today."""
     found = copy.deepcopy(dict(values))
     for old, new in RENAMED.items():
-        (before, key), (after, name) = _section_of(found, old), _section_of(found, new)
+        (before, key), (after, name) = (
+            ((found.setdefault(section, {}) if dot else found), key)
+            for section, dot, key in (old.rpartition("."), new.rpartition("."))
+        )
         if isinstance(before, dict) and key in before:
             value = before.pop(key)
             if isinstance(after, dict):
@@ -84,12 +82,7 @@ def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
     coverage = found.get("selection", {}).get("coverage", {})
     if coverage.get("weight", 0.0) is None:  # it once followed from the name of the solver
         coverage["weight"] = COVERAGE_WEIGHT if found["selection"].get("solver") == "auto" else 0.0
-    return found
-
-
-def _section_of(values: dict[str, Any], path: str) -> tuple[Any, str]:
-    section, dot, key = path.rpartition(".")
-    return (values.setdefault(section, {}) if dot else values), key
+    return _validated(found, source)
 
 
 def apply_overrides(settings: Settings, overrides: Iterable[str], option: str = "--set") -> Settings:
@@ -97,19 +90,16 @@ def apply_overrides(settings: Settings, overrides: Iterable[str], option: str = 
     values = settings.model_dump()
     for override in overrides:
         assign(values, *parse_override(override, option), f"{option} {override}")
-    return _validated(values, option.removeprefix("--"), {})
+    return _validated(values, option.removeprefix("--"))
 
 
 def _validated(
-    values: dict[str, Any],
-    source: str,
-    origin: Mapping[str, str],
-    kind: type[Settings] = Settings,
+    values: dict[str, Any], source: str, origin: Mapping[str, str] | None = None, kind: type[Settings] = Settings
 ) -> Settings:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(_one_line(error.errors()[0], values, source, origin, kind)) from None
+        raise ConfigError(_one_line(error.errors()[0], values, source, origin or {}, kind)) from None
 
 
 def _read_preset(name: str) -> dict[str, Any]:

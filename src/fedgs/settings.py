@@ -88,8 +88,7 @@ class SelectionSettings(Section):
             )
         if self.presample > self.pick:
             raise InvalidCombinationError(
-                "presample",
-                f"is more than pick={self.pick}, of which it is a part; lower it",
+                "presample", f"is more than pick={self.pick}, of which it is a part; lower it"
             )
         return self
 
@@ -157,9 +156,8 @@ class TrainingSettings(Section):
     schedule: ScheduleSettings = ScheduleSettings()
     engine: Literal["auto", "fused", "clients", "per-device", "graph", "stacked"] = Field(
         "auto",
-        description="fused: one step on the union batch; clients: every device's own step, side by side; "
-        "per-device: the "
-        "slow oracle; graph, stacked: fused, for GPUs",
+        description="fused: one step on the union batch; clients: every device's own step, side by side; per-device: "
+        "the slow oracle; graph, stacked: fused, for GPUs",
     )
     precision: Literal["float32", "tf32", "bfloat16"] = Field(
         "tf32", description="of matrix products on a GPU; processors always compute in float32"
@@ -192,12 +190,9 @@ class AlgorithmSettings(Section):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.name == "fedgs":
-            for key, value in (
-                ("options", self.options and not self.objective),
-                ("devices_per_round", self.devices_per_round),
-            ):
-                if value:
-                    raise InvalidCombinationError(key, "has no meaning with algorithm.name='fedgs'; remove it")
+            wrong = {"options": self.options and not self.objective, "devices_per_round": self.devices_per_round}
+            for key in (key for key, given in wrong.items() if given):
+                raise InvalidCombinationError(key, "has no meaning with algorithm.name='fedgs'; remove it")
         elif self.objective is not None:
             raise InvalidCombinationError(
                 "objective", "is for algorithm.name='fedgs'; a baseline has an objective of its own"

@@ -18,9 +18,8 @@ from fedgs import __version__
 from fedgs.cli import app
 from fedgs.selection import SelectionProblem, solve
 from fedgs.selection.files import read_problem
-from tests.conftest import Here
+from tests.conftest import Here, error_of
 from tests.selection.problems import paper_size
-from tests.simulation.small import is_one_line
 
 
 def fedgs(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -41,20 +40,10 @@ def npz(tmp_path: Path) -> Path:
     return tmp_path / "problem.npz"
 
 
-def one_line_error(done: tuple[int, str, str]) -> str:
-    code, out, err = done
-    assert (code, out) == (2, "")
-    assert is_one_line(err)
-    return err
-
-
-def test_version_and_help() -> None:
+def test_version_and_help(here: Here) -> None:
     assert fedgs("--version").stdout.strip() == f"fedgs {__version__}"
-    shown = fedgs("--help")
-    assert shown.returncode == 0
-    for command in ("select", "data"):
-        assert command in shown.stdout
-    assert "A TOML file" in fedgs("run", "--help").stdout
+    for arguments, words in ((["--help"], "select"), (["run", "--help"], "A TOML file"), (["park"], "up")):
+        assert words in here(*arguments).out
 
 
 def test_every_argument_is_explained() -> None:
@@ -139,7 +128,7 @@ def test_select_does_not_load_torch(npz: Path) -> None:
 )
 def test_wrong_arguments_are_one_line(arguments: list[str], message: str, npz: Path, here: Here) -> None:
     (npz.parent / "notes.txt").write_text("not numbers")
-    assert message in one_line_error(here(*arguments))
+    assert message in error_of(here(*arguments))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +169,7 @@ def test_csv_layouts(content: str, devices: int, names: list[str], tmp_path: Pat
 )
 def test_broken_problem_files_are_named(name: str, content: str, message: str, tmp_path: Path, here: Here) -> None:
     (tmp_path / name).write_text(content)
-    line = one_line_error(here("select", name, "--pick", "1"))
+    line = error_of(here("select", name, "--pick", "1"))
     assert message in line
     assert name in line
 
@@ -197,31 +186,31 @@ def test_broken_problem_files_are_named(name: str, content: str, message: str, t
 )
 def test_npz_files_without_counts(arrays: dict[str, Any], message: str, tmp_path: Path, here: Here) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
-    assert message in one_line_error(here("select", "a.npz", "--pick", "1"))
+    assert message in error_of(here("select", "a.npz", "--pick", "1"))
 
 
 def test_damaged_npz_files(tmp_path: Path, here: Here) -> None:
     np.save(tmp_path / "d.npy", np.ones((2, 2)))
     (tmp_path / "d.npy").rename(tmp_path / "d.npz")
-    assert "holds a single array" in one_line_error(here("select", "d.npz", "--pick", "1"))
+    assert "holds a single array" in error_of(here("select", "d.npz", "--pick", "1"))
     np.savez_compressed(tmp_path / "g.npz", counts=np.arange(3000.0).reshape(30, 100))
     content = bytearray((tmp_path / "g.npz").read_bytes())
     content[200:260] = bytes(60)
     (tmp_path / "g.npz").write_bytes(content)
-    assert "not a readable .npz" in one_line_error(here("select", "g.npz", "--pick", "1"))
-    assert "is a folder" in one_line_error(here("select", ".", "--pick", "1"))
+    assert "not a readable .npz" in error_of(here("select", "g.npz", "--pick", "1"))
+    assert "is a folder" in error_of(here("select", ".", "--pick", "1"))
 
 
-def test_everything_works_without_the_compiler(npz: Path) -> None:
+def test_everything_works_without_the_compiler(npz: Path, here: Here) -> None:
     plain = json.loads(fedgs("select", npz, "--pick", 8, "--json", FEDGS_NO_NUMBA="1").stdout)
-    compiled = json.loads(fedgs("select", npz, "--pick", 8, "--json").stdout)
+    compiled = json.loads(here("select", npz, "--pick", 8, "--json").out)
     assert plain["chosen"] == compiled["chosen"]
     assert plain["proven"] is True
 
 
-def test_a_terminal_is_told_what_takes_so_long(npz: Path) -> None:
+def test_a_terminal_is_told_what_takes_so_long(npz: Path, here: Here) -> None:
     """A person in front of a terminal sees that the solver is compiled; standard output stays what it is."""
-    fedgs("select", npz, "--pick", 8)  # it has been compiled: nobody reads the terminal until the end
+    here("select", npz, "--pick", 8)  # it has been compiled: nobody reads the terminal until the end
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "fedgs", "select", str(npz), "--pick", "8", "--json"]
     done = subprocess.run(

@@ -1,15 +1,14 @@
 """The table of simulated time: whole in 80 columns, honest about what its times rest on."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from fedgs.report.units import readable_duration
 from tests.conftest import Here
 from tests.simulation.small import small_config
-
-GIVEN = ("clock.step_seconds=0.5", "clock.selection_seconds=0.25", "eval.target=0.01")
-FEDAVG = "baseline=['algorithm.name=fedavg']"
 
 
 def table(out: str) -> list[str]:
@@ -19,13 +18,17 @@ def table(out: str) -> list[str]:
     return lines[first:]
 
 
-def test_fedgs_and_fedavg_beside_each_other(tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    code, out, err = here("run", *small_config(tmp_path, *GIVEN, FEDAVG), "--out", "a")
-    assert (code, err) == (0, "")
+@pytest.mark.usefixtures("unpainted")
+def test_fedgs_and_fedavg_beside_each_other(
+    runs: Path, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "a-fedavg"):
+        shutil.copytree(runs / name, tmp_path / name)
     summary = json.loads((tmp_path / "a/summary.json").read_text())
-    assert f"a: simulated {summary['clock']['seconds']:.3g} s (1% after 0 s) on 5g; device–station " in out
     assert summary["clock"]["measured"] == []
     assert sum(summary["traffic"].values()) > 0
+    code, out, err = here("compare", "a", "a-fedavg", "--out", "both.png")
+    assert (code, err) == (0, "")
     heads, _, _, fedgs, fedavg, note, *_ = table(out)
     assert heads.split() == ["simulated", "time", "device–", "station–"]
     assert fedgs.split()[0] == "a"
@@ -41,7 +44,10 @@ def test_fedgs_and_fedavg_beside_each_other(tmp_path: Path, here: Here, monkeypa
     monkeypatch.setenv("COLUMNS", "80")
     long = "a-run-with-a-name-that-no-table-has-room-for"
     options = ("clock.step_seconds=12345.6", "clock.external.up.rate=7", "eval.target=0.999", "seed=2")
-    assert here("run", *small_config(tmp_path, *options), "--out", long)[0] == 0
+    code, out, err = here("run", *small_config(tmp_path, *options), "--out", long)
+    assert (code, err) == (0, "")
+    summary = json.loads((tmp_path / long / "summary.json").read_text())
+    assert f"{long}: simulated {readable_duration(summary['clock']['seconds'])} on 5g; device–station " in out
     code, out, err = here("compare", "a", "a-fedavg", long, "--out", "all.png")
     assert (code, err) == (0, "")
     rows = table(out)

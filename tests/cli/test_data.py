@@ -1,46 +1,26 @@
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from fedgs.cli import main
 from fedgs.data import DataSet, cache, glyphs
 from fedgs.data.femnist import CLASSES
 from fedgs.data.npz import load_npz, save_npz
 from fedgs.rng import stream
-
-
-class Done(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Done]
+from tests.conftest import Here, error_of
 
 
 @pytest.fixture
-def fedgs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def fedgs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: Here) -> Here:
     """Run ``fedgs data …`` with a cache of its own."""
-    for name, value in {"FEDGS_DATA": str(tmp_path / "cache"), "COLUMNS": "120", "no_proxy": "*"}.items():
-        monkeypatch.setenv(name, value)
-
-    def run(*arguments: str | Path) -> Done:
-        monkeypatch.setattr(sys, "argv", ["fedgs", "data", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        assert isinstance(left.value.code, int)
-        return Done(left.value.code, *capsys.readouterr())
-
-    return run
+    monkeypatch.setenv("FEDGS_DATA", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "*")
+    return partial(here, "data")
 
 
 @pytest.fixture
@@ -63,49 +43,49 @@ def write_leaf(dataset: DataSet, path: Path) -> None:
     path.write_text(json.dumps({"users": list(users), "num_samples": counts, "user_data": users}))
 
 
-def test_inspect_a_file(file: Path, fedgs: Run) -> None:
+def test_inspect_a_file(file: Path, fedgs: Here) -> None:
     done = fedgs("inspect", file)
-    assert done.returncode == 0, done.stderr
-    rows = {tuple(cell.strip() for cell in line.split("│")[1:4]) for line in done.stdout.splitlines()}
+    assert done.code == 0, done.err
+    rows = {tuple(cell.strip() for cell in line.split("│")[1:4]) for line in done.out.splitlines()}
     assert ("0", "3", "0.5") in rows
     assert ("z", "1", "0.166667") in rows
     assert ("b", "0", "0.0") in rows
     assert ("samples", "6") in {row[:2] for row in rows}
-    assert "contact_sheet.png" not in done.stdout
+    assert "contact_sheet.png" not in done.out
     done = fedgs("inspect", file, "--out", file.parent / "pictures")
-    assert "contact_sheet.png" in done.stdout
+    assert "contact_sheet.png" in done.out
     assert (file.parent / "pictures" / "contact_sheet.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_convert(file: Path, tmp_path: Path, fedgs: Run) -> None:
+def test_convert(file: Path, tmp_path: Path, fedgs: Here) -> None:
     done = fedgs("convert", file, tmp_path / "out.npz")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("femnist: 6 images of 2 clients, written to")
+    assert done.code == 0, done.err
+    assert done.out.startswith("femnist: 6 images of 2 clients, written to")
     assert np.array_equal(load_npz(tmp_path / "out.npz").inputs, load_npz(file).inputs)
 
 
-def test_fetch_what_is_there_then_use_its_name(file: Path, tmp_path: Path, fedgs: Run) -> None:
+def test_fetch_what_is_there_then_use_its_name(file: Path, tmp_path: Path, fedgs: Here) -> None:
     trees = tmp_path / "dir"
     write_leaf(load_npz(file), trees / "all_data" / "all_data_0.json")
     data = tmp_path / "cache"
     done = fedgs("fetch", "femnist", "--dir", trees, "--url", "http://127.0.0.1:9")
-    assert done.returncode == 0, done.stderr
-    assert "6 images of 2 clients, from leaf files" in done.stdout
-    assert "cached in" in done.stdout
-    assert "6" in fedgs("inspect", "femnist").stdout
-    assert fedgs("convert", "femnist", tmp_path / "out.npz").returncode == 0
+    assert done.code == 0, done.err
+    assert "6 images of 2 clients, from leaf files" in done.out
+    assert "cached in" in done.out
+    assert "6" in fedgs("inspect", "femnist").out
+    assert fedgs("convert", "femnist", tmp_path / "out.npz").code == 0
     listed = fedgs("list", "--verify")
-    assert "femnist" in listed.stdout
-    assert "checksums compared" in listed.stdout
+    assert "femnist" in listed.out
+    assert "checksums compared" in listed.out
     (data / "femnist" / "images.npy").write_bytes(b"")
     broken = fedgs("list", "--verify")
-    assert broken.returncode == 2
-    assert "images.npy: its checksum is wrong" in broken.stderr
+    assert broken.code == 2
+    assert "images.npy: its checksum is wrong" in broken.err
 
 
-def test_an_empty_cache(tmp_path: Path, fedgs: Run) -> None:
+def test_an_empty_cache(tmp_path: Path, fedgs: Here) -> None:
     done = fedgs("list")
-    assert (done.returncode, done.stdout.strip()) == (0, f"no sets in {tmp_path / 'cache'}")
+    assert (done.code, done.out.strip()) == (0, f"no sets in {tmp_path / 'cache'}")
 
 
 @pytest.mark.parametrize(
@@ -136,39 +116,26 @@ def test_an_empty_cache(tmp_path: Path, fedgs: Run) -> None:
     ],
 )
 def test_wrong_arguments_are_one_line(
-    file: Path, tmp_path: Path, fedgs: Run, arguments: list[str], message: str
+    file: Path, tmp_path: Path, fedgs: Here, arguments: list[str], message: str
 ) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
     filled = [argument.format(file=file, folder=folder) for argument in arguments]
-    done = fedgs(*filled)
-    assert done.returncode == 2
-    assert done.stderr.startswith("fedgs: error: ")
-    assert done.stderr.count("\n") == 1
-    assert message in done.stderr
+    assert message in error_of(fedgs(*filled))
     assert not os.listdir(folder)
     assert not list((tmp_path / "cache").glob("*/set.json"))
 
 
-def test_as_a_program(file: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fedgs", "data", "convert", str(file), str(tmp_path / "out.npz")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    broken = subprocess.run([*command[:-2], str(tmp_path), "out.npz"], capture_output=True, text=True, check=False)
-    assert broken.returncode == 2
-    assert broken.stderr.startswith("fedgs: error: ")
-
-
-def test_one_broken_set_does_not_hide_the_others(file: Path, tmp_path: Path, fedgs: Run) -> None:
+def test_one_broken_set_does_not_hide_the_others(file: Path, tmp_path: Path, fedgs: Here) -> None:
     for name, text in (("broken", '{"format": 1}'), ("worse", '{"format": 1, "files": []}')):
         (tmp_path / "cache" / name).mkdir(parents=True)
         (tmp_path / "cache" / name / "set.json").write_text(text)
     cache.store(load_npz(file), "whole", {})
     for options in ([], ["--verify"]):
         done = fedgs("list", *options)
-        assert done.returncode == 2
-        assert done.stderr.startswith("fedgs: error: 2 of 3 sets broken: ")
-        rows = {line.split("│")[1].strip(): line for line in done.stdout.splitlines() if line.startswith("│")}
+        assert done.code == 2
+        assert done.err.startswith("fedgs: error: 2 of 3 sets broken: ")
+        rows = {line.split("│")[1].strip(): line for line in done.out.splitlines() if line.startswith("│")}
         assert "broken" in rows["worse"]
         assert "6" in rows["whole"]
 
@@ -178,16 +145,16 @@ def own_arrays(path: Path) -> Path:
     return path
 
 
-def test_own_arrays_are_inspected_and_converted(tmp_path: Path, fedgs: Run) -> None:
+def test_own_arrays_are_inspected_and_converted(tmp_path: Path, fedgs: Here) -> None:
     mine = own_arrays(tmp_path / "mine.npz")
-    assert "5 × 5" in fedgs("inspect", mine).stdout
+    assert "5 × 5" in fedgs("inspect", mine).out
     done = fedgs("convert", mine, tmp_path / "out.npz")
-    assert done.stdout.startswith("mine: 4 images of 2 clients")
+    assert done.out.startswith("mine: 4 images of 2 clients")
     assert load_npz(tmp_path / "out.npz").classes == ("a", "b", "c")
 
 
 def test_convert_takes_what_inspect_takes(
-    file: Path, tmp_path: Path, fedgs: Run, monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path, fedgs: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = cache.store(load_npz(file), "femnist", {})
     pictures = tmp_path / "pictures" / "camera" / "nut"
@@ -196,11 +163,11 @@ def test_convert_takes_what_inspect_takes(
     monkeypatch.setattr(glyphs, "load_glyphs", lambda *_: load_npz(file))
     for what in (folder, tmp_path / "pictures", "femnist", "glyphs"):
         for command in (["inspect", what], ["convert", what, tmp_path / "out.npz"]):
-            assert fedgs(*command).returncode == 0, command
+            assert fedgs(*command).code == 0, command
 
 
 def test_a_name_comes_before_a_folder_of_the_same_name(
-    file: Path, tmp_path: Path, fedgs: Run, monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path, fedgs: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache.store(load_npz(file), "parts", {})
     pictures = tmp_path / "parts" / "camera" / "nut"
@@ -208,27 +175,25 @@ def test_a_name_comes_before_a_folder_of_the_same_name(
     Image.new("L", (3, 3)).save(pictures / "1.png")
     monkeypatch.chdir(tmp_path)
     for command, name, size in (("inspect", "parts", "28 × 28"), ("inspect", "./parts", "3 × 3")):
-        assert size in fedgs(command, name).stdout
-    assert fedgs("convert", "parts", "out.npz").stdout.startswith("femnist: 6 images")
-    assert fedgs("convert", "./parts", "out.npz").stdout.startswith("parts: 1 images")
+        assert size in fedgs(command, name).out
+    assert fedgs("convert", "parts", "out.npz").out.startswith("femnist: 6 images")
+    assert fedgs("convert", "./parts", "out.npz").out.startswith("parts: 1 images")
 
 
-def test_half_a_leaf_split_is_named(file: Path, tmp_path: Path, fedgs: Run) -> None:
+def test_half_a_leaf_split_is_named(file: Path, tmp_path: Path, fedgs: Here) -> None:
     write_leaf(load_npz(file), tmp_path / "leaf" / "train" / "all.json")
     for command in (["inspect", tmp_path / "leaf"], ["fetch", "femnist", "--dir", tmp_path / "leaf"]):
-        done = fedgs(*command)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-        assert "leaf/test: no JSON there, but beside it" in done.stderr
+        assert "leaf/test: no JSON there, but beside it" in error_of(fedgs(*command))
 
 
-def test_fetch_takes_a_single_npz_white_on_black(file: Path, tmp_path: Path, fedgs: Run) -> None:
+def test_fetch_takes_a_single_npz_white_on_black(file: Path, tmp_path: Path, fedgs: Here) -> None:
     folder = tmp_path / "dir"
     folder.mkdir()
     known = load_npz(file)
     save_npz(replace(known, inputs=255 - known.inputs), folder / "mine.npz")
     done = fedgs("fetch", "femnist", "--dir", folder, "--url", "http://127.0.0.1:9", "--invert")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     assert np.array_equal(cache.load(tmp_path / "cache" / "femnist").inputs, known.inputs)
     write_leaf(known, folder / "all_data" / "all_data_0.json")
-    assert "could be leaf or npz" in fedgs("fetch", "femnist", "--dir", folder).stderr
-    assert "from leaf files" in fedgs("fetch", "femnist", "--dir", folder, "--layout", "leaf").stdout
+    assert "could be leaf or npz" in fedgs("fetch", "femnist", "--dir", folder).err
+    assert "from leaf files" in fedgs("fetch", "femnist", "--dir", folder, "--layout", "leaf").out

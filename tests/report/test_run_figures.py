@@ -1,9 +1,11 @@
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 from PIL import Image
 
+from fedgs.config import load_settings
 from fedgs.report.run_figures import comparison_figure, draw_run, simulated
 from fedgs.settings import Settings
 from fedgs.simulation import folder as folders
@@ -44,10 +46,14 @@ def test_runs_of_different_length_over_rounds_and_over_simulated_time() -> None:
     clock = [{"round": number, "elapsed": 100.0 * number} for number in range(5)]  # it lacks the last rounds
     assert simulated(metrics, clock) == ([0.0, 200.0, 400.0], [metrics[number]["accuracy"] for number in (0, 2, 4)])
 
-    def panels(figure: Figure) -> list[int]:
-        return [len(axes.lines) for axes in figure.axes]
+    def history(metrics: list[Any], clock: list[Any], target: float | None = None) -> Any:
+        settings = load_settings(overrides=[] if target is None else [f"eval.target={target}"])
+        return SimpleNamespace(metrics=metrics, clock=clock, settings=settings, score="accuracy")
 
-    assert panels(comparison_figure({"a": metrics})) == [1, 1, 1]
-    assert panels(comparison_figure({"a": metrics, "b": longer}, clocks={"a": None, "b": None})) == [2, 2, 2]
-    timed = comparison_figure({"a": metrics, "b": longer}, 0.5, clocks={"a": clock, "b": None})
-    assert panels(timed) == [3, 2, 2, 2]  # with a line for the target; one run has a clock
+    def panels(**histories: Any) -> list[int]:
+        return [len(axes.lines) for axes in comparison_figure(histories).axes]
+
+    assert panels(a=history(metrics, [])) == [1, 1, 1]
+    assert panels(a=history(metrics, []), b=history(longer, [])) == [2, 2, 2]
+    # With a line for the target; one run has a clock.
+    assert panels(a=history(metrics, clock, 0.5), b=history(longer, [], 0.5)) == [3, 2, 2, 2]

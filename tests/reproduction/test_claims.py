@@ -3,7 +3,7 @@
 import pytest
 
 from reproduction.experiments import paper
-from reproduction.experiments.claims import by_family, derive
+from reproduction.report.sections.claims import by_family, derive
 
 
 def test_the_papers_own_table_gives_the_papers_own_sentences() -> None:

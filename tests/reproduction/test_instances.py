@@ -8,7 +8,7 @@ from fedgs.data import build_federation
 from fedgs.errors import ConfigError
 from fedgs.selection import solve
 from reproduction.experiments.femnist_like import femnist_like_labels
-from reproduction.experiments.instances import draw_instances
+from reproduction.experiments.samplers import draw_instances
 
 
 def test_drawn_labels_are_like_femnist() -> None:

@@ -14,11 +14,9 @@ from fedgs.settings import Settings
 from reproduction.experiments import samplers, table2
 from reproduction.experiments.catalogue import EXPERIMENTS, stages_of
 from reproduction.experiments.femnist_like import femnist_like_labels
-from reproduction.experiments.instances import draw_instances
 from reproduction.experiments.jobs import read_job, run_jobs
-from reproduction.experiments.label_settings import read_by_a_label_job
-from reproduction.experiments.reproduction import LABELS, PAPER, Reproduction
-from reproduction.experiments.samplers import compare_samplers
+from reproduction.experiments.reproduction import LABELS, PAPER, Reproduction, read_by_a_label_job
+from reproduction.experiments.samplers import compare_samplers, draw_instances
 from tests.reproduction.made_up import full_size, results_of
 
 CPU = torch.device("cpu")

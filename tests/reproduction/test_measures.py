@@ -3,7 +3,7 @@
 import pytest
 
 from reproduction.experiments.jobs import Result
-from reproduction.experiments.measures import (
+from reproduction.experiments.runs import (
     at_round,
     collapse,
     last_quarter,

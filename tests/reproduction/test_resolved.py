@@ -9,9 +9,8 @@ import torch
 from fedgs.algorithms import BASELINES
 from fedgs.config import load_settings
 from fedgs.simulation.simulator import Simulator
-from reproduction.experiments.jobs import Job, Result, read_job, run_jobs
+from reproduction.experiments.jobs import Job, Result, digest_of, read_job, run_jobs, source_digest
 from reproduction.experiments.resolved import resolved_of
-from reproduction.experiments.source import digest_of, source_digest
 from tests.reproduction.test_jobs import dealt
 from tests.simulation.small import small_federation, small_settings
 

@@ -16,8 +16,15 @@ from reproduction.experiments.selection_study import (
     title_of,
     variant_of,
 )
-from reproduction.experiments.study_results import in_variant, read_study, read_unskewed, read_weights, with_all_seeds
-from reproduction.experiments.study_targets import met, verdicts
+from reproduction.experiments.study_results import (
+    in_variant,
+    met,
+    read_study,
+    read_unskewed,
+    read_weights,
+    verdicts,
+    with_all_seeds,
+)
 from tests.reproduction.made_up import diverged, full_size, results_of
 
 

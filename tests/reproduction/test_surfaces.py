@@ -9,9 +9,9 @@ import torch
 from fedgs.config import load_settings
 from fedgs.errors import ConfigError
 from reproduction.experiments import paper
-from reproduction.experiments.comparable_runs import comparable
 from reproduction.experiments.jobs import Job, Result, Results, run_jobs
 from reproduction.experiments.reproduction import PAPER, Reproduction, paper_with
+from reproduction.experiments.runs import comparable
 from reproduction.experiments.surfaces import (
     AXES,
     SURFACES,

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from fedgs.data import DataSet, build_federation
-from reproduction.experiments.selection_study import deal_out
-from reproduction.experiments.unskewed import without_skew
+from reproduction.experiments.selection_study import deal_out, without_skew
 
 
 def pile(samples: int = 1200, writers: int = 12) -> DataSet:

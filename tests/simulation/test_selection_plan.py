@@ -11,7 +11,7 @@ from fedgs.selection import SelectionProblem, SelectionResult, batch, solve, sol
 from fedgs.simulation.prefetch import Prefetch
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.training.round_plan import RoundPlan
-from reproduction.experiments.instances import draw_instances
+from reproduction.experiments.samplers import draw_instances
 from tests.simulation.small import small_federation, small_settings
 
 FEDERATION = small_federation()

@@ -7,7 +7,7 @@ from typing import Any
 from reproduction.experiments import beyond
 from reproduction.experiments.beyond import FINALS, PREFIX, SIDES, TRIALS, Tried
 from reproduction.experiments.jobs import Result
-from reproduction.experiments.run_group import RunGroup, by_seed
+from reproduction.experiments.runs import RunGroup, by_seed
 from reproduction.experiments.table2 import outcomes
 from reproduction.figures.beyond import paint_tuning
 from reproduction.report.markdown import (

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reproduction.experiments.fedopt_rates import Map, Place, grids, on_edge, place_of, read, scores, table_rates
-from reproduction.experiments.measures import LEARNT, late_tests
+from reproduction.experiments.runs import LEARNT, late_tests
 from reproduction.experiments.table2 import ROWS
 from reproduction.figures.heat_maps import HeatMap, paint_maps
 from reproduction.report.markdown import DIVERGED, NOT_RUN, percent, points, table

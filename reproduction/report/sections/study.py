@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedgs.settings import COVERAGE_WEIGHT
-from reproduction.experiments.comparable_runs import network_of
-from reproduction.experiments.measures import late_tests, round_of
-from reproduction.experiments.run_group import RunGroup, by_seed
+from reproduction.experiments.runs import RunGroup, by_seed, late_tests, network_of, round_of
 from reproduction.experiments.selection_study import (
     DEALS,
     FEWEST,
@@ -22,14 +20,21 @@ from reproduction.experiments.selection_study import (
     title_of,
 )
 from reproduction.experiments.study_results import (
+    BETTER_BY,
+    OTHERS,
+    OURS,
+    PUBLISHED,
+    WITHIN,
     Study,
+    Verdict,
     in_variant,
+    met,
     read_study,
     read_unskewed,
     read_weights,
+    verdicts,
     with_all_seeds,
 )
-from reproduction.experiments.study_targets import BETTER_BY, OTHERS, OURS, PUBLISHED, WITHIN, Verdict, met, verdicts
 from reproduction.figures.study import paint_curves, paint_differences, paint_trade_off, paint_weights, weight_facts
 from reproduction.report.markdown import NOT_RUN, number, percent, points, rounds, share, signed, table
 from reproduction.report.report_inputs import ReportInputs

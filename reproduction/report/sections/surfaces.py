@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from reproduction.experiments.measures import at_round
+from reproduction.experiments.runs import at_round
 from reproduction.experiments.surfaces import SURFACES, Place, Surface, changes, numbers, papers, read, values_of
 from reproduction.figures.heat_maps import HeatMap, paint_maps
 from reproduction.report.markdown import DIVERGED, NOT_RUN, percent, points, table

@@ -4,7 +4,7 @@ from typing import Any
 
 from reproduction.experiments.jobs import Results
 from reproduction.experiments.resolved import resolved_of
-from reproduction.experiments.run_group import RunGroup
+from reproduction.experiments.runs import RunGroup
 from reproduction.experiments.table2 import PREFIX, ROWS, outcomes, papers_row, row_of, runs_of
 from reproduction.figures.table2 import FAMILIES, far_down, paint_curves, paint_rows
 from reproduction.report.markdown import DIVERGED, NOT_RUN, number, percent, points, rounds, share, table, with_range

@@ -1,4 +1,4 @@
-"""The ``fedgs`` command: parse, call, print. Each command has a file of its own in this folder.
+"""The ``fedgs`` command: parse, call, print.
 
 Commands import what they need when they run, so that ``fedgs --help`` and the quick commands stay quick.
 """
@@ -11,19 +11,7 @@ import click
 import typer
 
 from fedgs import __version__
-from fedgs.cli import (
-    baselines,
-    compare,
-    data,
-    device,
-    park,
-    pki,
-    plan,
-    run,
-    select,
-    station,
-    top,
-)
+from fedgs.cli import compare, data, deploy, pki, plan, run, select
 from fedgs.errors import FedgsError
 
 app = typer.Typer(
@@ -37,15 +25,15 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("compare")(compare.compare)
-app.command("baselines")(baselines.baselines)
+app.command("baselines")(run.baselines)
 app.command("plan")(plan.plan)
 app.command("select")(select.select)
 app.add_typer(data.app, name="data")
-app.command("device")(device.device)
-app.command("station")(station.station)
-app.command("top")(top.top)
+app.command("device")(deploy.device)
+app.command("station")(deploy.station)
+app.command("top")(deploy.top)
 app.add_typer(pki.app, name="pki")
-app.add_typer(park.app, name="park")
+app.add_typer(deploy.park_app, name="park")
 
 
 _REPRODUCTION = "the paper's experiments are in the repository, not in the package: python -m reproduction"

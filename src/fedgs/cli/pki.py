@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from fedgs.cli.deploy_options import needs_deploy
+from fedgs.cli.deploy import needs_deploy
+from fedgs.errors import ConfigError
 
 app = typer.Typer(help="A private certificate authority, and the certificates of a park.", no_args_is_help=True)
 
@@ -47,7 +48,7 @@ def station(
     renew: Renew = False,
 ) -> None:
     """Sign the certificate of a station."""
-    _serving("station", name, host, folder, days, out, renew)
+    _issue("station", name, folder, days, out, renew, host or [])
 
 
 @app.command("superlink")
@@ -60,7 +61,7 @@ def superlink(
     renew: Renew = False,
 ) -> None:
     """Sign the certificate of a Flower SuperLink."""
-    _serving("superlink", name, host, folder, days, out, renew)
+    _issue("superlink", name, folder, days, out, renew, host or [])
 
 
 @app.command("device")
@@ -72,12 +73,10 @@ def device(
     renew: Renew = False,
 ) -> None:
     """Sign the certificates of devices."""
-    from fedgs.errors import ConfigError
-
     if out is not None and len(names) > 1:
         raise ConfigError("--out holds one bundle; name one device, or leave --out out")
     for name in names:
-        _issue("device", name, [], folder, days, out, renew)
+        _issue("device", name, folder, days, out, renew)
 
 
 @app.command("top")
@@ -89,7 +88,7 @@ def top(
     renew: Renew = False,
 ) -> None:
     """Sign the certificate of the top server."""
-    _issue("top", name, [], folder, days, out, renew)
+    _issue("top", name, folder, days, out, renew)
 
 
 @app.command("supernode")
@@ -107,24 +106,18 @@ def supernode(
     typer.echo(f"{bundle}: key of SuperNode {name!r}; copy this folder there, register key.pub with the SuperLink")
 
 
-def _serving(
-    role: str, name: str, given: list[str] | None, folder: Path, days: float, out: Path | None, renew: bool
+def _issue(
+    role: str, name: str, folder: Path, days: float, out: Path | None, renew: bool, hosts: list[str] | None = None
 ) -> None:
-    """Sign a certificate for the hosts that are given, or else those it had, or else the loopback."""
+    """Sign a certificate; one that serves is for the ``hosts`` given, or else those it had, or else the loopback."""
     needs_deploy()
-    from fedgs.deploy.pki import CERTIFICATE, LOOPBACK, hosts_in, read_certificate
+    from fedgs.deploy.pki import CERTIFICATE, LOOPBACK, hosts_in, issue, read_certificate
 
     there = (folder / role / name if out is None else out) / CERTIFICATE
-    hosts = given or list(LOOPBACK)
-    if not given and renew and there.exists():
+    if hosts == [] and renew and there.exists():
         hosts = hosts_in(read_certificate(there, "name the hosts with --host"))
         typer.echo(f"{there}: renewed for the same hosts: {', '.join(hosts)}")
-    _issue(role, name, hosts, folder, days, out, renew)
-
-
-def _issue(role: str, name: str, hosts: list[str], folder: Path, days: float, out: Path | None, renew: bool) -> None:
-    needs_deploy()
-    from fedgs.deploy.pki import issue
-
-    bundle = issue(folder, role, name, hosts, days, out=out, renew=renew)
+    elif hosts == []:
+        hosts = list(LOOPBACK)
+    bundle = issue(folder, role, name, hosts or [], days, out=out, renew=renew)
     typer.echo(f"{bundle}: certificate of {role} {name!r}, valid for {days:g} days; copy this folder there")

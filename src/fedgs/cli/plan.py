@@ -1,16 +1,22 @@
 """``fedgs plan``: whether FedGS beats FedAvg in a park, by how much, up to which limit, and the best T and L."""
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from fedgs.errors import CheckpointError, ConfigError
+
 if TYPE_CHECKING:
-    from fedgs.cli.plan_run import RunFacts
     from fedgs.network import BoundConstants
     from fedgs.network.settings import PlanSettings
     from fedgs.settings import Settings
+    from fedgs.simulation.gradients import Measured
+    from fedgs.simulation.run_clock import Lines
 
 _BOTH_WAYS = "clock.{0}.up and clock.{0}.down (bandwidth in Hz and snr_db, or rate in bit/s)"
 REPLACED = {
@@ -42,6 +48,8 @@ REPLACED = {
 """Options of older versions, and the settings that took their place."""
 OWN_PARK = ("federation", "selection", "task", "data", "streams")
 """Sections that cannot be changed beside --run: δ is measured in the run's own park."""
+ITERATIONS = 5
+"""of the next round of a run, whose super nodes are looked at"""
 
 
 class Time(NamedTuple):
@@ -49,6 +57,44 @@ class Time(NamedTuple):
 
     seconds: float = 0.0
     source: str = "not counted"
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """A run as the planner sees it."""
+
+    settings: "Settings"
+    round: int
+    """of the checkpoint that was read"""
+    model_bits: float
+    model: str
+    step_seconds: float
+    selection_seconds: float
+    measured: "Measured"
+    classes: int
+    step: Callable[[], object]
+    """one local step of a device"""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what was measured, for JSON."""
+        found = self.measured
+        return {
+            "round": self.round,
+            "divergence": found.delta,
+            "divergence_actual": float(found.divergence.actual.mean()),
+            "smoothness": found.smoothness,
+            "gradient": found.gradient,
+            "super_nodes": found.nodes,
+            "samples": found.samples,
+        }
+
+    def words(self, folder: Path) -> str:
+        """Return what was measured, in two lines."""
+        found = self.measured
+        return (
+            f"run {folder} after round {self.round}: δ = {found.delta:.4g}, β = {found.smoothness:.4g}\n"
+            f"(‖∇‖ = {found.gradient:.4g}; {found.nodes} super nodes against {found.samples:,} samples)"
+        )
 
 
 def plan(
@@ -74,9 +120,7 @@ def plan(
     For example: fedgs plan --set federation.devices=80 --set plan.divergence=1 --set clock.external.up.rate=5e7
     """
     from fedgs.cli.plan_display import print_plan
-    from fedgs.cli.plan_run import read_run
     from fedgs.config import load_settings
-    from fedgs.errors import ConfigError
     from fedgs.network import Park, load_profile
     from fedgs.network.plan import make_plan
     from fedgs.report.plan_figures import check_picture, draw_plan
@@ -92,7 +136,7 @@ def plan(
         for text in given:
             if text.partition(".")[0].strip() in OWN_PARK:
                 raise ConfigError(f"--set {text} and --run: δ is measured in the run's own park; leave one of them out")
-        known, config = read_run(run), run / "config.json"
+        known, config = _read_run(run), run / "config.json"
     settings = load_settings(config, given, kind=PlannerSettings)
     assert isinstance(settings, PlannerSettings)
     links = load_profile(settings.clock.profile)
@@ -103,7 +147,8 @@ def plan(
     if not settings.plan.latency:
         network = network.without_latency()
     bits, model = (known.model_bits, known.model) if known else _model_size(settings, settings.plan.model_bytes)
-    step, select = _step_time(settings, measure, known), _select_time(settings, measure, known)
+    step = _time("step_seconds", settings, known, _measure_step if measure else None)
+    select = _time("selection_seconds", settings, known, _measure_selection if measure else None)
     park = Park(
         bits, settings.federation.factories, settings.selection.pick, settings.training.iterations,
         settings.federation.devices, step.seconds, select.seconds,
@@ -127,9 +172,8 @@ def plan(
         typer.echo(f"picture: {plot}")
 
 
-def _constants(plan: "PlanSettings", learning_rate: float, known: "RunFacts | None") -> "BoundConstants | None":
+def _constants(plan: "PlanSettings", learning_rate: float, known: RunFacts | None) -> "BoundConstants | None":
     """Return the constants of the bound: given, else of the run, else the usual ones; None where there is no δ."""
-    from fedgs.errors import ConfigError
     from fedgs.network import BoundConstants
 
     divergence, smoothness = plan.divergence, plan.smoothness
@@ -155,40 +199,99 @@ def _model_size(settings: "Settings", model_bytes: float | None) -> tuple[float,
 
 
 def _built_in(settings: "Settings", instead: str) -> str:
-    from fedgs.errors import ConfigError
-
     name = settings.task if isinstance(settings.task, str) else settings.task.model
     if ":" in name:
         raise ConfigError(f"task {name!r} is known with its data only; give {instead}, or --run with a run of it")
     return name
 
 
-def _step_time(settings: "Settings", measure: bool, known: "RunFacts | None") -> Time:
-    """Return the time of one local step; that of a run is measured with its own batches, classes and images."""
+def _time(
+    key: str,
+    settings: "Settings",
+    known: RunFacts | None,
+    measure: "Callable[[Settings, RunFacts | None], float] | None",
+) -> Time:
+    """Return the time of a step or a selection: given, else measured here, else of the run, else not counted."""
+    given = getattr(settings.clock, key)
+    if given != "measured" and (known is None or given != getattr(known.settings.clock, key)):
+        return Time(given, "given")
+    if measure is not None:
+        return Time(measure(settings, known), "measured here")
+    return Time() if known is None else Time(getattr(known, key), "of the run")
+
+
+def _measure_step(settings: "Settings", known: RunFacts | None) -> float:
+    """Measure one local step; that of a run with its own batches, classes and images."""
     from fedgs.simulation.step_time import fastest, step_seconds
 
-    given = settings.clock.step_seconds
-    if known is not None and given == known.settings.clock.step_seconds:
-        return Time(fastest(known.step), "measured here") if measure else Time(known.step_seconds, "of the run")
-    if given != "measured":
-        return Time(given, "given")
-    return Time(step_seconds(_built_in(settings, "clock.step_seconds")), "measured here") if measure else Time()
+    return fastest(known.step) if known is not None else step_seconds(_built_in(settings, "clock.step_seconds"))
 
 
-def _select_time(settings: "Settings", measure: bool, known: "RunFacts | None") -> Time:
-    """Return the time of one selection, measured with the solver, the batches and the classes of the settings."""
+def _measure_selection(settings: "Settings", known: RunFacts | None) -> float:
+    """Measure one selection with the solver, the batches and the classes of the settings."""
     from fedgs.simulation.step_time import CLASSES, selection_seconds
 
-    given = settings.clock.selection_seconds
-    of_run = known is not None and given == known.settings.clock.selection_seconds
-    if given != "measured" and not of_run:
-        return Time(given, "given")
-    if not measure:
-        return Time(known.select_seconds, "of the run") if known is not None else Time()
     selection = settings.selection
     drawn = min(selection.presample, selection.pick - 1)
-    measured = selection_seconds(
+    return selection_seconds(
         settings.federation.devices_per_factory - drawn, selection.pick - drawn, selection.solver,
         classes=CLASSES if known is None else known.classes, batch_size=settings.training.batch_size,
     )  # fmt: skip
-    return Time(measured, "measured here")
+
+
+def one_selection(clock: "Lines", iterations: int) -> float:
+    """Return the seconds of one selection in the middle one of a run's rounds, which no slow round moves."""
+    return float(median([line["selection"] for line in clock[1:]] or [0.0])) / iterations
+
+
+def _read_run(folder: Path) -> RunFacts:
+    """Read a run's newest checkpoint and measure there; whatever is missing is said in a line."""
+    from fedgs.simulation.checkpoint import list_checkpoints, load_checkpoint
+    from fedgs.simulation.components import resolve
+    from fedgs.simulation.federations import load_federation
+    from fedgs.simulation.folder import CHECKPOINTS, read_settings, run_identity
+    from fedgs.simulation.gradients import Gradients, measure
+    from fedgs.simulation.run import network_digest
+    from fedgs.simulation.selection_plan import SelectionPlan
+    from fedgs.simulation.simulator import pick_device
+    from fedgs.tasks.bind import bind
+    from fedgs.training.clients import local_step
+    from fedgs.training.layout import WEIGHT_BYTES
+    from fedgs.training.objective import Objective
+
+    settings = read_settings(folder)
+    if settings.algorithm.is_baseline:
+        raise ConfigError(
+            f"--run {folder}: is a run of {settings.algorithm.name}, which has no super nodes whose δ could be "
+            "measured; give a run of fedgs"
+        )
+    there = list_checkpoints(folder / CHECKPOINTS)
+    if not there:
+        raise CheckpointError(f"--run {folder}: has no checkpoint yet; wait for one, or give another run")
+    settings, components = resolve(settings)
+    task = bind(components.task, load_federation(settings), settings.seed, settings.data.normalise)
+    federation = task.federation
+    device = pick_device("auto")
+    gradients = Gradients(task, device)
+    identity = run_identity(settings, federation, network=network_digest(task))
+    state = load_checkpoint(there[-1], gradients.layout, identity)
+    plan = SelectionPlan(federation, settings)
+    plan.load_state(state.plan)
+    coming = plan.next_round()
+    rows = list(range(min(ITERATIONS, len(coming.devices))))
+    if not coming.totals[rows].any():
+        raise CheckpointError(f"--run {folder}: no device trains in the next iterations; give another run")
+    training = settings.training
+    found = measure(gradients, state.weights.to(device), coming, rows, training.learning_rate, settings.seed)
+    weights = gradients.layout.size
+    return RunFacts(
+        settings,
+        state.round,
+        8.0 * WEIGHT_BYTES * weights,
+        f"{components.task.named()}, {weights:,} weights",
+        state.clock[0]["step_seconds"],
+        one_selection(state.clock, training.iterations),
+        found,
+        len(federation.classes),
+        local_step(task, getattr(components.algorithm, "objective", Objective()), training.batch_size),
+    )

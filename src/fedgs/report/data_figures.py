@@ -6,6 +6,7 @@ histogram, samples per device, and how far the class distributions of devices an
 
 import csv
 import io
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +21,7 @@ from fedgs.data.federation import Federation
 from fedgs.data.statistics import Heterogeneity, heterogeneity
 from fedgs.errors import DataError
 from fedgs.files import make_folder, write_bytes
-from fedgs.report.run_figures import save_figure
+from fedgs.report.run_figures import new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,10 +77,9 @@ def inspect(source: DataSet | Federation, out_dir: str | Path | None = None, dev
     """
     source = _in_bins(source)
     statistics = heterogeneity(source)
-    tables = (_overview(source, statistics), _statistics(statistics), _classes(statistics), *_factories(statistics))
-    devices = _devices(source, statistics)
+    *tables, devices = _tables(source, statistics)
     if out_dir is None:
-        return Inspection(statistics, tables, devices, {})
+        return Inspection(statistics, tuple(tables), devices, {})
     folder = Path(out_dir)
     make_folder(folder)
     pictures = {"class_histogram": class_histogram(statistics)}
@@ -90,12 +90,10 @@ def inspect(source: DataSet | Federation, out_dir: str | Path | None = None, dev
     if len(statistics.device_names) > 1:  # one client alone has no spread to show
         pictures["samples_per_device"] = samples_per_device(statistics)
         pictures["divergence"] = divergence_histogram(statistics)
-    files = {}
-    for name, figure in pictures.items():
-        files[name] = save_figure(figure, folder / f"{name}.png", 150)
+    files = {name: save_figure(figure, folder / f"{name}.png", 150) for name, figure in pictures.items()}
     for table in (*tables, devices):
         files[table.title] = write_bytes(folder / f"{table.title}.csv", table.csv().encode())
-    return Inspection(statistics, tables, devices, files)
+    return Inspection(statistics, tuple(tables), devices, files)
 
 
 def contact_sheet(source: DataSet | Federation, devices_shown: int = 16, classes_shown: int = 64) -> "Figure":
@@ -107,7 +105,8 @@ def contact_sheet(source: DataSet | Federation, devices_shown: int = 16, classes
     cell = min(0.4, max(0.2, 8 / len(columns)))  # inches
     longest = max(len(names[row]) for row in rows), max(len(source.classes[column]) for column in columns)
     across, down = 0.4 + 0.075 * longest[0], 0.5 + (0.07 * longest[1] if longest[1] > 2 else 0)
-    figure, axes = _figure(max(4.5, cell * len(columns) + across), cell * len(rows) * height / width + down)
+    size = max(4.5, cell * len(columns) + across), cell * len(rows) * height / width + down
+    figure, (axes,) = new_figure(1, size=size)
     axes.imshow(mosaic, interpolation="nearest")
     shown = [source.classes[column] for column in columns], [names[row] for row in rows]
     axes.set_xticks((np.arange(len(columns)) + 0.5) * width - 0.5, shown[0], **PLAIN)
@@ -115,8 +114,8 @@ def contact_sheet(source: DataSet | Federation, devices_shown: int = 16, classes
     axes.tick_params(length=0, labelsize=7, labeltop=True, labelbottom=False)
     if longest[1] > 2:
         axes.tick_params(axis="x", rotation=90)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.spines[:].set_visible(False)
+    axes.grid(visible=False)
     axes.set_title(f"{source.name}: one sample per device and class (tinted: none)", fontsize=9, **PLAIN)
     return figure
 
@@ -150,7 +149,7 @@ def signal_sheet(source: DataSet | Federation, shown: int = 24) -> "Figure":
 
 def class_histogram(statistics: Heterogeneity) -> "Figure":
     """Draw how many samples each class has over all devices."""
-    figure, axes = _figure(min(14.0, max(5.0, 0.17 * len(statistics.classes))), 3.2)
+    figure, (axes,) = new_figure(1, size=(min(14.0, max(5.0, 0.17 * len(statistics.classes))), 3.2))
     axes.bar(np.arange(len(statistics.classes)), statistics.class_counts, color=DEVICE_COLOUR)
     named = np.arange(0, len(statistics.classes), -(-len(statistics.classes) // CLASSES_NAMED))
     axes.set_xticks(named, [statistics.classes[number] for number in named], fontsize=8, **PLAIN)
@@ -165,9 +164,9 @@ def class_histogram(statistics: Heterogeneity) -> "Figure":
 
 def samples_per_device(statistics: Heterogeneity) -> "Figure":
     """Draw the histogram of device sizes."""
-    figure, axes = _figure(5.5, 3.2)
+    figure, (axes,) = new_figure(1, size=(5.5, 3.2))
     median = float(np.median(statistics.device_samples))
-    axes.hist(statistics.device_samples, bins=min(40, _bins(statistics.device_samples)), color=DEVICE_COLOUR)
+    axes.hist(statistics.device_samples, bins=_bins(statistics.device_samples), color=DEVICE_COLOUR)
     axes.axvline(median, color="black", linewidth=1, linestyle="--", label=f"median {median:g}")
     axes.legend(frameon=False, fontsize=8)
     title = f"{statistics.name}: {statistics.counted} of {len(statistics.device_names)} devices"
@@ -177,16 +176,13 @@ def samples_per_device(statistics: Heterogeneity) -> "Figure":
 
 def divergence_histogram(statistics: Heterogeneity) -> "Figure":
     """Draw how far devices (bars) and factories (lines) are from P_real."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.5, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = new_figure(2, size=(8.5, 3.4))
     for axes, title, devices, factories in (
         (left, "total variation", statistics.device_tv, statistics.factory_tv),
         (right, "L2 distance", statistics.device_l2, statistics.factory_l2),
     ):
         values = devices[~np.isnan(devices)].round(9)  # equal ones differ in their last bits, too little for a bin
-        axes.hist(values, bins=min(40, _bins(values)), color=DEVICE_COLOUR, label=f"devices, mean {values.mean():.3f}")
+        axes.hist(values, bins=_bins(values), color=DEVICE_COLOUR, label=f"devices, mean {values.mean():.3f}")
         if factories is not None:
             for number, value in enumerate(factories):
                 label = f"factories, mean {factories.mean():.3f}" if number == 0 else None
@@ -269,66 +265,28 @@ def _mosaic(
     return mosaic, height, width
 
 
-def _overview(source: DataSet | Federation, statistics: Heterogeneity) -> Table:
-    rows: list[tuple[Cell, ...]] = [("name", source.name)]
-    if isinstance(source, Federation):
-        rows += [("factories", source.factories), ("devices", len(source))]
-        rows += [("train samples", len(source.train.flat)), ("test samples", len(source.test.flat))]
-    else:
-        rows += [("clients", len(source.client_names)), ("samples", len(source))]
-        if source.test is not None:
-            rows += [("of them marked as test", int(source.test.sum()))]
-    rows += [
-        ("classes", len(source.classes)),
-        ("classes without a sample", int((statistics.class_counts == 0).sum())),
-        *_shapes(source.inputs),
-    ]
-    for name, values in source.attributes.items():
-        known, numbers = np.unique(values, return_counts=True)
-        pairs = ", ".join(f"{value}: {number}" for value, number in zip(known, numbers, strict=True))
-        who = "devices" if isinstance(source, Federation) else "clients"
-        rows += [(f"{who} by {name}", pairs if len(known) <= VALUES_LISTED else f"{len(known)} values")]
-    return Table("overview", ("what", "value"), tuple(rows))
-
-
-def _shapes(inputs: Any) -> list[tuple[Cell, ...]]:
-    """Return shape and type of a sample, a row an array."""
-    return [
-        (f"input {name}".strip(), f"{' × '.join(map(str, array.shape[1:])) or 'one number'}, {array.dtype}")
-        for name, array in leaves(inputs)
-    ]
-
-
-def _statistics(statistics: Heterogeneity) -> Table:
-    columns = ("statistic", "min", "25 %", "median", "mean", "75 %", "max")
-    found = statistics.summary().items()
-    rows = tuple((title, *(round(value, 4) for value in astuple(quantiles))) for title, quantiles in found)
-    return Table("statistics", columns, rows)
-
-
-def _classes(statistics: Heterogeneity) -> Table:
-    return _table(
-        "classes",
-        {"class": statistics.classes, "samples": statistics.class_counts, "share": statistics.p_real},
-    )
-
-
-def _factories(statistics: Heterogeneity) -> tuple[Table, ...]:
-    if statistics.factory_devices is None:
-        return ()
-    columns = {
-        "factory": statistics.factory_names,
-        "devices": statistics.factory_devices,
-        "TV": statistics.factory_tv,
-        "L2": statistics.factory_l2,
-    }
-    return (_table("factories", columns, digits=4),)
-
-
-def _devices(source: DataSet | Federation, statistics: Heterogeneity) -> Table:
+def _tables(source: DataSet | Federation, statistics: Heterogeneity) -> list[Table]:
+    """Return overview, statistics, classes, factories where there are any, and devices."""
     factories: list[str] = [""] * len(statistics.device_names)
     if isinstance(source, Federation):
         factories = [source.factory_names[number] for number in source.factory_of]
+    names = ("statistic", "min", "25 %", "median", "mean", "75 %", "max")
+    summary = [(title, *astuple(quantiles)) for title, quantiles in statistics.summary().items()]
+    tables = [
+        Table("overview", ("what", "value"), tuple(_overview(source, statistics))),
+        _table("statistics", dict(zip(names, zip(*summary, strict=True), strict=True)), digits=4),
+        _table(
+            "classes", {"class": statistics.classes, "samples": statistics.class_counts, "share": statistics.p_real}
+        ),
+    ]
+    if statistics.factory_devices is not None:
+        columns = {
+            "factory": statistics.factory_names,
+            "devices": statistics.factory_devices,
+            "TV": statistics.factory_tv,
+            "L2": statistics.factory_l2,
+        }
+        tables.append(_table("factories", columns, digits=4))
     columns = {
         "device": statistics.device_names,
         "factory": factories,
@@ -337,7 +295,28 @@ def _devices(source: DataSet | Federation, statistics: Heterogeneity) -> Table:
         "TV": statistics.device_tv,
         "L2": statistics.device_l2,
     }
-    return _table("devices", columns)
+    return [*tables, _table("devices", columns)]
+
+
+def _overview(source: DataSet | Federation, statistics: Heterogeneity) -> Iterator[tuple[Cell, ...]]:
+    yield "name", source.name
+    if isinstance(source, Federation):
+        who = "devices"
+        yield from (("factories", source.factories), ("devices", len(source)))
+        yield from (("train samples", len(source.train.flat)), ("test samples", len(source.test.flat)))
+    else:
+        who = "clients"
+        yield from (("clients", len(source.client_names)), ("samples", len(source)))
+        if source.test is not None:
+            yield "of them marked as test", int(source.test.sum())
+    yield "classes", len(source.classes)
+    yield "classes without a sample", int((statistics.class_counts == 0).sum())
+    for name, array in leaves(source.inputs):
+        yield f"input {name}".strip(), f"{' × '.join(map(str, array.shape[1:])) or 'one number'}, {array.dtype}"
+    for name, values in source.attributes.items():
+        known, numbers = np.unique(values, return_counts=True)
+        pairs = ", ".join(f"{value}: {number}" for value, number in zip(known, numbers, strict=True))
+        yield f"{who} by {name}", pairs if len(known) <= VALUES_LISTED else f"{len(known)} values"
 
 
 def _table(title: str, columns: dict[str, Any], digits: int = 6) -> Table:
@@ -348,20 +327,11 @@ def _table(title: str, columns: dict[str, Any], digits: int = 6) -> Table:
     return Table(title, tuple(columns), tuple(rounded))
 
 
-def _figure(width: float, height: float) -> "tuple[Figure, Axes]":
-    # A Figure by itself needs no window system and leaves matplotlib's global state alone.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots()
-
-
 def _finish(axes: "Axes", title: str, horizontal: str, vertical: str) -> None:
     axes.set_title(title, fontsize=10, **PLAIN)
-    axes.set_xlabel(horizontal)
-    axes.set_ylabel(vertical)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.set(xlabel=horizontal, ylabel=vertical)
+    axes.grid(visible=False)
 
 
 def _bins(values: NDArray[Any]) -> int:
-    return max(1, int(2 * np.sqrt(len(values))))
+    return min(40, max(1, int(2 * np.sqrt(len(values)))))

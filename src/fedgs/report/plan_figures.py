@@ -15,7 +15,7 @@ from fedgs.errors import OutputError
 from fedgs.network.plan import ParkPlan
 from fedgs.network.planner import objective, with_pick
 from fedgs.network.round_time import fedavg_round, fedgs_round
-from fedgs.report.run_figures import save_figure
+from fedgs.report.run_figures import new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,24 +36,13 @@ def check_picture(path: Path) -> None:
 
 def draw_plan(path: Path, plan: ParkPlan, title: str = "") -> Path:
     """Draw a plan into a file."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     check_picture(path)
     panels = 2 if plan.constants is None else 3
-    figure = Figure(figsize=(5.2 * panels, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = list(figure.subplots(1, panels))
-    _draw_ratios(axes[0], plan)
-    _draw_lengths(axes[1], plan)
-    if plan.constants is not None:
-        _draw_objective(axes[2], plan)
-    for one in axes:
-        one.spines[["top", "right"]].set_visible(False)
-        one.grid(axis="y", alpha=0.25)
     park = plan.park
     shown = f"M={park.factories}, L={park.pick}, T={park.iterations}, model of {park.model_bits / 8e6:.3g} MB"
-    figure.suptitle(f"{title}: {shown}" if title else shown, fontsize=10)
+    figure, axes = new_figure(panels, f"{title}: {shown}" if title else shown, (5.2 * panels, 4.2))
+    for one, draw in zip(axes, (_draw_ratios, _draw_lengths, _draw_objective), strict=False):
+        draw(one, plan)
     return save_figure(figure, path)
 
 

@@ -39,9 +39,9 @@ class Comparison:
 
     def plot(self, path: str | Path | None = None) -> "Figure":
         """Return a picture of score, loss and divergence of all runs; ``path``: also write it."""
-        from fedgs.report.run_figures import figure_of_histories, save_figure
+        from fedgs.report.run_figures import comparison_figure, save_figure
 
-        figure = figure_of_histories(self.histories)
+        figure = comparison_figure(self.histories)
         if path is not None:
             save_figure(figure, Path(path))
         return figure

@@ -119,9 +119,9 @@ class History:
 
     def plot(self, path: str | Path | None = None) -> "Figure":
         """Return a picture of score, loss and divergence over the rounds; ``path``: also write it."""
-        from fedgs.report.run_figures import figure_of_histories, save_figure
+        from fedgs.report.run_figures import comparison_figure, save_figure
 
-        figure = figure_of_histories({self.name: self})
+        figure = comparison_figure({self.name: self})
         if path is not None:
             save_figure(figure, Path(path))
         return figure
