@@ -280,7 +280,7 @@ def _tables(source: DataSet | Federation, statistics: Heterogeneity) -> list[Tab
         ),
     ]
     if statistics.factory_devices is not None:
-        columns = {
+        columns: dict[str, Any] = {
             "factory": statistics.factory_names,
             "devices": statistics.factory_devices,
             "TV": statistics.factory_tv,
