@@ -50,8 +50,7 @@ from fedgs.selection.coverage import fair_shares
 from fedgs.settings import Settings
 from fedgs.simulation import selection_plan
 from fedgs.simulation.components import resolve
-from fedgs.simulation.coverage import Coverage
-from fedgs.simulation.round_statistics import count_classes
+from fedgs.simulation.selection_plan import Coverage, count_classes
 from fedgs.simulation.simulator import Simulator, pick_device
 from fedgs.training.calibration import FLOOR
 from fedgs.training.fused import FactoryThreads

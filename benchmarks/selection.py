@@ -21,7 +21,7 @@ from fedgs.config import load_settings
 from fedgs.data import build_federation, load_femnist, paper_federation
 from fedgs.report.units import readable_time
 from fedgs.selection import SelectionProblem, solve, solve_batch
-from fedgs.selection.gbp_cs import largest_entries_oracle, least_squares_oracle, permute_oracle
+from fedgs.selection.gbp_cs import largest_entries, least_squares_oracle, permute_oracle
 from fedgs.selection.problem import NO_LIMIT
 from reproduction.experiments.femnist_like import femnist_like_labels
 from reproduction.experiments.samplers import draw_instances
@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def plain_gbp_cs(problem: SelectionProblem) -> None:
-    chosen = largest_entries_oracle(least_squares_oracle(problem.counts, problem.wanted), problem.pick)
+    chosen = largest_entries(least_squares_oracle(problem.counts, problem.wanted), problem.pick)
     permute_oracle(problem.counts, problem.wanted, problem.bonus, chosen, NO_LIMIT)
 
 

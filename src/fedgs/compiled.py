@@ -40,7 +40,7 @@ def kernel(oracle: Callable[P, R]) -> Callable[[Callable[P, R]], Callable[P, R]]
 
 
 def composed(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function that only calls kernels: uncompiled it calls their oracles, and so is its own."""
+    """Compile a function that is plain enough to run as it stands, and so is its own oracle."""
     return _compile(function) if COMPILED else function
 
 

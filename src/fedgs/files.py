@@ -37,15 +37,20 @@ def write_bytes(path: Path, content: bytes, durable: bool = False) -> Path:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
         if durable:
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync_folder(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
     return path
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:

@@ -35,7 +35,7 @@ class FederationSettings(Section):
 
 
 class CoverageSettings(Section):
-    """Virtual queues that give every device its fair share of turns (fedgs.simulation.coverage)."""
+    """Virtual queues that give every device its fair share of turns (fedgs.simulation.selection_plan)."""
 
     weight: float = Field(
         0.0, ge=0, le=1e20, description="V, what a turn behind is worth in typical batches; 0: off; a good one: 0.3"

@@ -11,8 +11,8 @@ from PIL import Image
 
 from fedgs.cli.plan import REPLACED, one_selection
 from fedgs.network import Park, fedgs_round, load_profile
-from fedgs.simulation import step_time
-from fedgs.simulation.step_time import selection_seconds, step_seconds
+from fedgs.simulation import run_clock
+from fedgs.simulation.run_clock import selection_seconds, step_seconds
 from fedgs.tasks.bind import BoundTask
 from fedgs.training import clients
 from fedgs.training.objective import Objective
@@ -240,7 +240,7 @@ def test_a_step_of_a_run_is_measured_with_its_own_batches(
         return step
 
     monkeypatch.setattr(clients, "local_step", noted)
-    monkeypatch.setattr(step_time, "fastest", lambda action, *_: 3.0 if action is step else 0.5)
+    monkeypatch.setattr(run_clock, "fastest", lambda action, *_: 3.0 if action is step else 0.5)
     code, out, _ = here("plan", "--run", str(runs / "a"), "--measure", "--json")
     assert code == 0
     assert seen == [("compact", 4, (8, 8), 5)]

@@ -1,7 +1,5 @@
 """The virtual clock: the time model where all is even, and by hand where it is not."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -147,9 +145,3 @@ def test_stragglers_only_add_time(seed: int, spread: float) -> None:
 def test_what_does_not_fit_is_refused(action: object, message: str) -> None:
     with pytest.raises(NetworkError, match=message):
         action(VirtualClock(NETWORK, 1.0, np.ones(3)))  # type: ignore[operator]
-
-
-def test_the_network_room_knows_nothing_of_torch() -> None:
-    code = "import sys, fedgs.network, fedgs.network.plan; print('torch' in sys.modules, 'numba' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False"]

@@ -23,7 +23,7 @@ from fedgs.network import (
     longest_round,
     smallest_pick,
 )
-from fedgs.network.plan import make_plan
+from fedgs.network.planner import make_plan
 from tests.network.parks import HAND, hand_network, networks, parks
 
 

@@ -24,7 +24,6 @@ from fedgs.network import (
     proposition_holds,
     proposition_threshold,
     seconds_saved,
-    smallest_pick,
     snr_from_db,
     snr_to_db,
 )
@@ -120,8 +119,6 @@ def test_limits_agree_with_trying(park: Park, network: ParkNetwork) -> None:
     if longest:
         assert fedgs_wins(park.but(iterations=longest), network)
     assert not fedgs_wins(park.but(iterations=longest + 1), network)
-    tried = [pick for pick in range(1, park.devices_per_factory + 1) if fedgs_wins(park.but(pick=pick), network)]
-    assert smallest_pick(park, network) == min(tried, default=None)
 
 
 @given(parks(), networks(), st.floats(0, 0.1))

@@ -4,7 +4,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from fedgs.network import BoundConstants
-from fedgs.network.plan import make_plan
+from fedgs.network.planner import make_plan
 from fedgs.report.plan_figures import _draw_lengths, _draw_objective
 from tests.network.parks import HAND, hand_network
 

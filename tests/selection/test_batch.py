@@ -1,6 +1,5 @@
 """Many factories at once give what each would give alone."""
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,11 +45,8 @@ def test_options_reach_the_loop() -> None:
     assert started.chosen.tolist() == solve(paper_size(0), "gbp-cs", 7, start="random").chosen.tolist()
 
 
-def test_no_problem_no_answer() -> None:
-    assert solve_batch([]) == []
-
-
 def test_bad_calls() -> None:
+    assert solve_batch([]) == []
     with pytest.raises(SolverError, match="2 seeds for 1 problems"):
         solve_batch([paper_size(0)], seed=[1, 2])
     with pytest.raises(SolverError, match="no solver is called"):
@@ -78,10 +74,3 @@ def test_a_forked_child_has_a_pool_of_its_own() -> None:
 
 def _solve_in_child(problems: list[SelectionProblem]) -> list[list[int]]:
     return [answer.chosen.tolist() for answer in solve_batch(problems, threads=2)]
-
-
-def test_problems_travel_between_processes() -> None:
-    import pickle
-
-    problem = pickle.loads(pickle.dumps(paper_size(1)))
-    assert np.array_equal(solve(problem).chosen, solve(paper_size(1)).chosen)

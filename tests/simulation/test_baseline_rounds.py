@@ -10,10 +10,9 @@ from fedgs.algorithms import BASELINES
 from fedgs.algorithms.client_server import ClientServer
 from fedgs.algorithms.run_state import RunState
 from fedgs.data import Federation
-from fedgs.errors import ConfigError, TrainingError
+from fedgs.errors import TrainingError
 from fedgs.settings import Settings
 from fedgs.simulation.participants import ParticipantPlan
-from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.simulator import Simulator
 from fedgs.training import stacked_clients
 from fedgs.training.clients import ClientSetup, ClientTraining, Sequential, Trained
@@ -228,8 +227,3 @@ def test_a_loss_that_explodes_names_the_device_and_the_setting() -> None:
     ):
         with pytest.raises(TrainingError, match=rf"round 1: the loss of device 'device-\d\d'.*lower {setting}$"):
             run("fedavg", *overrides)
-
-
-def test_more_processes_than_participants_are_refused() -> None:
-    with pytest.raises(ConfigError, match="11 processes for 10 devices a round"):
-        Simulator(baseline_settings("fedavg"), FEDERATION, group=ProcessGroup(0, 11))

@@ -1,108 +1,89 @@
-"""Baselines as a user runs them: killed and resumed, in two processes, with pre-training, with what is wrong."""
+"""Baselines as a user runs them: resumed, with pre-training, with what is wrong."""
 
 import json
-import signal
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from fedgs.algorithms.run_state import RunState
 from fedgs.cli.run import _name_of
 from fedgs.config import load_settings
+from fedgs.simulation.folder import RunFolder
+from fedgs.simulation.run import execute
 from fedgs.simulation.simulator import Simulator
 from tests.conftest import Here
-from tests.simulation.small import is_one_line, small_config, small_federation
-from tests.simulation.test_distributed import assert_same, torchrun
-from tests.simulation.test_runs import results, start
+from tests.simulation.small import is_one_line, resumed, small_config, small_federation, small_states
 
-COMMON = ("algorithm.devices_per_round=8", "algorithm.local_epochs=2", "training.rounds=12", "checkpoint.every=3")
+COMMON = ("algorithm.devices_per_round=8", "algorithm.local_epochs=2", "training.rounds=4", "checkpoint.every=3")
 
 
 def baseline_config(folder: Path, name: str, *overrides: str) -> list[str]:
     return small_config(folder, f"algorithm.name={name}", *COMMON, *overrides)
 
 
-def wait_for(found: Path, lines: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not (found.exists() and found.read_bytes().count(b"\n") >= lines):
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("name", ["fedadam", "fedfusion+single"])
-def test_killed_runs_end_like_uninterrupted_ones(tmp_path: Path, here: Here, name: str) -> None:
+def test_a_resumed_baseline_ends_like_an_uninterrupted_one(name: str) -> None:
     """The server's moments, λ and the extractor before come back from the checkpoint to the bit."""
-    options = baseline_config(tmp_path, name, "training.momentum=0.5", "eval.ema=0.5", "clock.step_seconds=0.01")
-    assert here("run", *options, "--out", "whole", "--device", "cpu")[0] == 0
-    process = start("run", *options, "--out", "killed", "--device", "cpu", cwd=tmp_path)
-    wait_for(tmp_path / "killed/metrics.jsonl", 6)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert not (tmp_path / "killed/summary.json").exists()
-    code, out, err = here("resume", "killed", "--device", "cpu")
-    assert (code, err) == (0, "")
-    assert "killed: accuracy" in out
-    assert results(tmp_path / "killed") == results(tmp_path / "whole")
+    options = (f"algorithm.name={name}", *COMMON, "training.momentum=0.5", "eval.ema=0.5", "clock.step_seconds=0.01")
+    states = small_states(*options)
+    again = resumed(states[2], *options)
+    assert torch.equal(again.weights, states[-1].weights)
+    assert torch.equal(again.tested, states[-1].tested)
+    assert (again.metrics, again.clock, again.plan) == (states[-1].metrics, states[-1].clock, states[-1].plan)
 
 
-def test_pretraining_is_a_run_of_its_own_that_can_be_interrupted(tmp_path: Path, here: Here) -> None:
+def test_pretraining_is_a_run_of_its_own_that_can_be_interrupted(
+    tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is said that it happens, has its own metrics, is resumed, and both counts of rounds are in the summary."""
     options = baseline_config(
-        tmp_path, "cgau", "algorithm.options.pretrain_rounds=40", "algorithm.options.units=16", "training.rounds=4",
+        tmp_path, "cgau", "algorithm.options.pretrain_rounds=8", "algorithm.options.units=16", "training.rounds=2",
         "eval.target=0.01",
     )  # fmt: skip
-    process = start("run", *options, "--out", "stopped", "--device", "cpu", cwd=tmp_path)
-    wait_for(tmp_path / "stopped/pretraining/metrics.jsonl", 7)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate()
-    assert process.returncode == 130
+    real = RunFolder.on_round
+
+    def interrupted(self: RunFolder, state: RunState, metrics: dict[str, Any]) -> None:
+        real(self, state, metrics)
+        if self.folder.name == "pretraining" and state.round == 5:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "on_round", interrupted)
+        code, _, err = here("run", *options, "--out", "stopped", "--device", "cpu")
+    assert code == 130
     assert err.splitlines() == [
-        "fedgs: note: 40 rounds of FedAvg come before the first round, see stopped/pretraining",
+        "fedgs: note: 8 rounds of FedAvg come before the first round, see stopped/pretraining",
         "fedgs: interrupted; go on with: fedgs resume stopped",
     ]
     assert not (tmp_path / "stopped/metrics.jsonl").exists()
-    done = len((tmp_path / "stopped/pretraining/metrics.jsonl").read_text().splitlines())
-    assert 7 <= done < 41
+    assert len((tmp_path / "stopped/pretraining/metrics.jsonl").read_text().splitlines()) == 6
     code, out, err = here("resume", "stopped", "--device", "cpu")
     assert code == 0
-    assert "1% in round 0 (40 with pre-training)" in out
+    assert "1% in round 0 (8 with pre-training)" in out
     summary = json.loads((tmp_path / "stopped/summary.json").read_text())
-    assert summary["target"] == {"accuracy": 0.01, "round": 0, "round_with_pretraining": 40}
+    assert summary["target"] == {"accuracy": 0.01, "round": 0, "round_with_pretraining": 8}
     before = [json.loads(line) for line in (tmp_path / "stopped/pretraining/metrics.jsonl").read_text().splitlines()]
-    assert [line["round"] for line in before] == list(range(41))
-    assert summary["pretraining"] == {"rounds": 40, "accuracy": before[-1]["accuracy"]}
+    assert [line["round"] for line in before] == list(range(9))
+    assert summary["pretraining"] == {"rounds": 8, "accuracy": before[-1]["accuracy"]}
     assert summary["machine"]["seconds_of_pretraining"] > 0
     # In memory, without any folder, it is the same run.
-    overrides = [option for option in options if option != "--set"]
-    with Simulator(load_settings(overrides=overrides), federation := small_federation()) as simulator:
-        state = list(simulator.rounds(simulator.begin()))[-1]
     lines = [json.loads(line) for line in (tmp_path / "stopped/metrics.jsonl").read_text().splitlines()]
-    assert list(state.metrics) == lines
-    assert len(federation) == 12
+    overrides = [option for option in options if option != "--set"]
+    with Simulator(load_settings(overrides=overrides), small_federation()) as simulator:
+        assert list(list(simulator.rounds(simulator.begin()))[-1].metrics) == lines
     # The plain model can be given to another run, as a file or as a folder.
-    model = "algorithm.options.pretrain_model"
     for path in ("stopped/pretraining", "stopped/pretraining/model.safetensors"):
-        code, _, err = here("run", *options[:-4], "--set", f"{model}={path}", "--out", path.replace("/", "-"))
-        assert (code, err) == (0, "")
-        given = tmp_path / path.replace("/", "-")
-        assert json.loads((given / "summary.json").read_text())["pretraining"] == {"model": path}
-        first = json.loads((given / "metrics.jsonl").read_text().splitlines()[0])
-        assert first == lines[0]
+        settings = load_settings(overrides=[*overrides[:-4], f"algorithm.options.pretrain_model={path}"])
+        given = execute(settings, small_federation())
+        assert given.summary["pretraining"] == {"model": path}
+        assert given.metrics[0] == lines[0]
     # The folder alone is not to be resumed as if it were FedAvg: its random streams are others.
     (tmp_path / "stopped/pretraining/summary.json").unlink()
     code, _, err = here("resume", "stopped/pretraining")
     assert code == 2
     assert "belongs to a run with other settings or data" in err
-
-
-def test_two_processes_give_what_one_gives(tmp_path: Path, here: Here) -> None:
-    """Participants are shared out; IDA's server needs all uploads one by one, and their accuracies."""
-    options = baseline_config(tmp_path, "ida+intrac", "training.rounds=4")
-    assert here("run", *options, "--out", "one", "--device", "cpu")[0] == 0
-    process = torchrun(2, "run", *options, "--out", "two", cwd=tmp_path)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert out.count("accuracy") == 1
-    assert_same(tmp_path / "two", tmp_path / "one")
 
 
 @pytest.mark.parametrize(
@@ -120,10 +101,7 @@ def test_what_is_wrong_with_a_baseline_is_one_line(
     from safetensors.torch import save_file
 
     save_file({"w": torch.zeros(1)}, tmp_path / "other.safetensors")
-    options = small_config(tmp_path)
-    for override in overrides:
-        options += ["--set", override]
-    code, out, err = here("run", *options)
+    code, out, err = here("run", *small_config(tmp_path, *overrides))
     assert (code, out) == (2, "")
     assert is_one_line(err)
     assert words in err

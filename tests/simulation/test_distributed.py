@@ -1,4 +1,4 @@
-"""Factories shared out over processes: real ones, started by torchrun, talking over gloo."""
+"""Factories shared out over processes: real ones that talk over gloo."""
 
 import json
 import os
@@ -10,22 +10,25 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from fedgs.errors import ConfigError
 from fedgs.simulation.process_group import ProcessGroup
-from fedgs.training.layout import Layout, load_model
-from tests.simulation.small import small_config
+from fedgs.simulation.simulator import Simulator
+from tests.conftest import Here
+from tests.simulation.small import small_config, small_federation, small_settings
 
-LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "fedgs")
+RANKS = ("-m", "tests.simulation.ranks", "2")
+"""What torchrun starts, without waiting for torch to be imported three times."""
+BASELINE = """baseline=["algorithm.name=ida+intrac", "algorithm.devices_per_round=8", "algorithm.local_epochs=2"]"""
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-def torchrun(ranks: int, *arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    command = [*LAUNCH, str(ranks), "-m", "fedgs", *arguments, "--device", "cpu"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd)
-
-
-def alone(*arguments: str, cwd: Path) -> None:
-    command = [sys.executable, "-m", "fedgs", *arguments, "--device", "cpu"]
-    subprocess.run(command, cwd=cwd, check=True, capture_output=True, timeout=120)
+def start(launcher: tuple[str, ...], *arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, *launcher, *arguments, "--device", "cpu"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=cwd, env=ENVIRONMENT)
 
 
 def assert_same(one: Path, other: Path) -> None:
@@ -37,52 +40,38 @@ def assert_same(one: Path, other: Path) -> None:
         assert mine["accuracy"] == pytest.approx(theirs["accuracy"], abs=0.02)
         for key in ("divergence", "samples", "devices_selected", "events"):
             assert mine.get(key) == theirs.get(key)  # the plan is the same to the bit
-    models = [load_model(run / "model.safetensors", _layout(run)) for run in (one, other)]
-    torch.testing.assert_close(models[0], models[1], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(*(load_file(run / "model.safetensors") for run in (one, other)), rtol=1e-4, atol=1e-5)
 
 
-def _layout(run: Path) -> Layout:
-    from safetensors.torch import load_file
-
-    weights = load_file(run / "model.safetensors")
-    return Layout.of_weights(weights)
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    folder = tmp_path_factory.mktemp("distributed")
+def test_two_processes_give_what_one_gives_and_speak_with_one_voice(tmp_path: Path, here: Here) -> None:
+    """FedGS: three factories on two ranks. Then IDA: participants are shared out, its server needs all uploads."""
     options = small_config(
-        folder,
-        "training.momentum=0.5",
-        "training.calibration=1",
-        "server.class_wise=true",
-        "training.rounds=6",
-        "dynamics.leave=0.05",
-        "checkpoint.every=2",
-    )
-    alone("run", *options, "--out", "one", cwd=folder)
-    return folder, options
-
-
-def test_several_processes_give_what_one_gives(reference: tuple[Path, list[str]]) -> None:
-    """Three factories on two ranks: two and one."""
-    folder, options = reference
-    process = torchrun(2, "run", *options, "--out", "two-ranks", cwd=folder)
+        tmp_path, "training.momentum=0.5", "training.calibration=1", "server.class_wise=true", "training.rounds=4",
+        "dynamics.leave=0.05", "checkpoint.every=2", BASELINE,
+    )  # fmt: skip
+    assert here("run", *options, "--out", "one", "--device", "cpu")[0] == 0
+    process = start(RANKS, "run", *options, "--out", "two", cwd=tmp_path)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    assert out.count("accuracy") == 1  # one of them speaks
-    assert_same(folder / "two-ranks", folder / "one")
+    assert out.count("two: accuracy") == 1
+    for name in ("", "-ida+intrac"):
+        assert_same(tmp_path / f"two{name}", tmp_path / f"one{name}")
+    process = start(RANKS, "run", *options, "--out", "one", cwd=tmp_path)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert [line for line in err.splitlines() if line.startswith("fedgs:")] == [
+        "fedgs: error: one: exists already; choose another folder with --out, or go on with: fedgs resume one"
+    ]
 
 
-def test_a_lost_rank_ends_the_job_and_the_run_is_resumed(reference: tuple[Path, list[str]]) -> None:
-    folder, options = reference
-    longer = [*options, "--set", "training.rounds=400", "--set", "training.iterations=10"]
-    process = torchrun(2, "run", *longer, "--out", "lost", cwd=folder)
-    metrics = folder / "lost" / "metrics.jsonl"
+def test_a_lost_rank_ends_the_job_and_the_run_is_resumed(tmp_path: Path) -> None:
+    options = small_config(tmp_path, "training.momentum=0.5", "training.rounds=60", "checkpoint.every=2")
+    process = start(TORCHRUN, "run", *options, "--out", "lost", cwd=tmp_path)
+    metrics = tmp_path / "lost" / "metrics.jsonl"
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (metrics.exists() and metrics.read_bytes().count(b"\n") > 5):
         assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
+        time.sleep(0.01)
     ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     victim = next(pid for pid in map(int, ranks) if b"RANK=1" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
     os.kill(victim, signal.SIGKILL)
@@ -91,19 +80,12 @@ def test_a_lost_rank_ends_the_job_and_the_run_is_resumed(reference: tuple[Path, 
     ours = [line for line in err.splitlines() if line.startswith("fedgs: error: rank 0 of 2 ")]
     assert len(ours) == 1
     assert ours[0].endswith("with: fedgs resume RUN")
-    assert not (folder / "lost" / "summary.json").exists()
-    # Fewer rounds than were asked for would be another run: the checkpoint itself must load and go on.
-    process = torchrun(2, "resume", "lost", cwd=folder)
-    began = metrics.read_bytes().count(b"\n")
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and metrics.read_bytes().count(b"\n") <= began + 10:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    process.terminate()
-    process.communicate(timeout=60)
+    assert not (tmp_path / "lost" / "summary.json").exists()
+    process = start(RANKS, "resume", "lost", cwd=tmp_path)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
     rounds = [json.loads(line)["round"] for line in metrics.read_text().splitlines()]
-    assert rounds == list(range(len(rounds)))
-    assert len(rounds) > began
+    assert rounds == list(range(61))
 
 
 def test_factories_are_shared_out_evenly() -> None:
@@ -112,20 +94,13 @@ def test_factories_are_shared_out_evenly() -> None:
     assert ProcessGroup().shard(3).tolist() == [0, 1, 2]
 
 
-def test_more_processes_than_factories_are_refused() -> None:
-    from fedgs.errors import ConfigError
-    from fedgs.simulation.simulator import Simulator
-    from tests.simulation.small import small_federation, small_settings
-
-    with pytest.raises(ConfigError, match="4 processes for 3 factories"):
-        Simulator(small_settings(), small_federation(), group=ProcessGroup(0, 4))
-
-
-def test_what_is_wrong_is_said_once(reference: tuple[Path, list[str]]) -> None:
-    folder, options = reference
-    process = torchrun(2, "run", *options, "--out", "one", cwd=folder)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode != 0
-    assert [line for line in err.splitlines() if line.startswith("fedgs:")] == [
-        "fedgs: error: one: exists already; choose another folder with --out, or go on with: fedgs resume one"
-    ]
+@pytest.mark.parametrize(
+    ("processes", "options", "words"),
+    [
+        (4, (), "4 processes for 3 factories"),
+        (11, ("algorithm.name=fedavg", "algorithm.devices_per_round=10"), "11 processes for 10 devices a round"),
+    ],
+)
+def test_more_processes_than_work_are_refused(processes: int, options: tuple[str, ...], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Simulator(small_settings(*options), small_federation(), group=ProcessGroup(0, processes))

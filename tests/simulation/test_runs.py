@@ -1,7 +1,6 @@
 """Runs as a user starts them: real processes, real folders, real kills."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,20 +12,6 @@ import pytest
 
 from tests.conftest import Here
 from tests.simulation.small import small_config
-
-ENVIRONMENT = {**os.environ, "COLUMNS": "200"}
-
-
-def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "fedgs", *arguments]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=cwd, env=ENVIRONMENT)
-
-
-def fedgs(*arguments: str, cwd: Path) -> tuple[int, str, str]:
-    process = start(*arguments, cwd=cwd)
-    out, err = process.communicate(timeout=120)
-    return process.returncode, out, err
 
 
 def results(folder: Path) -> tuple[bytes, ...]:
@@ -41,45 +26,36 @@ def results(folder: Path) -> tuple[bytes, ...]:
     return json.dumps(summary).encode(), *((folder / name).read_bytes() for name in files)
 
 
-def test_killed_runs_end_like_uninterrupted_ones(tmp_path: Path) -> None:
-    """SIGKILL at random moments, also in mid-round, until the run is through: the same bytes come out."""
+def test_killed_runs_end_like_uninterrupted_ones(tmp_path: Path, here: Here) -> None:
+    """SIGKILL right after the folder appeared, and again in mid-run: the same bytes come out."""
     options = small_config(
         tmp_path, "training.rounds=16", "training.iterations=12", "checkpoint.every=3", "training.momentum=0.5",
         "eval.ema=0.5", "dynamics.leave=0.02",
         "clock.step_seconds=0.01", "clock.selection_seconds=0.002", "clock.slowness=0.5",
         "dynamics.move=0.02", "selection.coverage.weight=0.3",
     )  # fmt: skip
-    code, out, err = fedgs("run", *options, "--out", "whole", "--device", "cpu", cwd=tmp_path)
+    code, out, err = here("run", *options, "--out", "whole", "--device", "cpu")
     assert (code, err) == (0, "")
     assert "accuracy" in out
-    draws = np.random.default_rng(0)
     folder = tmp_path / "killed"
-    process = start("run", *options, "--out", "killed", "--device", "cpu", cwd=tmp_path)
-    kills, seen = 0, 0
-    for _ in range(9):
+    metrics = folder / "metrics.jsonl"
+    for arguments, awaited, lines in ((["run", *options, "--out"], folder, 0), (["resume"], metrics, 5)):
+        command = [sys.executable, "-m", "fedgs", *arguments, "killed", "--device", "cpu"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
         deadline = time.monotonic() + 60
-        # Kill it a random moment after it got somewhere; the first time right after its folder appeared.
-        while process.poll() is None and time.monotonic() < deadline:
-            if kills == 0 and folder.exists():
-                break
-            lines = (folder / "metrics.jsonl").read_bytes().count(b"\n") if (folder / "metrics.jsonl").exists() else 0
-            if lines > seen + 3:
-                seen = lines
-                time.sleep(draws.uniform(0, 0.15))
-                break
+        while not awaited.exists() or (lines and metrics.read_bytes().count(b"\n") < lines):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
             time.sleep(0.01)
-        if process.poll() is None and kills < 3:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
+        time.sleep(np.random.default_rng(lines).uniform(0, 0.05))
+        process.send_signal(signal.SIGKILL)
         process.communicate()
-        if (folder / "summary.json").exists():
-            break
-        process = start("resume", "killed", "--device", "cpu", cwd=tmp_path)
-    assert kills >= 3
+        assert not (folder / "summary.json").exists()
+    assert here("resume", "killed", "--device", "cpu")[0] == 0
     assert results(folder) == results(tmp_path / "whole")
-    rounds = [json.loads(line)["round"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rounds = [json.loads(line)["round"] for line in metrics.read_text().splitlines()]
     assert rounds == list(range(17))
-    code, out, err = fedgs("resume", "killed", cwd=tmp_path)
+    code, out, err = here("resume", "killed")
     assert (code, out, err) == (0, "killed: is finished, there is nothing left to do\n", "")
 
 

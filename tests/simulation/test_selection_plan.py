@@ -1,5 +1,6 @@
 import json
 import threading
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +9,8 @@ import pytest
 
 from fedgs.errors import DataError
 from fedgs.selection import SelectionProblem, SelectionResult, batch, solve, solve_batch, team
-from fedgs.simulation.prefetch import Prefetch
 from fedgs.simulation.selection_plan import SelectionPlan
+from fedgs.simulation.simulator import planned_ahead
 from fedgs.training.round_plan import RoundPlan
 from reproduction.experiments.samplers import draw_instances
 from tests.simulation.small import small_federation, small_settings
@@ -65,8 +66,7 @@ def test_running_ahead_changes_nothing(depth: int) -> None:
     settings = small_settings()
     plain = SelectionPlan(FEDERATION, settings)
     expected = [plain.next_round() for _ in range(5)]
-    with Prefetch(SelectionPlan(FEDERATION, settings).next_round, 5, depth) as ahead:
-        found = list(ahead)
+    found = [plan for plan, _ in planned_ahead(SelectionPlan(FEDERATION, settings).next_round, 5, depth)]
     assert [plan.round for plan in found] == [1, 2, 3, 4, 5]
     assert all(same(one, other) for one, other in zip(found, expected, strict=True))
     assert found[1].state == expected[1].state
@@ -76,11 +76,11 @@ def test_leaving_early_ends_the_thread_and_errors_come_through() -> None:
     def broken() -> RoundPlan:
         raise DataError("nothing to select")
 
-    with Prefetch(SelectionPlan(FEDERATION, small_settings()).next_round, 1000, 2) as ahead:
-        next(iter(ahead))
+    with closing(planned_ahead(SelectionPlan(FEDERATION, small_settings()).next_round, 1000, 2)) as ahead:
+        next(ahead)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("fedgs-plan")]
-    with Prefetch(broken, 2, 2) as failing, pytest.raises(DataError, match="nothing"):
-        next(iter(failing))
+    with pytest.raises(DataError, match="nothing"):
+        next(planned_ahead(broken, 2, 2))
 
 
 @pytest.mark.parametrize(
@@ -146,10 +146,11 @@ def test_each_kind_of_solver_is_compiled_before_its_time_is_taken(
 def test_a_batch_is_as_long_as_its_problems_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     now = threading.local()
 
-    def solved(*_: Any) -> None:
+    def solved(*_: Any) -> tuple[Any, ...]:
         now.seconds = getattr(now, "seconds", 0.0) + 1.0
+        return np.array([0]), True, 0.0, 0.0
 
-    monkeypatch.setattr(batch, "solve_range", solved)
+    monkeypatch.setattr(batch, "solve_measured", solved)
     monkeypatch.setattr(batch, "thread_time", lambda: getattr(now, "seconds", 0.0), raising=False)
     problems = [SelectionProblem(np.eye(3), np.full(3, 1 / 3), 1)] * 4
-    assert [answer.seconds for answer in solve_batch(problems, threads=2)] == [0.5] * 4  # two threads, a second each
+    assert [answer.seconds for answer in solve_batch(problems, threads=2)] == [1.0] * 4

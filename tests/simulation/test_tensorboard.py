@@ -14,7 +14,7 @@ def test_events_hold_the_numbers_of_the_rounds_and_none_twice(tmp_path: Path) ->
     import torch
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    from fedgs.simulation.tensorboard import TensorBoard
+    from fedgs.simulation.callbacks import TensorBoard
 
     def state(number: int, accuracy: float) -> RunState:
         line = {"round": number, "accuracy": accuracy, "percentiles": {"10": 0.1, "50": 0.2, "90": 0.3}}

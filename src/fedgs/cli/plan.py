@@ -122,7 +122,7 @@ def plan(
     from fedgs.cli.plan_display import print_plan
     from fedgs.config import load_settings
     from fedgs.network import Park, load_profile
-    from fedgs.network.plan import make_plan
+    from fedgs.network.planner import make_plan
     from fedgs.report.plan_figures import check_picture, draw_plan
     from fedgs.settings import PlannerSettings
 
@@ -222,14 +222,14 @@ def _time(
 
 def _measure_step(settings: "Settings", known: RunFacts | None) -> float:
     """Measure one local step; that of a run with its own batches, classes and images."""
-    from fedgs.simulation.step_time import fastest, step_seconds
+    from fedgs.simulation.run_clock import fastest, step_seconds
 
     return fastest(known.step) if known is not None else step_seconds(_built_in(settings, "clock.step_seconds"))
 
 
 def _measure_selection(settings: "Settings", known: RunFacts | None) -> float:
     """Measure one selection with the solver, the batches and the classes of the settings."""
-    from fedgs.simulation.step_time import CLASSES, selection_seconds
+    from fedgs.simulation.run_clock import CLASSES, selection_seconds
 
     selection = settings.selection
     drawn = min(selection.presample, selection.pick - 1)

@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedgs.network.plan import ParkPlan
+    from fedgs.network.planner import ParkPlan
 
 
 def print_plan(

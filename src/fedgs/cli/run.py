@@ -139,7 +139,7 @@ def _callbacks(run: "PlannedRun") -> list[Any]:
 
     found: list[Any] = [RunDisplay(run.folder.name, run.settings)]
     if run.settings.tensorboard:
-        from fedgs.simulation.tensorboard import TensorBoard
+        from fedgs.simulation.callbacks import TensorBoard
 
         found.append(TensorBoard(run.folder / "tensorboard"))
     return found

@@ -21,13 +21,14 @@ from rich.progress import (
 from rich.table import Column
 
 from fedgs.report.units import readable_score
-from fedgs.simulation.callbacks import Callback, Run
+from fedgs.simulation.callbacks import Callback
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from fedgs.algorithms.run_state import RunState
     from fedgs.settings import Settings
+    from fedgs.simulation.run import Run
 
 WIDE = 100
 """Columns from which there is room for a bar and the speed."""
@@ -62,7 +63,7 @@ class RunDisplay(Callback):
         """Show a line of its own."""
         return RunDisplay("pre-training", settings, self._console)
 
-    def on_begin(self, run: Run) -> None:
+    def on_begin(self, run: "Run") -> None:
         """Show the line."""
         state, self._score = run.state, run.score
         total = self._rounds * self._iterations

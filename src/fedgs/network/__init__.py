@@ -6,93 +6,50 @@
     park = Park(model_bits=32 * 6_603_710, step_seconds=0.02)
     fedgs_round(park, network).total, break_even_ratio(park, network), best_schedule(park, network)
 
-One idea a file: ``links`` (bits, Hz, dB), ``round_time`` (section VI-B in general), ``break_even`` (who is faster;
-Proposition 4), ``convergence`` and ``divergence`` (section VI-A), ``planner`` (best T and L), ``clock``
-(the virtual clock of a simulation), ``settings`` and ``profiles``. Knows nothing of torch.
+One idea a file: ``links`` (bits, Hz, dB), ``round_time`` (section VI-B in general, Proposition 4), ``convergence``
+(section VI-A), ``planner`` (best T and L), ``clock`` (the virtual clock of a simulation), ``settings`` with the
+profiles. Knows nothing of torch.
 """
 
-from fedgs.network.break_even import (
-    break_even_ratio,
-    exact_condition,
-    fedgs_wins,
-    largest_pick,
-    longest_round,
-    proposition_holds,
-    proposition_threshold,
-    seconds_saved,
-    smallest_pick,
-)
-from fedgs.network.clock import RoundCost, Traffic, VirtualClock, slowness
-from fedgs.network.convergence import (
-    BoundConstants,
-    convergence_bound,
-    drift,
-    effective_iterations,
-    looser_optimality_gap,
-    optimality_gap,
-    phi,
-)
-from fedgs.network.divergence import (
-    GradientDivergence,
-    divergence_by_class,
-    divergence_of_gradients,
-    smoothness_estimate,
-)
-from fedgs.network.links import (
-    Channel,
-    Link,
-    ParkNetwork,
-    equal_network,
-    paper_network,
-    snr_from_db,
-    snr_to_db,
-)
-from fedgs.network.planner import Schedule, best_schedule
-from fedgs.network.profiles import PROFILES, Profile, load_profile
-from fedgs.network.round_time import Park, RoundTime, fedavg_round, fedgs_round
-from fedgs.network.settings import ClockSettings, LinksSettings
-
-__all__ = [
-    "PROFILES",
-    "BoundConstants",
-    "Channel",
-    "ClockSettings",
-    "GradientDivergence",
-    "Link",
-    "LinksSettings",
-    "Park",
-    "ParkNetwork",
-    "Profile",
-    "RoundCost",
-    "RoundTime",
-    "Schedule",
-    "Traffic",
-    "VirtualClock",
-    "best_schedule",
-    "break_even_ratio",
-    "convergence_bound",
-    "divergence_by_class",
-    "divergence_of_gradients",
-    "drift",
-    "effective_iterations",
-    "equal_network",
-    "exact_condition",
-    "fedavg_round",
-    "fedgs_round",
-    "fedgs_wins",
-    "largest_pick",
-    "load_profile",
-    "longest_round",
-    "looser_optimality_gap",
-    "optimality_gap",
-    "paper_network",
-    "phi",
-    "proposition_holds",
-    "proposition_threshold",
-    "seconds_saved",
-    "slowness",
-    "smallest_pick",
-    "smoothness_estimate",
-    "snr_from_db",
-    "snr_to_db",
-]
+from fedgs.network.clock import RoundCost as RoundCost
+from fedgs.network.clock import Traffic as Traffic
+from fedgs.network.clock import VirtualClock as VirtualClock
+from fedgs.network.clock import slowness as slowness
+from fedgs.network.convergence import BoundConstants as BoundConstants
+from fedgs.network.convergence import GradientDivergence as GradientDivergence
+from fedgs.network.convergence import convergence_bound as convergence_bound
+from fedgs.network.convergence import divergence_by_class as divergence_by_class
+from fedgs.network.convergence import divergence_of_gradients as divergence_of_gradients
+from fedgs.network.convergence import drift as drift
+from fedgs.network.convergence import effective_iterations as effective_iterations
+from fedgs.network.convergence import looser_optimality_gap as looser_optimality_gap
+from fedgs.network.convergence import optimality_gap as optimality_gap
+from fedgs.network.convergence import phi as phi
+from fedgs.network.convergence import smoothness_estimate as smoothness_estimate
+from fedgs.network.links import Channel as Channel
+from fedgs.network.links import Link as Link
+from fedgs.network.links import ParkNetwork as ParkNetwork
+from fedgs.network.links import equal_network as equal_network
+from fedgs.network.links import paper_network as paper_network
+from fedgs.network.links import snr_from_db as snr_from_db
+from fedgs.network.links import snr_to_db as snr_to_db
+from fedgs.network.planner import Schedule as Schedule
+from fedgs.network.planner import best_schedule as best_schedule
+from fedgs.network.round_time import Park as Park
+from fedgs.network.round_time import RoundTime as RoundTime
+from fedgs.network.round_time import break_even_ratio as break_even_ratio
+from fedgs.network.round_time import exact_condition as exact_condition
+from fedgs.network.round_time import fedavg_round as fedavg_round
+from fedgs.network.round_time import fedgs_round as fedgs_round
+from fedgs.network.round_time import fedgs_wins as fedgs_wins
+from fedgs.network.round_time import largest_pick as largest_pick
+from fedgs.network.round_time import longest_round as longest_round
+from fedgs.network.round_time import proposition_holds as proposition_holds
+from fedgs.network.round_time import proposition_threshold as proposition_threshold
+from fedgs.network.round_time import seconds_saved as seconds_saved
+from fedgs.network.round_time import smallest_pick as smallest_pick
+from fedgs.network.settings import PROFILES as PROFILES
+from fedgs.network.settings import ClockSettings as ClockSettings
+from fedgs.network.settings import LinksSettings as LinksSettings
+from fedgs.network.settings import Profile as Profile
+from fedgs.network.settings import load_profile as load_profile

@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedgs.errors import NetworkError
-from fedgs.network.checks import not_negative, positive, whole
-from fedgs.network.links import ParkNetwork
+from fedgs.network.links import ParkNetwork, not_negative, positive, whole
 from fedgs.rng import stream
 
 BITS = 8

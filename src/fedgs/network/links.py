@@ -12,10 +12,44 @@ channel may have a latency, which a synchronisation waits for once each way; it 
 
 import math
 from dataclasses import dataclass, replace
-from numbers import Real
+from numbers import Integral, Real
 
 from fedgs.errors import NetworkError
-from fedgs.network.checks import not_negative, positive
+
+
+def positive(name: str, value: float, unit: str = "") -> float:
+    """Return a finite number above zero."""
+    number = _finite(name, value)
+    if number <= 0:
+        raise NetworkError(f"{name}={value:g}{_spaced(unit)} is impossible; it must be above 0")
+    return number
+
+
+def not_negative(name: str, value: float, unit: str = "") -> float:
+    """Return a finite number of zero or more."""
+    number = _finite(name, value)
+    if number < 0:
+        raise NetworkError(f"{name}={value:g}{_spaced(unit)} is impossible; it must be 0 or more")
+    return number
+
+
+def whole(name: str, value: int, least: int = 1) -> int:
+    """Return a whole number that is at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise NetworkError(f"{name}={value!r} is impossible; it must be a whole number")
+    if value < least:
+        raise NetworkError(f"{name}={value} is impossible; it must be {least} or more")
+    return int(value)
+
+
+def _finite(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise NetworkError(f"{name}={value!r} is impossible; it must be a finite number")
+    return float(value)
+
+
+def _spaced(unit: str) -> str:
+    return f" {unit}" if unit else ""
 
 
 def snr_from_db(decibels: float) -> float:
@@ -148,12 +182,5 @@ def paper_network(
 
 def equal_network(internal: float, external: float, snr_db: float) -> ParkNetwork:
     """Return the network of Assumption 2: one bandwidth inside, one outside, one SNR everywhere."""
-    return paper_network(
-        internal_up=internal,
-        internal_down=internal,
-        external_up=external,
-        external_down=external,
-        top_db=snr_db,
-        station_db=snr_db,
-        device_db=snr_db,
-    )
+    inside, outside = (Link(Channel(band, snr_db), Channel(band, snr_db)) for band in (internal, external))
+    return ParkNetwork(inside, outside, outside)

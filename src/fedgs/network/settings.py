@@ -2,20 +2,32 @@
 
 A channel is written by bandwidth and SNR or by its rate; keys of ``[clock.internal.up]`` and its like lie over those of
 the profile, so ``clock.external.up.rate=50e6`` changes one line of the park and leaves the rest.
+
+Profiles are parks that come with the package, as TOML files with the sources of their numbers; or a file of your own:
+
+    title = "one line"
+    [internal.up]          # device to station; also internal.down, external.up/down, direct.up/down (optional)
+    bandwidth = 100e6      # Hz
+    snr_db = 20.0          # or, in place of both: rate = 500e6 (bit/s)
+    latency = 0.007        # seconds, optional
 """
 
 import math
-from typing import TYPE_CHECKING, Literal, Self
+import tomllib
+from difflib import get_close_matches
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from fedgs.errors import ConfigError, NetworkError
+from fedgs.network.clock import VirtualClock, slowness
 from fedgs.network.links import Channel, Link, ParkNetwork
 from fedgs.section import Section
 
-if TYPE_CHECKING:
-    from fedgs.network.clock import VirtualClock
+PROFILES = ("5g", "wifi6", "wired")
 
 
 class ChannelSettings(Section):
@@ -107,6 +119,49 @@ class LinksSettings(Section):
         return outside.model_copy(update={"snr_db": device.snr_db})
 
 
+class Profile(LinksSettings):
+    """The links of a kind of park."""
+
+    title: str = Field("", description="one line")
+
+
+def load_profile(name: str) -> Profile:
+    """Return a profile of the package, or that of a TOML file."""
+    if name in PROFILES:
+        return _parsed(files("fedgs.network").joinpath(f"profiles/{name}.toml").read_text(encoding="utf-8"), name)
+    path = Path(name)
+    if path.suffix != ".toml":
+        raise ConfigError(f"no profile is called {name!r}; {profile_hint(name)}")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; give a profile's name ({', '.join(PROFILES)}) or file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as UTF-8 text ({error})") from None
+    return _parsed(text, str(path))
+
+
+def profile_hint(name: str) -> str:
+    """Return what to write instead of a name that is none."""
+    near = get_close_matches(name, PROFILES, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(PROFILES)}, or give a .toml file"
+
+
+def _parsed(text: str, source: str) -> Profile:
+    try:
+        profile = Profile.model_validate(tomllib.loads(text))
+        profile.network()  # says what is missing
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: not valid TOML: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{source}: {key}: {first['msg']}") from None
+    except NetworkError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    return profile
+
+
 class ClockSettings(LinksSettings):
     """The virtual clock of a run: links, computation, selection, stragglers."""
 
@@ -137,25 +192,19 @@ class ClockSettings(LinksSettings):
     @classmethod
     def _known(cls, value: str) -> str:
         # A file is read when the clock is made: a finished run can be looked at where its profile is no more.
-        from fedgs.network.profiles import PROFILES, profile_hint
-
         if value not in PROFILES and not value.endswith(".toml"):
             raise PydanticCustomError("profile", "{hint}", {"hint": f"no such profile; {profile_hint(value)}"})
         return value
 
     def links(self) -> ParkNetwork:
         """Return the links: those given here over those of the profile; what cannot be is one line."""
-        from fedgs.network.profiles import load_profile
-
         try:
             return self.over(load_profile(self.profile)).network()
         except (ConfigError, NetworkError) as error:
             raise ConfigError(f"clock: {error}") from None
 
-    def clock(self, devices: int, seed: int, measured_step: float | None = None) -> "VirtualClock":
+    def clock(self, devices: int, seed: int, measured_step: float | None = None) -> VirtualClock:
         """Return the clock of a park with so many devices; ``measured_step`` is needed where the settings say so."""
-        from fedgs.network.clock import VirtualClock, slowness
-
         step = self.step_seconds
         if step == "measured":
             if measured_step is None:

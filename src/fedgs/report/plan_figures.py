@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.errors import OutputError
-from fedgs.network.plan import ParkPlan
-from fedgs.network.planner import objective, with_pick
+from fedgs.network.planner import ParkPlan, objective, with_pick
 from fedgs.network.round_time import fedavg_round, fedgs_round
 from fedgs.report.run_figures import new_figure, save_figure
 

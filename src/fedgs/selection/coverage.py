@@ -19,32 +19,11 @@ iterations for its next turn.
 
 import numpy as np
 
-from fedgs.compiled import kernel
+from fedgs.compiled import composed
 from fedgs.selection.problem import Floats, Indices
 
 
-def fair_shares_oracle(weights: Floats, places: int) -> Floats:
-    """Plain numpy version of :func:`fair_shares`."""
-    devices = len(weights)
-    shares = np.ones(devices)
-    open_ones = np.arange(devices)
-    left = places
-    while left < len(open_ones):
-        total = weights[open_ones].sum()
-        if not total > 0.0:
-            shares[open_ones] = left / len(open_ones)
-            break
-        wanted = weights[open_ones] * (left / total)
-        full = wanted >= 1.0
-        if not full.any():
-            shares[open_ones] = wanted
-            break
-        left -= int(full.sum())
-        open_ones = open_ones[~full]
-    return shares
-
-
-@kernel(fair_shares_oracle)
+@composed
 def fair_shares(weights: Floats, places: int) -> Floats:
     """Return the shares of ``places`` turns, in proportion to ``weights`` (0 or more) and at most 1 each.
 
@@ -79,14 +58,7 @@ def fair_shares(weights: Floats, places: int) -> Floats:
     return shares
 
 
-def typical_batch_oracle(counts: Floats, target: Floats, devices: Indices) -> float:
-    """Plain numpy version of :func:`typical_batch`."""
-    mine = counts[devices]
-    found = float(np.square(mine - mine.sum(axis=1, keepdims=True) * target).sum()) / max(len(devices), 1)
-    return found if found > 0.0 else 1.0
-
-
-@kernel(typical_batch_oracle)
+@composed
 def typical_batch(counts: Floats, target: Floats, devices: Indices) -> float:
     """Return u, the mean squared distance of these devices' batches from what the target would put there.
 

@@ -7,7 +7,7 @@ can draw exactly the same numbers.
 
 import numpy as np
 
-from fedgs.compiled import kernel
+from fedgs.compiled import composed, kernel
 from fedgs.selection.problem import Indices, Key
 
 _MASK = (1 << 64) - 1
@@ -41,21 +41,12 @@ def start_key(key: Key, start: int, pick: int) -> Key:
     return np.uint64(key) + np.uint64(start) * np.uint64(pick)
 
 
-def draw_subset_oracle(devices: int, pick: int, key: Key) -> Indices:
-    """Plain version of :func:`draw_subset`."""
-    order = np.arange(devices)
-    for i in range(pick):
-        j = i + (int(mix(np.uint64((int(key) + i + 1) & _MASK))) >> 11) % (devices - i)
-        order[i], order[j] = order[j], order[i]
-    return order[:pick].copy()
-
-
-@kernel(draw_subset_oracle)
+@composed
 def draw_subset(devices: int, pick: int, key: Key) -> Indices:
     """Draw ``pick`` of ``devices`` without replacement, uniformly (the start of a Fisher–Yates shuffle)."""
     order = np.arange(devices)
     for i in range(pick):
-        word = np.uint64(mix(np.uint64(key) + np.uint64(i + 1))) >> np.uint64(11)
+        word = np.uint64(mix(start_key(key, i + 1, 1))) >> np.uint64(11)
         j = i + np.int64(word % np.uint64(devices - i))
         order[i], order[j] = order[j], order[i]
     return order[:pick].copy()

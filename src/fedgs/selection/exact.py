@@ -1,4 +1,4 @@
-"""``exact``: the proven optimum by a sphere decoder.
+"""``exact``: the proven optimum by a sphere decoder; ``brute``: every choice there is, its yardstick.
 
 Is there a choice better than the best one known, with score σ? With e = (s − s̄)/E, the sizes' deviations from their
 mean, S(x) = E·(1 + eᵀx) on every choice, and a better one has  f(x) − (1 + eᵀx)²·(σ + bonusᵀx) < 0.  Let β be the mean
@@ -25,21 +25,30 @@ A better choice found on the way, with score σ', lowers the bar: R was built fo
 search is cut off where the bound reaches −(σ − σ')·(S_min/E)², which is still no better than σ'.
 
 The number of nodes is budgeted. When the budget ends, the best choice so far is returned with ``proven=False``.
+
+The paper's brute-force sampler needed 979 s for the C(33, 8) = 13,884,156 choices of one factory. Walking them in
+lexicographic order with the Gram form costs O(1) a choice: when device i joins,
+
+    cost_k ← cost_k + 2·G_ik        for all later k,      f(x ∪ {k}) = f(x) + cost_k,   cost_k(∅) = G_kk − 2c_k.
 """
 
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
 
-from fedgs.compiled import composed, kernel
+from fedgs.compiled import composed
+from fedgs.errors import SolverError
 from fedgs.selection.problem import Floats, Indices, Key, Record, SelectionProblem
-from fedgs.selection.quadratic import Quadratic, gram_form, is_certain, score
+from fedgs.selection.quadratic import Quadratic, gram_form, is_certain, score, score_of
 from fedgs.selection.swap import best_descent
 
 CARDINALITY_WEIGHT = 10.0
 """ρ² relative to the mean diagonal of G; much more costs digits, much less weakens the bound."""
 RIDGE = 0.1
 """ε relative to the mean diagonal of G."""
+MOST_CHOICES = 5_000_000_000
+"""Beyond this, enumeration takes minutes even when compiled, so it is refused."""
 
 
 class Relaxation(NamedTuple):
@@ -55,30 +64,7 @@ class Relaxation(NamedTuple):
     """K."""
 
 
-def relax_oracle(form: Quadratic, best: float, level: float) -> Relaxation:
-    """Plain numpy version of :func:`relax`."""
-    devices, pick = len(form.linear), form.pick
-    bar = best + pick * level
-    deviations, most, least = np.zeros(devices), 1.0, 1.0
-    if form.ratio:
-        deviations = (form.sizes - form.sizes.mean()) / form.expected_size
-        ordered = np.sort(form.sizes)
-        most = ((form.base_size + float(ordered[devices - pick :].sum())) / form.expected_size) ** 2
-        least = ((form.base_size + float(ordered[:pick].sum())) / form.expected_size) ** 2
-    extra = form.bonus - level
-    unit = float(form.gram.diagonal().mean()) or 1.0
-    weight, ridge = CARDINALITY_WEIGHT * unit, RIDGE * unit + max(bar, 0.0) * float(deviations @ deviations)
-    matrix = form.gram - bar * np.outer(deviations, deviations) + weight + ridge * np.eye(devices)
-    linear = form.linear + bar * deviations + 0.5 * np.where(extra > 0.0, most, least) * extra + weight * pick
-    inverse = np.linalg.inv(matrix)
-    centre = inverse @ linear
-    order = np.argsort((1.0 - centre) * np.abs(1.0 - centre) / inverse.diagonal(), kind="stable")
-    factor = np.linalg.cholesky(matrix[np.ix_(order, order)]).astype(np.float64)
-    constant = form.constant - bar + weight * pick * pick - ridge * pick - float(linear @ centre)
-    return Relaxation(factor, factor.T @ centre[order], order, constant)
-
-
-@kernel(relax_oracle)
+@composed
 def relax(form: Quadratic, best: float, level: float) -> Relaxation:
     """Build R for beating the score ``best``, with the devices that cost most to take at the end of the order.
 
@@ -92,68 +78,26 @@ def relax(form: Quadratic, best: float, level: float) -> Relaxation:
         sizes = np.sort(form.sizes)
         most = ((form.base_size + sizes[devices - pick :].sum()) / form.expected_size) ** 2
         least = ((form.base_size + sizes[:pick].sum()) / form.expected_size) ** 2
-    unit, spread = 0.0, 0.0
-    for i in range(devices):
-        unit += form.gram[i, i] / devices
-        spread += deviations[i] * deviations[i]
+    unit = (np.diag(form.gram) / devices).sum()
     if unit == 0.0:
         unit = 1.0
     # What −bar·eeᵀ may take away, the ridge gives back: the matrix is positive definite.
-    weight, ridge = CARDINALITY_WEIGHT * unit, RIDGE * unit + max(bar, 0.0) * spread
-    matrix = np.empty((devices, devices))
-    linear = np.empty(devices)
+    weight, ridge = CARDINALITY_WEIGHT * unit, RIDGE * unit + max(bar, 0.0) * (deviations * deviations).sum()
+    matrix = form.gram - np.outer(bar * deviations, deviations) + weight
     for i in range(devices):
-        linear[i] = form.linear[i] + bar * deviations[i] + weight * pick
-        extra = form.bonus[i] - level
-        linear[i] += 0.5 * (most if extra > 0.0 else least) * extra
-        for j in range(devices):
-            matrix[i, j] = form.gram[i, j] - bar * deviations[i] * deviations[j] + weight
         matrix[i, i] += ridge
+    extra = form.bonus - level
+    linear = form.linear + bar * deviations + weight * pick + 0.5 * np.where(extra > 0.0, most, least) * extra
     inverse = np.linalg.inv(matrix)
     centre = inverse @ linear
-    hardness = np.empty(devices)
-    for i in range(devices):
-        hardness[i] = (1.0 - centre[i]) * abs(1.0 - centre[i]) / inverse[i, i]
+    hardness = (1.0 - centre) * np.abs(1.0 - centre) / np.diag(inverse)
     order = np.argsort(hardness, kind="mergesort")
-    ordered = np.empty((devices, devices))
-    for i in range(devices):
-        for j in range(devices):
-            ordered[i, j] = matrix[order[i], order[j]]
-    factor = np.linalg.cholesky(ordered).astype(np.float64)
+    factor = np.linalg.cholesky(matrix[order][:, order]).astype(np.float64)
     constant = form.constant - bar + weight * pick * pick - ridge * pick - float(linear @ centre)
     return Relaxation(factor, factor.T @ centre[order], order, constant)
 
 
-def decode_oracle(form: Quadratic, chosen: Indices, budget: int) -> tuple[bool, int]:
-    """Plain numpy version of :func:`decode`: breadth first, one level of the tree at a time."""
-    devices, pick = len(form.linear), form.pick
-    best = score(form, chosen) - form.tolerance
-    tree = relax(form, best, float(form.bonus[chosen].mean()))
-    places = np.arange(devices)
-    picked = np.empty((1, 0), dtype=np.int64)
-    residual, cost, cursor = -tree.offset[None, :], np.zeros(1), np.array([devices - 1])
-    nodes = 0
-    for depth in range(pick):
-        # Leaving out everything between the cursor and place k, then taking k.
-        squares = np.where(places <= cursor[:, None], residual**2, 0.0)
-        skipped = cost[:, None] + np.cumsum(squares[:, ::-1], axis=1)[:, ::-1] - squares
-        bound = skipped + (residual + tree.factor.diagonal()) ** 2
-        within = (places <= cursor[:, None]) & (places >= pick - depth - 1)
-        parent, place = np.nonzero(within & (bound < -tree.constant))
-        nodes += len(parent)
-        if nodes > budget:
-            return False, nodes
-        picked = np.column_stack([picked[parent], place])
-        residual, cost, cursor = residual[parent] + tree.factor[place], bound[parent, place], place - 1
-    for row in picked:
-        found = score(form, tree.order[row])
-        if found < best:
-            best = found
-            chosen[:] = tree.order[row]
-    return is_certain(form, best), nodes
-
-
-@kernel(decode_oracle)
+@composed
 def decode(form: Quadratic, chosen: Indices, budget: int) -> tuple[bool, int]:
     """Replace ``chosen`` by the optimum if it is not one; return whether that is proven, and the nodes visited."""
     devices, pick = len(form.linear), form.pick
@@ -237,3 +181,69 @@ def solve_exact(
         return chosen, proven
     except np.linalg.LinAlgError:  # a bonus so large that rounding swallows the rest: nothing can be proven
         return best_descent(form, starts, key)[0], False
+
+
+def solve_brute(problem: SelectionProblem, key: Key, record: Record | None) -> tuple[Indices, bool]:
+    """Try every choice."""
+    devices, pick = len(problem.counts), problem.pick
+    choices = comb(devices, pick)
+    if choices > MOST_CHOICES:
+        raise SolverError(
+            f"brute would have to try {choices:.3g} choices ({pick} of {devices} devices); "
+            "use solver='exact', which proves the optimum without trying them all"
+        )
+    form = gram_form(problem.parts)
+    chosen = np.arange(pick)
+    best = np.inf
+    for first in range(devices - pick + 1):
+        found = enumerate_from(form, first, chosen, best)
+        if record is not None and found < best:
+            record(chosen)
+        best = found
+    if record is not None:
+        record(chosen)
+    return chosen, is_certain(form, best)
+
+
+@composed
+def enumerate_from(form: Quadratic, first: int, chosen: Indices, best: float) -> float:
+    """Try all choices whose lowest device is ``first``; put one better than ``best`` into ``chosen``."""
+    devices, pick = len(form.linear), form.pick
+    cost = np.empty((pick, devices))
+    value, size, bonus = np.empty(pick + 1), np.empty(pick + 1), np.empty(pick + 1)
+    picked = np.empty(pick, dtype=np.int64)
+    for k in range(devices):
+        cost[0, k] = form.gram[k, k] - 2.0 * form.linear[k]
+    value[0], size[0], bonus[0] = form.constant, form.base_size, 0.0
+    depth, k = 0, first
+    while True:
+        if depth == pick - 1:
+            last = devices if depth > 0 else first + 1
+            if form.ratio:
+                for i in range(k, last):
+                    new_size, new_bonus = size[depth] + form.sizes[i], bonus[depth] + form.bonus[i]
+                    found = score_of(form, value[depth] + cost[depth, i], new_size, new_bonus)
+                    if found < best:
+                        best = found
+                        picked[depth] = i
+                        chosen[:] = picked
+            else:
+                for i in range(k, last):
+                    found = value[depth] + cost[depth, i] - bonus[depth] - form.bonus[i]
+                    if found < best:
+                        best = found
+                        picked[depth] = i
+                        chosen[:] = picked
+        elif k <= devices - (pick - depth):
+            picked[depth] = k
+            value[depth + 1] = value[depth] + cost[depth, k]
+            size[depth + 1] = size[depth] + form.sizes[k]
+            bonus[depth + 1] = bonus[depth] + form.bonus[k]
+            for i in range(k + 1, devices):
+                cost[depth + 1, i] = cost[depth, i] + 2.0 * form.gram[k, i]
+            depth, k = depth + 1, k + 1
+            continue
+        depth -= 1
+        if depth <= 0:
+            return best
+        k = picked[depth] + 1

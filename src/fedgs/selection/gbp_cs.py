@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedgs.compiled import kernel
+from fedgs.compiled import composed, kernel
 from fedgs.selection.draws import draw_subset
 from fedgs.selection.problem import NO_LIMIT, Flags, Floats, Indices, Key, Record, SelectionProblem
 
@@ -69,13 +69,7 @@ def least_squares(counts: Floats, wanted: Floats) -> Floats:
     return counts @ solution if wide else solution
 
 
-def largest_entries_oracle(values: Floats, pick: int) -> Indices:
-    """Plain version of :func:`largest_entries`."""
-    unit = 1e-9 * np.abs(values).max() or 1.0
-    return np.sort(np.argsort(-np.rint(values / unit), kind="stable")[:pick])
-
-
-@kernel(largest_entries_oracle)
+@composed
 def largest_entries(values: Floats, pick: int) -> Indices:
     """Return where the ``pick`` largest values stand; among equal ones (up to rounding) the lowest indices."""
     unit = 1e-9 * np.abs(values).max()
@@ -84,17 +78,7 @@ def largest_entries(values: Floats, pick: int) -> Indices:
     return np.sort(np.argsort(-np.rint(values / unit), kind="mergesort")[:pick])
 
 
-def fill_by_gradient_oracle(
-    counts: Floats, target: Floats, base: Floats, bonus: Floats, size: float, base_size: float, inside: Flags, more: int
-) -> None:
-    """Plain numpy version of :func:`fill_by_gradient`."""
-    for _ in range(more):
-        wanted = (inside.sum() * size + base_size) * target - base
-        gradient = counts @ (counts[inside].sum(axis=0) - wanted) - 0.5 * bonus
-        inside[np.argmin(np.where(inside, np.inf, gradient))] = True
-
-
-@kernel(fill_by_gradient_oracle)
+@composed
 def fill_by_gradient(
     counts: Floats, target: Floats, base: Floats, bonus: Floats, size: float, base_size: float, inside: Flags, more: int
 ) -> None:

@@ -16,8 +16,7 @@ import numpy as np
 from fedgs.compiled import composed, kernel
 from fedgs.selection.draws import draw_subset, start_key
 from fedgs.selection.problem import NO_LIMIT, Flags, Floats, Indices, Key, Record, SelectionProblem
-from fedgs.selection.quadratic import Quadratic, gram_form
-from fedgs.selection.rows import Rows, as_rows
+from fedgs.selection.quadratic import Quadratic, Rows, as_rows, gram_form
 from fedgs.selection.swap import descend
 
 POOL = 600
@@ -121,16 +120,7 @@ def _small_problem(problem: SelectionProblem, pool: Indices, fixed: Indices, pic
     return gram_form(small)._replace(ratio=not problem.equal_sizes)
 
 
-def kick_oracle(devices: int, chosen: Indices, key: Key) -> None:
-    """Plain version of :func:`kick`."""
-    outside = np.setdiff1d(np.arange(devices), chosen)
-    exchanged = min(KICKED, len(chosen), len(outside))
-    out = draw_subset(len(chosen), exchanged, key)
-    into = draw_subset(len(outside), exchanged, np.uint64(start_key(key, 1, exchanged)))
-    chosen[out] = outside[into]
-
-
-@kernel(kick_oracle)
+@composed
 def kick(devices: int, chosen: Indices, key: Key) -> None:
     """Exchange a few of the chosen for others at random."""
     inside = np.zeros(devices, dtype=np.bool_)

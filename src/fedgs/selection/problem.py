@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedgs.compiled import kernel
+from fedgs.compiled import composed
 from fedgs.errors import ProblemError
 
 Floats = NDArray[np.float64]
@@ -213,17 +213,7 @@ class SelectionResult:
     """How long the solver took."""
 
 
-def measure_oracle(problem: KernelProblem, chosen: Indices) -> tuple[float, float]:
-    """Plain numpy version of :func:`measure`."""
-    total = problem.counts[chosen].sum(axis=0) + problem.base
-    size = float(problem.sizes[chosen].sum()) + problem.base_size
-    distance = float(np.linalg.norm(total - problem.expected_size * problem.target))
-    if not problem.unit_sums:
-        return distance, distance
-    return float(np.linalg.norm(total / size - problem.target)) if size > 0.0 else MOST_DIVERGENCE, distance
-
-
-@kernel(measure_oracle)
+@composed
 def measure(problem: KernelProblem, chosen: Indices) -> tuple[float, float]:
     """Return divergence and distance of a choice."""
     size = problem.base_size

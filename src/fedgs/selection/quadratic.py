@@ -1,4 +1,4 @@
-"""The selection problem in Gram form: everything a local search or a proof needs, N×N instead of N×F.
+"""The score of a choice: in Gram form, N×N, for local searches and proofs, and row by row, N×F, for all others.
 
 Subtract from every batch what the target would put there: ã_i = a_i − s_i·P, b̃ = b − Σb·P, where s_i is the size
 of batch i. Then for every choice x, whatever the batch sizes,
@@ -13,17 +13,16 @@ With equal batches S is the constant E = n·q + Σb and f is the paper's ‖Aᵀ
 
 Swapping i in and j out changes f by  Δ(i,j) = 2(g_i − g_j) + G_ii + G_jj − 2G_ij  with  g = Gx − c,  an O(1) formula;
 after the swap  g ← g + G_i − G_j.
+
+Solvers that look at whole choices, or have too many devices for a Gram matrix, take f from the rows Ã directly.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from fedgs.compiled import composed, kernel
-from fedgs.selection.problem import MOST_DIVERGENCE, Floats, Indices, KernelProblem
-
-if TYPE_CHECKING:
-    from fedgs.selection.rows import Rows
+from fedgs.compiled import composed
+from fedgs.selection.problem import MOST_DIVERGENCE, Flags, Floats, Indices, KernelProblem, SelectionProblem
 
 
 class Quadratic(NamedTuple):
@@ -44,43 +43,28 @@ class Quadratic(NamedTuple):
     """Differences in score below this are rounding: a search that took them for progress could run for ever."""
 
 
-def gram_form_oracle(problem: KernelProblem) -> Quadratic:
-    """Plain numpy version of :func:`gram_form`."""
-    sizes, bonus, pick = problem.sizes, problem.bonus, problem.pick
-    centred = problem.counts - sizes[:, None] * problem.target
-    centred_base = problem.base - problem.base_size * problem.target
-    gram = centred @ centred.T
-    constant = float(centred_base @ centred_base)
-    return Quadratic(
-        gram=gram,
-        linear=-(centred @ centred_base),
-        constant=constant,
-        bonus=bonus,
-        sizes=sizes,
-        base_size=problem.base_size,
-        expected_size=problem.expected_size,
-        empty_score=(MOST_DIVERGENCE * problem.expected_size) ** 2,
-        ratio=bool(np.ptp(sizes) > 1e-9 * sizes.mean()),
-        pick=pick,
-        tolerance=1e-12 * (pick * pick * float(gram.diagonal().max()) + constant + pick * float(np.abs(bonus).max())),
-    )
+class Rows(NamedTuple):
+    """The same choice of ``pick`` rows without a Gram matrix."""
+
+    centred: Floats
+    base: Floats
+    bonus: Floats
+    sizes: Floats
+    base_size: float
+    expected_size: float
+    empty_score: float
+    ratio: bool
+    pick: int
 
 
-@kernel(gram_form_oracle)
+@composed
 def gram_form(problem: KernelProblem) -> Quadratic:
     """Bring a problem into Gram form."""
     sizes, bonus, pick = problem.sizes, problem.bonus, problem.pick
-    devices, classes = problem.counts.shape
-    centred = np.empty((devices, classes))
-    for i in range(devices):
-        for k in range(classes):
-            centred[i, k] = problem.counts[i, k] - sizes[i] * problem.target[k]
+    centred = problem.counts - sizes.reshape(-1, 1) * problem.target
     centred_base = problem.base - problem.base_size * problem.target
     gram = centred @ centred.T
     constant = float(centred_base @ centred_base)
-    largest = 0.0
-    for i in range(devices):
-        largest = max(largest, gram[i, i])
     return Quadratic(
         gram,
         -(centred @ centred_base),
@@ -92,19 +76,11 @@ def gram_form(problem: KernelProblem) -> Quadratic:
         (MOST_DIVERGENCE * problem.expected_size) ** 2,
         sizes.max() - sizes.min() > 1e-9 * sizes.mean(),
         pick,
-        1e-12 * (pick * pick * largest + constant + pick * np.abs(bonus).max()),
+        1e-12 * (pick * pick * np.diag(gram).max() + constant + pick * np.abs(bonus).max()),
     )
 
 
-def score_oracle(form: Quadratic, chosen: Indices) -> float:
-    """Plain numpy version of :func:`score`."""
-    value = form.gram[np.ix_(chosen, chosen)].sum() - 2.0 * form.linear[chosen].sum() + form.constant
-    return score_of(
-        form, float(value), form.base_size + float(form.sizes[chosen].sum()), float(form.bonus[chosen].sum())
-    )
-
-
-@kernel(score_oracle)
+@composed
 def score(form: Quadratic, chosen: Indices) -> float:
     """Score of a choice, from scratch."""
     value, size, bonus = form.constant, form.base_size, 0.0
@@ -117,17 +93,8 @@ def score(form: Quadratic, chosen: Indices) -> float:
     return score_of(form, value, size, bonus)
 
 
-def scores_of(form: "Quadratic | Rows", values: Floats, sizes: Floats, bonuses: Floats) -> Floats:
-    """Return the scores of many choices from their f, their numbers of samples and the bonuses they collect."""
-    if form.ratio:
-        there = sizes > 0.0
-        shrunk = values * (form.expected_size / np.where(there, sizes, 1.0)) ** 2
-        values = np.where(there, shrunk, form.empty_score)
-    return values - bonuses
-
-
 @composed
-def score_of(form: "Quadratic | Rows", value: float, size: float, bonus: float) -> float:
+def score_of(form: Quadratic | Rows, value: float, size: float, bonus: float) -> float:
     """Score of a choice from its f, its number of samples and the bonus it collects."""
     if not form.ratio:
         return value - bonus
@@ -147,3 +114,46 @@ def is_certain(form: Quadratic, found: float) -> bool:
         largest = max(largest, form.gram[i, i])
     usual = (total - largest) / max(devices - 1, 1)
     return form.tolerance <= 1e-6 * max(abs(found), usual) or form.tolerance <= 1e-30
+
+
+def as_rows(problem: SelectionProblem) -> Rows:
+    """Centre the rows of a problem."""
+    return Rows(
+        centred=problem.counts - problem.sizes[:, None] * problem.target,
+        base=problem.base - problem.base_size * problem.target,
+        bonus=problem.bonus,
+        sizes=problem.sizes,
+        base_size=problem.base_size,
+        expected_size=problem.expected_size,
+        empty_score=(MOST_DIVERGENCE * problem.expected_size) ** 2,
+        ratio=not problem.equal_sizes,
+        pick=problem.pick,
+    )
+
+
+@composed
+def score_rows(rows: Rows, chosen: Indices) -> float:
+    """Score of one choice."""
+    value, size, bonus = 0.0, rows.base_size, 0.0
+    for i in chosen:
+        size += rows.sizes[i]
+        bonus += rows.bonus[i]
+    for k in range(len(rows.base)):
+        total = rows.base[k]
+        for i in chosen:
+            total += rows.centred[i, k]
+        value += total * total
+    return score_of(rows, value, size, bonus)
+
+
+def score_many(rows: Rows, inside: Flags) -> Floats:
+    """Scores of many choices at once: ``inside`` is (choices, devices)."""
+    taken = inside.astype(np.float64)
+    totals = taken @ rows.centred + rows.base
+    values = np.einsum("ik,ik->i", totals, totals)
+    if rows.ratio:
+        sizes = taken @ rows.sizes + rows.base_size
+        there = sizes > 0.0
+        values = np.where(there, values * (rows.expected_size / np.where(there, sizes, 1.0)) ** 2, rows.empty_score)
+    scores: Floats = values - taken @ rows.bonus
+    return scores

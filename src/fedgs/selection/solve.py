@@ -18,14 +18,17 @@ from numpy.typing import ArrayLike
 from fedgs import rng
 from fedgs.errors import SolverError
 from fedgs.imports import load_object
-from fedgs.selection.bayesian import solve_bayesian
-from fedgs.selection.brute import solve_brute
-from fedgs.selection.exact import solve_exact
+from fedgs.selection.exact import solve_brute, solve_exact
 from fedgs.selection.gbp_cs import Start, solve_gbp_cs
-from fedgs.selection.genetic import solve_genetic
 from fedgs.selection.large import solve_large
 from fedgs.selection.problem import NO_LIMIT, Indices, SelectionProblem, SelectionResult
-from fedgs.selection.sampling import solve_monte_carlo, solve_random, solve_random_by_data
+from fedgs.selection.sampling import (
+    solve_bayesian,
+    solve_genetic,
+    solve_monte_carlo,
+    solve_random,
+    solve_random_by_data,
+)
 from fedgs.selection.swap import solve_multistart, solve_swap
 
 OwnSolver = Callable[..., Any]

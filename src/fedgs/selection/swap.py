@@ -8,45 +8,14 @@ nearly always the optimum itself.
 
 import numpy as np
 
-from fedgs.compiled import composed, kernel
+from fedgs.compiled import composed
 from fedgs.selection.draws import draw_subset, start_key
 from fedgs.selection.gbp_cs import largest_entries, least_squares
 from fedgs.selection.problem import NO_LIMIT, Indices, Key, Record, SelectionProblem
-from fedgs.selection.quadratic import Quadratic, gram_form, score, score_of, scores_of
+from fedgs.selection.quadratic import Quadratic, gram_form, score_of
 
 
-def descend_oracle(form: Quadratic, chosen: Indices, max_swaps: int) -> tuple[float, int]:
-    """Plain numpy version of :func:`descend`."""
-    inside = np.zeros(len(form.linear), dtype=bool)
-    inside[chosen] = True
-    swaps = 0
-    current = score(form, chosen)
-    while swaps < max_swaps and 0 < len(chosen) < len(inside):
-        members, others = np.sort(chosen), np.flatnonzero(~inside)
-        gradient = form.gram[:, members].sum(axis=1) - form.linear
-        diagonal = form.gram.diagonal()
-        value = float(form.gram[np.ix_(members, members)].sum() - 2.0 * form.linear[members].sum() + form.constant)
-        size, bonus = form.base_size + form.sizes[members].sum(), form.bonus[members].sum()
-        values = (
-            value
-            + (2.0 * gradient + diagonal)[None, others]
-            + (diagonal - 2.0 * gradient)[members, None]
-            - 2.0 * form.gram[np.ix_(members, others)]
-        )
-        bonuses = bonus - form.bonus[members, None] + form.bonus[None, others]
-        sizes = size - form.sizes[members, None] + form.sizes[None, others]
-        scores = scores_of(form, values, sizes, bonuses)
-        out, into = np.unravel_index(np.argmin(scores), scores.shape)
-        if not scores[out, into] < current - form.tolerance:
-            break
-        current = float(scores[out, into])
-        inside[members[out]], inside[others[into]] = False, True
-        chosen[:] = np.flatnonzero(inside)
-        swaps += 1
-    return current, swaps
-
-
-@kernel(descend_oracle)
+@composed
 def descend(form: Quadratic, chosen: Indices, max_swaps: int) -> tuple[float, int]:
     """Improve ``chosen`` in place by at most ``max_swaps`` best swaps; return its score and the swaps made."""
     devices, pick = len(form.linear), len(chosen)
@@ -109,33 +78,15 @@ def descend(form: Quadratic, chosen: Indices, max_swaps: int) -> tuple[float, in
     return current, swaps
 
 
-def greedy_oracle(form: Quadratic) -> Indices:
-    """Plain numpy version of :func:`greedy`."""
-    inside = np.zeros(len(form.linear), dtype=bool)
-    cost = form.gram.diagonal() - 2.0 * form.linear - form.bonus
-    for _ in range(form.pick):
-        best = int(np.argmin(np.where(inside, np.inf, cost)))
-        inside[best] = True
-        cost = cost + 2.0 * form.gram[best]
-    return np.flatnonzero(inside)
-
-
-@kernel(greedy_oracle)
+@composed
 def greedy(form: Quadratic) -> Indices:
     """Take one device after the other, each time the one that leaves the sum closest to the target."""
-    devices = len(form.linear)
-    inside = np.zeros(devices, dtype=np.bool_)
-    cost = np.empty(devices)
-    for i in range(devices):
-        cost[i] = form.gram[i, i] - 2.0 * form.linear[i] - form.bonus[i]
+    inside = np.zeros(len(form.linear), dtype=np.bool_)
+    cost = np.diag(form.gram) - 2.0 * form.linear - form.bonus
     for _ in range(form.pick):
-        best = -1
-        for i in range(devices):
-            if not inside[i] and (best < 0 or cost[i] < cost[best]):
-                best = i
+        best = np.argmin(np.where(inside, np.inf, cost))
         inside[best] = True
-        for i in range(devices):
-            cost[i] += 2.0 * form.gram[best, i]
+        cost += 2.0 * form.gram[best]
     return np.flatnonzero(inside)
 
 

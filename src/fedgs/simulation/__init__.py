@@ -5,5 +5,5 @@
 
 ``selection_plan`` and ``participants`` know labels and no model; ``simulator`` joins plans, algorithm and evaluation to
 a function from state to state. ``run`` executes it with callbacks, ``folder`` writes it down, ``history`` is what a run
-returns, ``launch`` is the command line's run with its baseline, ``pretraining`` the run before a run.
+returns, ``launch`` is the command line's run with its baseline.
 """

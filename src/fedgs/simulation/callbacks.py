@@ -7,44 +7,25 @@
 A callback may define any of the methods below; a plain object with some of them will do.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedgs.algorithms.run_state import RunState
+from fedgs.errors import MissingDependencyError
 from fedgs.settings import Settings
 
 if TYPE_CHECKING:
     from fedgs.simulation.history import History
-    from fedgs.simulation.simulator import Simulator
+    from fedgs.simulation.run import Run
 
-
-@dataclass(frozen=True)
-class Run:
-    """The run that a callback belongs to."""
-
-    settings: Settings
-    simulator: "Simulator"
-    state: RunState
-    """From which it begins, or goes on."""
-    folder: Path | None
-    identity: str
-    """What its checkpoints are known by."""
-    resumed: bool
-    timings: list[dict[str, Any]] = field(default_factory=list)
-    """What each round took, one row a round; grows as the run goes on."""
-
-    @property
-    def score(self) -> str:
-        """The metric that counts."""
-        return self.simulator.task.score
+SCALARS = ("loss", "train_loss", "divergence", "learning_rate", "seconds")
+"""What TensorBoard is given beside the task's metrics."""
 
 
 class Callback:
     """A callback that does nothing; override the hooks you need."""
 
-    def on_begin(self, run: Run) -> None:
+    def on_begin(self, run: "Run") -> None:
         """The run begins, or goes on."""
 
     def on_tick(self, iterations: float) -> None:
@@ -67,20 +48,43 @@ class Callback:
         return None
 
 
-class Callbacks:
-    """All callbacks of a run, called one after the other."""
+class TensorBoard(Callback):
+    """Writes one TensorBoard event a number and round into a folder (extra ``fedgs[tensorboard]``)."""
 
-    def __init__(self, callbacks: Iterable[Any]) -> None:
-        self._all = list(callbacks)
+    def __init__(self, folder: str | Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise MissingDependencyError(
+                "tensorboard=true needs the library of that name; install it with: pip install 'fedgs[tensorboard]'"
+            ) from None
+        self._make = SummaryWriter
+        self._folder = Path(folder)
+        self._writer: Any = None
+        self._score = "accuracy"
+        self._metrics: tuple[str, ...] = ("accuracy",)
 
-    def call(self, hook: str, *arguments: Any) -> list[Any]:
-        """Call a hook of every callback that has it; return what they return."""
-        return [getattr(one, hook)(*arguments) for one in self._all if callable(getattr(one, hook, None))]
+    def on_begin(self, run: "Run") -> None:
+        """Open the events; what a run that was killed wrote beyond its checkpoint is not shown."""
+        state = run.state
+        self._score, self._metrics = run.score, tuple(run.simulator.task.metrics)
+        self._writer = self._make(str(self._folder), purge_step=state.round + 1 if state.round else None)
+        if state.round == 0:
+            self._write(state.round, state.metrics[-1])
 
-    def note(self, line: str) -> None:
-        """Give a line to all callbacks."""
-        self.call("on_note", line)
+    def on_round(self, state: RunState, metrics: dict[str, Any]) -> None:
+        """Write a round's numbers."""
+        self._write(state.round, metrics)
 
-    def tick(self, iterations: float) -> None:
-        """Report iterations that were done."""
-        self.call("on_tick", iterations)
+    def _write(self, number: int, line: dict[str, Any]) -> None:
+        for name in (*self._metrics, *SCALARS):
+            if line.get(name) is not None:
+                self._writer.add_scalar(name, line[name], number)
+        for name, value in line.get("percentiles", {}).items():
+            if value is not None:
+                self._writer.add_scalar(f"{self._score} of devices/{name}th percentile", value, number)
+
+    def on_stop(self, error: BaseException | None) -> None:
+        """Close the events."""
+        if self._writer is not None:
+            self._writer.close()

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fedgs.algorithms.run_state import RunState
 from fedgs.errors import CheckpointError, OutputError
+from fedgs.files import sync_folder, write_bytes
 from fedgs.training.layout import Layout
 
 FORMAT = 2
@@ -53,15 +54,15 @@ def save_checkpoint(folder: Path, state: RunState, layout: Layout, identity: str
         folder.mkdir(exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        _write(temporary / TENSORS, payload)
-        _write(temporary / NUMBERS, json.dumps(facts).encode())
+        write_bytes(temporary / TENSORS, payload, durable=True)
+        write_bytes(temporary / NUMBERS, json.dumps(facts).encode(), durable=True)
         if final.exists():  # a torn one of the same round, or the same state once more
             final.rename(folder / f".{final.name}.old")
         os.rename(temporary, final)
-        _sync_folder(folder)
+        sync_folder(folder)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise OutputError(f"{final}: the checkpoint cannot be written ({error.strerror})") from None
+        raise OutputError(f"{final}: the checkpoint cannot be written ({error.strerror or error})") from None
     shutil.rmtree(folder / f".{final.name}.old", ignore_errors=True)
     # Only those up to this round: a foreign one with a higher number must not push the good ones out.
     for old in [path for path in list_checkpoints(folder) if path.name <= final.name][:-KEEP]:
@@ -164,18 +165,3 @@ def _put_together(facts: dict[str, Any], tensors: dict[str, Tensor], layout: Lay
 
 def _digest(payload: bytes) -> str:
     return blake2b(payload, digest_size=16).hexdigest()
-
-
-def _write(path: Path, payload: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(payload)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

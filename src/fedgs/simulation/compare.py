@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedgs.errors import ConfigError
+from fedgs.simulation.components import pretraining_rounds
 from fedgs.simulation.history import History, data_frame
-from fedgs.simulation.pretraining import pretraining_rounds
 from fedgs.simulation.run_clock import elapsed, traffic
 from fedgs.simulation.summary import mean_of, score_facts
 

@@ -6,7 +6,6 @@ is :func:`fedgs.selection.team.select_teams`, iteration by iteration: the result
 file does not support (churn, other stream modes, other solvers) is selected there.
 """
 
-import os
 from time import thread_time
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from fedgs import rng
 from fedgs.compiled import COMPILED, composed
 from fedgs.data import DeviceStreams
 from fedgs.data.streams import StreamArrays
-from fedgs.selection.batch import IN_THE_LOOP, Piece, pieces_of, solve_one, worker_threads
+from fedgs.selection.batch import IN_THE_LOOP, Piece, pieces_of, side_by_side, solve_one
 from fedgs.selection.coverage import fair_shares, typical_batch
 from fedgs.selection.draws import draw_subset
 from fedgs.selection.problem import KernelProblem, measure
@@ -162,37 +161,25 @@ def select_round(
     stage = streams.inside()
     draws = draw_orders(seed, first, iterations, everybody, rules)
 
-    def work(stations: range) -> float:
-        seconds = 0.0
-        for factory in stations:
-            scratch = _scratch(len(everybody[factory]), len(rules.target), rules.batch_size)
-            row = 0
-            while row < iterations:
-                began = thread_time()
-                # Batches are equal, so the matrix of a proof is positive definite: G + a·11ᵀ + ε·I.
-                row, empty = select_station_round(
-                    rules, stage, tally, arrays, draws[factory], scratch, factory, first, row, *pieces
-                )
-                seconds += thread_time() - began
-                for device in empty:
-                    streams.refill(int(device))
-        return seconds
+    def work(factory: int, row: int = 0) -> float:
+        """Run a station's iterations from ``row`` on."""
+        scratch, seconds = _scratch(len(everybody[factory]), len(rules.target), rules.batch_size), 0.0
+        while True:
+            began = thread_time()
+            # Batches are equal, so the matrix of a proof is positive definite: G + a·11ᵀ + ε·I.
+            row, empty = select_station_round(
+                rules, stage, tally, arrays, draws[factory], scratch, factory, first, row, *pieces
+            )
+            seconds += thread_time() - began
+            for device in empty:
+                streams.refill(int(device))
+            if row == iterations:
+                return seconds
 
-    def warm_up() -> None:
-        """Compile or load the loop by running no iteration, so that the time of the first round is its own."""
-        scratch = _scratch(len(everybody[0]), len(rules.target), rules.batch_size)
-        select_station_round(rules, stage, tally, arrays, draws[0], scratch, 0, first, iterations, *pieces)
-
-    warm_up()
-    workers = min(len(everybody), os.cpu_count() or 1)
-    parts = [range(part, len(everybody), workers) for part in range(workers)]
-    waiting = [worker_threads().submit(work, part) for part in parts[1:]]
-    try:
-        seconds = work(parts[0])
-    finally:
-        others = [part.result() for part in waiting]
+    work(0, iterations)  # compiles or loads the loop by running no iteration: the time of the first round is its own
+    seconds = sum(side_by_side(work, len(everybody)))
     streams.skip(iterations)
-    return seconds + sum(others)
+    return seconds
 
 
 def _scratch(devices: int, classes: int, batch_size: int) -> Scratch:

@@ -1,8 +1,20 @@
-"""From the settings, and from objects given in Python, to the task and the algorithm of a run."""
+"""From the settings, and from objects given in Python, to the task and the algorithm of a run.
 
+A run from Python may hold objects that its settings cannot name: a lambda that prepares inputs, a server rule. Its
+folder keeps a description of task and algorithm; :func:`check_same_components` compares it when the run is resumed, so
+that it goes on with the same loss, options and functions. A solver is named by its settings, and imported.
+
+Pre-training is FedAvg on the plain network before the first round of a baseline that asks for it (CGAU). It is a run
+like any other, in the folder ``pretraining`` of the run it belongs to: it has a display, checkpoints and metrics of its
+own, can be interrupted and resumed, and ``fedgs compare`` takes it. Its participants and mini-batches come from random
+streams of their own, so that the rounds that follow are paired with those of other baselines.
+"""
+
+import functools
+import types
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import FunctionType
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from fedgs.algorithms import BASELINES, Baseline, make_baseline
@@ -14,6 +26,13 @@ from fedgs.selection.solve import Solver, resolve_solver
 from fedgs.settings import Settings, TaskSettings
 from fedgs.tasks.task import Task, describe, task_from
 from fedgs.training.objective import Objective
+
+PRETRAINING = "pretraining"
+"""The folder of a pre-training."""
+PURPOSE = "pretrain"
+"""Begins the names of its random streams."""
+_LEFT_OUT = {"model", "path"}
+"""Fields of a task that say nothing more: a checkpoint knows its network by its weights."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +100,8 @@ def _named_task(task: Task) -> TaskSettings | str:
 
 
 def _named_function(function: Any) -> str | None:
-    """Return the name a function can be imported by; None where it has none (:mod:`fedgs.simulation.description`)."""
-    if not isinstance(function, FunctionType) or "<" in function.__qualname__:
+    """Return the name a function can be imported by; None where it has none."""
+    if not isinstance(function, types.FunctionType) or "<" in function.__qualname__:
         return None
     return path_of(function)
 
@@ -174,3 +193,101 @@ def _named_baseline(found: Any) -> tuple[str, dict[str, Any]]:
             if make_baseline(name, **changed) == found:
                 return name, changed
     return path_of(found), {}
+
+
+def pretraining_of(settings: Settings, components: Components | None = None) -> tuple[Settings, Components] | None:
+    """Return settings and components of the run that comes before this one; None where there is none."""
+    rounds = pretraining_rounds(settings, components)
+    if not rounds:
+        return None
+    plain = settings.algorithm.model_copy(update={"name": "fedavg", "options": {}, "kind": None})
+    training = settings.training.model_copy(update={"rounds": rounds})
+    before = settings.model_copy(
+        update={"algorithm": plain, "training": training, "baseline": [], "tensorboard": False}
+    )
+    if components is None:
+        return resolve(before)
+    return before, replace(components, algorithm=Baseline())
+
+
+def pretraining_rounds(settings: Settings, components: Components | None = None) -> int:
+    """Return how many rounds of FedAvg come before the first one."""
+    if not settings.algorithm.is_baseline:
+        return 0
+    algorithm = algorithm_of(settings) if components is None else components.algorithm
+    if getattr(algorithm, "pretrain_model", None) is not None:
+        return 0
+    return int(getattr(algorithm, "pretrain_rounds", 0))
+
+
+def pretraining_facts(
+    settings: Settings, before: dict[str, Any] | None, components: Components | None = None
+) -> dict[str, Any] | None:
+    """Return what a summary says of the model a run began with; ``before`` is the summary of the run that made it."""
+    rounds = pretraining_rounds(settings, components)
+    if not rounds:
+        model = getattr(None if components is None else components.algorithm, "pretrain_model", None)
+        return None if model is None else {"model": model}
+    return {"rounds": rounds} | ({"accuracy": before["accuracy"]["final"]} if before else {})
+
+
+def describe_components(components: Components) -> dict[str, Any]:
+    """Return the description of a run's components, as JSON has it."""
+    task = {key: value for key, value in as_data(components.task).items() if key not in _LEFT_OUT}
+    if isinstance(task["bins"], list):  # their names are the federation's affair
+        task["bins"] = len(task["bins"])
+    for key in ("loss", "balance"):
+        if is_import_path(task[key]):  # as settings name a function
+            task[key] = task[key].partition(":")[2]
+    return {"task": task, "algorithm": as_data(components.algorithm)}
+
+
+def check_same_components(folder: Path, before: Any, components: Components) -> None:
+    """Refuse components that are others than those the run was begun with."""
+    if not isinstance(before, dict):
+        return  # a run that kept no description
+    now = describe_components(components)
+    for part in ("task", "algorithm"):
+        if before.get(part) != now[part]:
+            where, old, new = _difference(part, before.get(part), now[part])
+            raise ConfigError(
+                f"{folder}: {where} was {_shown(old)} when the run began and is {_shown(new)} now; give the {part} it "
+                f"was begun with: fedgs.resume(…, {part}=…)"
+            )
+
+
+def as_data(thing: Any) -> Any:
+    """Return an object as plain data: values as they are, functions and classes by name."""
+    if thing is None or isinstance(thing, bool | int | float | str):
+        return thing
+    if isinstance(thing, Mapping):
+        return {str(key): as_data(value) for key, value in thing.items()}
+    if isinstance(thing, list | tuple):
+        return [as_data(value) for value in thing]
+    if is_dataclass(thing) and not isinstance(thing, type):
+        values = {one.name: as_data(getattr(thing, one.name)) for one in fields(thing)}
+        return {"is": type(thing).__qualname__, **values}
+    if isinstance(thing, functools.partial):
+        return {"is": "partial", "of": as_data(thing.func), "with": as_data([thing.args, thing.keywords])}
+    if isinstance(thing, types.FunctionType) and "<" in thing.__qualname__:  # a lambda, or made within a function
+        code = thing.__code__  # its instructions differ between versions of Python; names and constants do not
+        constants = [value for value in code.co_consts if not isinstance(value, types.CodeType)]
+        held = [cell.cell_contents for cell in thing.__closure__ or ()]
+        plain = [value for value in held if isinstance(value, bool | int | float | str)]
+        return f"{thing.__name__} {list(code.co_names)} {constants} {plain}"
+    return str(getattr(thing, "__qualname__", type(thing).__qualname__))
+
+
+def _difference(where: str, before: Any, now: Any) -> tuple[str, Any, Any]:
+    """Return the first place where two descriptions differ."""
+    if isinstance(before, dict) and isinstance(now, dict) and before.get("is") == now.get("is"):
+        for key in (*before, *now):
+            if before.get(key) != now.get(key):
+                return _difference(f"{where}.{key}", before.get(key), now.get(key))
+    return where, before, now
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict) and "is" in value:
+        return str(value["is"])
+    return "not set" if value is None else str(value)

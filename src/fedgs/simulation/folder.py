@@ -34,10 +34,9 @@ from fedgs.data.arrays import map_tree
 from fedgs.errors import InputFileError, OutputError, TrainingError
 from fedgs.files import finite, make_folder, write_text
 from fedgs.settings import Settings
-from fedgs.simulation.callbacks import Callback, Run
+from fedgs.simulation.callbacks import Callback
 from fedgs.simulation.checkpoint import save_checkpoint
-from fedgs.simulation.components import Components
-from fedgs.simulation.description import describe_components
+from fedgs.simulation.components import Components, describe_components
 from fedgs.simulation.summary import write_devices
 from fedgs.tasks.bind import BoundTask
 from fedgs.tasks.task import describe
@@ -45,10 +44,12 @@ from fedgs.training.layout import MODEL, save_model
 
 if TYPE_CHECKING:
     from fedgs.simulation.history import History
+    from fedgs.simulation.run import Run
 
 CONFIG, METRICS, TIMINGS, SUMMARY = "config.json", "metrics.jsonl", "timings.jsonl", "summary.json"
 CLOCK, TASK = "clock.jsonl", "task.json"
 CHECKPOINTS, DEVICES = "checkpoints", "devices.csv"
+Rows = Iterable[Mapping[str, Any]]
 
 
 def create_run(folder: Path, settings: Settings) -> None:
@@ -195,58 +196,48 @@ class RunFolder(Callback):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._run: Run | None = None
-        self._state: RunState | None = None
         self._saved = -1
 
-    def on_begin(self, run: Run) -> None:
+    def on_begin(self, run: "Run") -> None:
         """Cut the files back to the state, and write the first checkpoint."""
-        self._run, self._state = run, run.state
-        if run.simulator.group.first:
+        self._run = run
+        if run.group.first:
             write_json(self.folder / TASK, task_facts(run.simulator.task, run.simulator.components))
-            for name, rows in ((METRICS, run.state.metrics), (CLOCK, run.state.clock), (TIMINGS, run.timings)):
-                write_lines(self.folder / name, rows)
+            write_rounds(self.folder, run.state.metrics, run.state.clock, run.timings)
         if not run.resumed:
-            self._save()
+            self._save(run)
 
     def on_round(self, state: RunState, metrics: dict[str, Any]) -> None:
         """Add the lines of a round; write a checkpoint when it is due."""
-        assert self._run is not None
-        self._state = state
-        if self._run.simulator.group.first:
-            for name, row in (
-                (METRICS, state.metrics[-1]),
-                (CLOCK, state.clock[-1]),
-                (TIMINGS, self._run.timings[-1]),
-            ):
-                _append(self.folder / name, row)
-        settings = self._run.settings
-        if state.round % settings.checkpoint.every == 0 or state.round == settings.training.rounds:
-            self._save()
+        run = self._run
+        assert run is not None
+        if run.group.first:
+            for name, rows in ((METRICS, state.metrics), (CLOCK, state.clock), (TIMINGS, run.timings)):
+                _append(self.folder / name, rows[-1])
+        if state.round % run.settings.checkpoint.every == 0 or state.round == run.settings.training.rounds:
+            self._save(run)
 
     def on_end(self, history: "History") -> None:
         """Write the results of the run."""
         assert self._run is not None
-        self._save()
-        if self._run.simulator.group.first:
+        self._save(self._run)
+        if self._run.group.first:
             write_results(self.folder, history)
 
     def on_stop(self, error: BaseException | None) -> None:
         """Keep the last good round of a run that was stopped."""
         if self._run is not None and error is not None:
-            alone = self._run.simulator.group.size == 1
+            alone = self._run.group.size == 1
             if isinstance(error, TrainingError) or (isinstance(error, KeyboardInterrupt) and alone):
-                self._save()
+                self._save(self._run)
 
-    def _save(self) -> None:
-        assert self._run is not None
-        assert self._state is not None
-        if self._saved == self._state.round:
+    def _save(self, run: "Run") -> None:
+        if self._saved == run.state.round:
             return
-        simulator = self._run.simulator
-        whole = simulator.gathered(self._state)
-        if simulator.group.first:
-            save_checkpoint(self.folder / CHECKPOINTS, whole, simulator.layout, self._run.identity)
-        self._saved = self._state.round
+        whole = run.simulator.gathered(run.state)
+        if run.group.first:
+            save_checkpoint(self.folder / CHECKPOINTS, whole, run.simulator.layout, run.identity)
+        self._saved = run.state.round
 
 
 def write_results(folder: Path, history: "History") -> None:
@@ -265,7 +256,13 @@ def write_json(path: Path, values: Any) -> None:
     write_text(path, json.dumps(values, indent=1) + "\n")
 
 
-def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+def write_rounds(folder: Path, metrics: Rows, clock: Rows, timings: Rows) -> None:
+    """Write the files with a line a round."""
+    for name, rows in ((METRICS, metrics), (CLOCK, clock), (TIMINGS, timings)):
+        write_lines(folder / name, rows)
+
+
+def write_lines(path: Path, rows: Rows) -> None:
     """Write a file with a JSON value a line."""
     write_text(path, "".join(_line(row) for row in rows))
 

@@ -1,4 +1,4 @@
-"""δ and β of a run, measured at its model: the gradients that :mod:`fedgs.network.divergence` asks for.
+"""δ and β of a run, measured at its model: the gradients that :mod:`fedgs.network.convergence` asks for.
 
 Proposition 1 of FedGS compares, for the super node of factory m, three gradients at the same weights:
 
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fedgs.data import Federation
 from fedgs.data.arrays import map_tree
-from fedgs.network.divergence import GradientDivergence, divergence_of_gradients, smoothness_estimate
+from fedgs.network.convergence import GradientDivergence, divergence_of_gradients, smoothness_estimate
 from fedgs.rng import stream
 from fedgs.tasks.bind import BoundTask
 from fedgs.training.network import ModuleNetwork

@@ -173,12 +173,7 @@ class History:
         path, finished = Path(folder), self.finished
         folders.create_run(path, self.settings)
         folders.write_json(path / folders.TASK, folders.task_facts(finished.task, finished.components))
-        for name, rows in (
-            (folders.METRICS, self.metrics),
-            (folders.CLOCK, self.clock),
-            (folders.TIMINGS, self.timings),
-        ):
-            folders.write_lines(path / name, rows)
+        folders.write_rounds(path, self.metrics, self.clock, self.timings)
         save_checkpoint(path / folders.CHECKPOINTS, finished.state, finished.layout, finished.identity)
         folders.write_results(path, self)
         return path

@@ -17,7 +17,7 @@ from fedgs.simulation.checkpoint import list_checkpoints
 from fedgs.simulation.federations import load_federation
 from fedgs.simulation.history import History
 from fedgs.simulation.process_group import ProcessGroup, join_process_group
-from fedgs.simulation.run import PreparedRun
+from fedgs.simulation.run import Run
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,24 @@ class FirstRankReports(Exception):  # noqa: N818
 
 
 def planned_runs(folder: Path, settings: Settings) -> list[PlannedRun]:
-    """Return the run and, where the settings ask for it, its baseline."""
+    """Return the run and, where the settings ask for it, its baseline.
+
+    The folder of the baseline says which algorithm it is, or else all that differs.
+    """
     runs = [PlannedRun(folder, settings)]
     if settings.baseline:
-        runs.append(PlannedRun(_baseline_folder(folder, settings), _baseline_settings(settings)))
+        changes = [parse_override(text, "baseline") for text in settings.baseline]
+        names = [value for key, value in changes if key == "algorithm.name"]
+        base = settings.model_copy(update={"baseline": []})
+        if names and names[-1] != "fedgs":
+            base = base.for_baseline()
+        second = apply_overrides(base, settings.baseline, "baseline")
+        if second.baseline:
+            raise ConfigError("baseline: it sets baseline itself; remove that")
+        if folder.name in ("", ".."):  # "." has no name to put anything behind
+            folder = folder.resolve()
+        differs = [str(value).replace("/", "_") for value in names or [value for _, value in changes]]
+        runs.append(PlannedRun(folder.with_name("-".join([folder.name, *differs])), second))
     return runs
 
 
@@ -70,7 +84,7 @@ def launch(
                 failure = error
         if group.any(failure is not None):  # nobody waits for a rank that has given up
             raise failure or FirstRankReports
-        prepared: list[PreparedRun | None] = []
+        prepared: list[Run | None] = []
         federation: Federation | None = None
         for number, (run, wanted) in enumerate(zip(runs, pending, strict=True)):
             if not wanted:
@@ -80,7 +94,7 @@ def launch(
                 if federation is None or _data(runs[0].settings) != _data(run.settings):
                     federation = load_federation(run.settings)
                 own = callbacks(run) if group.first else ()
-                ready = PreparedRun(run.settings, federation, device, group, folder=run.folder, callbacks=own)
+                ready = Run(run.settings, federation, device, group, folder=run.folder, callbacks=own)
                 prepared.append(stack.enter_context(ready))
                 if number > 0:  # the first is checked when it begins
                     begun = bool(list_checkpoints(run.folder / folders.CHECKPOINTS))
@@ -93,28 +107,6 @@ def launch(
 
 def _data(settings: Settings) -> tuple[Any, ...]:
     return settings.data, settings.federation, settings.seed
-
-
-def _baseline_settings(settings: Settings) -> Settings:
-    """Return the settings of the baseline run."""
-    base = settings.model_copy(update={"baseline": []})
-    values = [parse_override(text, "baseline") for text in settings.baseline]
-    names = [value for key, value in values if key == "algorithm.name"]
-    if names and names[-1] != "fedgs":
-        base = base.for_baseline()
-    second = apply_overrides(base, settings.baseline, "baseline")
-    if second.baseline:
-        raise ConfigError("baseline: it sets baseline itself; remove that")
-    return second
-
-
-def _baseline_folder(folder: Path, settings: Settings) -> Path:
-    """Return the folder of the baseline run: it says which algorithm it is, or else all that differs."""
-    changes = [parse_override(text, "baseline") for text in settings.baseline]
-    values = [value for key, value in changes if key == "algorithm.name"] or [value for _, value in changes]
-    if folder.name in ("", ".."):  # "." has no name to put anything behind
-        folder = folder.resolve()
-    return folder.with_name("-".join([folder.name, *(str(value).replace("/", "_") for value in values)]))
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from fedgs.algorithms.client_server import participants
 from fedgs.data import Federation
 from fedgs.errors import DataError
 from fedgs.settings import Settings
-from fedgs.simulation.turns import Turns
+from fedgs.simulation.selection_plan import Turns
 from fedgs.training.round_plan import ClientPlan
 
 

@@ -19,11 +19,15 @@ from fedgs.data import Federation
 from fedgs.errors import ConfigError, TrainingError
 from fedgs.settings import Settings
 from fedgs.simulation import folder as folders
-from fedgs.simulation import pretraining
-from fedgs.simulation.callbacks import Callbacks, Run
 from fedgs.simulation.checkpoint import load_newest
-from fedgs.simulation.components import Components, resolve
-from fedgs.simulation.description import check_same_components
+from fedgs.simulation.components import (
+    PRETRAINING,
+    PURPOSE,
+    Components,
+    check_same_components,
+    pretraining_of,
+    resolve,
+)
 from fedgs.simulation.federations import load_federation
 from fedgs.simulation.folder import RunFolder
 from fedgs.simulation.history import Finished, History
@@ -199,25 +203,17 @@ def default_pick(devices: int) -> int:
     return min(devices, max(2, round(devices / 5)))
 
 
-def execute(
-    settings: Settings,
-    federation: Federation,
-    device: str | torch.device = "cpu",
-    group: ProcessGroup | None = None,
-    *,
-    components: Components | None = None,
-    folder: Path | None = None,
-    callbacks: Iterable[Any] = (),
-) -> History:
-    """Execute a run, in a folder from its newest checkpoint, and return its history."""
-    with PreparedRun(
-        settings, federation, device, group, components=components, folder=folder, callbacks=callbacks
-    ) as prepared:
+def execute(*arguments: Any, **options: Any) -> History:
+    """Execute a run, in a folder from its newest checkpoint, and return its history; takes what :class:`Run` takes."""
+    with Run(*arguments, **options) as prepared:
         return prepared.execute()
 
 
-class PreparedRun:
+class Run:
     """A run that is ready to begin: settings, data, network and engine have been found to fit each other."""
+
+    state: RunState
+    """From which it begins or goes on, and later that after the last round."""
 
     def __init__(
         self,
@@ -236,92 +232,107 @@ class PreparedRun:
             settings, components = resolve(settings, classes=len(federation.classes))
         self.settings, self.federation, self.components = settings, federation, components
         self.folder, self.group = folder, group or ProcessGroup()
-        self.callbacks = Callbacks([*([RunFolder(folder)] if folder is not None else []), *callbacks])
+        self._callbacks = [*([RunFolder(folder)] if folder is not None else []), *callbacks]
         with translate_oom():
             self.simulator = Simulator(
-                settings, federation, device, self.group, components=components, tick=self.callbacks.tick,
-                note=self.callbacks.note, purpose=purpose,
+                settings, federation, device, self.group, components=components, purpose=purpose,
+                tick=lambda iterations: self._call("on_tick", iterations), note=self._note,
             )  # fmt: skip
-        network = network_digest(self.simulator.task)
-        self._identity = folders.run_identity(settings, self.simulator.federation, purpose, network)
+        self.identity = folders.run_identity(
+            settings, self.simulator.federation, purpose, network_digest(self.simulator.task)
+        )
+        """What its checkpoints are known by."""
+        self.resumed = False
+        self.timings: list[dict[str, Any]] = []
+        """What each round took, one row a round; grows as the run goes on."""
 
-    def __enter__(self) -> "PreparedRun":
+    def __enter__(self) -> "Run":
         return self
 
     def __exit__(self, *error: object) -> None:
         self.simulator.__exit__(*error)
 
+    @property
+    def score(self) -> str:
+        """The metric that counts."""
+        return self.simulator.task.score
+
     def execute(self) -> History:
         """Run from the newest checkpoint, or from the start, to the end."""
         self.group.wait()  # for the first rank to have made the folder
         with translate_oom():
+            state = before = None
             if self.folder is not None:
                 checkpoints = self.folder / folders.CHECKPOINTS
-                state = load_newest(checkpoints, self.simulator.layout, self._identity, self.callbacks.note)
-                if state is not None:
-                    summary = folders.read_summary(self.folder / pretraining.FOLDER)
-                    timings = [row for row in folders.read_timings(self.folder) if row["round"] <= state.round]
-                    return self._finish(state, timings, summary, resumed=True)
-            before = self._pretrain()
-            last = None if before is None or before.finished is None else before.finished.state
-            state = self.simulator.begin(last)
-            timings = [self.simulator.timing.row(state.round)]
-            return self._finish(state, timings, None if before is None else before.summary, resumed=False)
+                state = load_newest(checkpoints, self.simulator.layout, self.identity, self._note)
+            if self.folder is not None and state is not None:
+                self.state, self.resumed = state, True
+                before = folders.read_summary(self.folder / PRETRAINING)
+                self.timings = [row for row in folders.read_timings(self.folder) if row["round"] <= state.round]
+            else:
+                first = self._pretrain()
+                before = None if first is None else first.summary
+                self.state = self.simulator.begin(None if first is None or not first.finished else first.finished.state)
+                self.timings = [self.simulator.timing.row(self.state.round)]
+            return self._finish(before)
 
-    def _finish(
-        self, state: RunState, timings: list[dict[str, Any]], before: dict[str, Any] | None, resumed: bool
-    ) -> History:
+    def _finish(self, before: dict[str, Any] | None) -> History:
         """Run the rounds that are left and call the callbacks; ``before`` is the summary of the pre-training."""
-        settings, simulator, folder, callbacks = self.settings, self.simulator, self.folder, self.callbacks
+        settings, simulator, task = self.settings, self.simulator, self.simulator.task
         self.group.wait()  # nobody writes a checkpoint before all have read
         failure: BaseException | None = None
         try:
-            callbacks.call("on_begin", Run(settings, simulator, state, folder, self._identity, resumed, timings))
-            for following in simulator.rounds(state):
-                state = following
-                timings.append(simulator.timing.row(state.round))
-                seconds = {"seconds": timings[-1]["seconds"], "simulated_seconds": state.clock[-1]["elapsed"]}
-                if any(answer is True for answer in callbacks.call("on_round", state, state.metrics[-1] | seconds)):
+            self._call("on_begin", self)
+            for state in simulator.rounds(self.state):
+                self.state = state
+                self.timings.append(simulator.timing.row(state.round))
+                seconds = {"seconds": self.timings[-1]["seconds"], "simulated_seconds": state.clock[-1]["elapsed"]}
+                if any(answer is True for answer in self._call("on_round", state, state.metrics[-1] | seconds)):
                     break
             if simulator.last_evaluation is None:  # resumed with nothing left to do
-                simulator.last_evaluation = simulator.evaluate(state)
-            task = simulator.task
+                simulator.last_evaluation = simulator.evaluate(self.state)
             finished = Finished(
-                task, self.components, simulator.layout, simulator.gathered(state), simulator.last_evaluation,
-                self._identity,
+                task, self.components, simulator.layout, simulator.gathered(self.state), simulator.last_evaluation,
+                self.identity,
             )  # fmt: skip
-            summary = summarise(settings, task, state, timings, before, self.components)
-            name = "run" if folder is None else folder.resolve().name
             history = History(
-                settings, state.metrics, state.clock, tuple(timings), summary, task.score, task.mode, name, folder,
-                finished,
+                settings, self.state.metrics, self.state.clock, tuple(self.timings),
+                summarise(settings, task, self.state, self.timings, before, self.components), task.score, task.mode,
+                "run" if self.folder is None else self.folder.resolve().name, self.folder, finished,
             )  # fmt: skip
-            callbacks.call("on_end", history)
+            self._call("on_end", history)
             return history
         except BaseException as error:
             failure = error
             raise
         finally:
-            callbacks.call("on_stop", failure)
+            self._call("on_stop", failure)
+
+    def _call(self, hook: str, *arguments: Any) -> list[Any]:
+        """Call a hook of every callback that has it; return what they return."""
+        return [getattr(one, hook)(*arguments) for one in self._callbacks if callable(getattr(one, hook, None))]
+
+    def _note(self, line: str) -> None:
+        self._call("on_note", line)
 
     def _pretrain(self) -> History | None:
         """Execute the run before this one, where there is to be one, or go on with it."""
-        wanted = pretraining.pretraining_of(self.settings, self.components)
+        wanted = pretraining_of(self.settings, self.components)
         if wanted is None:
             return None
         settings, components = wanted
-        folder = None if self.folder is None else self.folder / pretraining.FOLDER
+        folder = None if self.folder is None else self.folder / PRETRAINING
         if folder is not None and self.group.first and not folder.exists():
             folders.create_run(folder, settings)
         self.group.wait()
-        callbacks = [one for one in self.callbacks.call("on_pretraining", settings, folder) if one is not None]
+        callbacks = [one for one in self._call("on_pretraining", settings, folder) if one is not None]
         place = f", see {folder}" if folder else ""
         try:
-            with PreparedRun(
+            with Run(
                 settings, self.federation, self.simulator.device, self.group, components=components, folder=folder,
-                callbacks=callbacks, purpose=pretraining.PURPOSE,
+                callbacks=callbacks, purpose=PURPOSE,
             ) as before:  # fmt: skip
-                before.callbacks.note(f"{settings.training.rounds} rounds of FedAvg come before the first round{place}")
+                before._note(f"{settings.training.rounds} rounds of FedAvg come before the first round{place}")
                 return before.execute()
         except TrainingError as error:
             raise TrainingError(f"pre-training, {error}") from None

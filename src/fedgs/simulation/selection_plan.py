@@ -1,12 +1,12 @@
 """The selection of a whole run, without a model.
 
 What a station selects follows from the class counts of its devices' next mini-batches, never from the model. So the
-plan of a round is made before the round is trained, and ahead of the training (:mod:`fedgs.simulation.prefetch`).
+plan of a round is made before the round is trained, and ahead of the training (``simulator.planned_ahead``).
 One iteration is :func:`fedgs.selection.team.select_teams`; where nothing but the sticky streams changes between
 iterations, whole rounds run in a compiled loop with the same result (:mod:`fedgs.simulation.compiled_rounds`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,18 +14,86 @@ from numpy.typing import NDArray
 
 from fedgs.data import DeviceStreams, Drift, Federation
 from fedgs.errors import DataError
+from fedgs.selection.coverage import fair_shares, queues_after
 from fedgs.selection.solve import Solver, resolve_solver
 from fedgs.selection.team import TeamRule, select_teams
-from fedgs.settings import Settings, StreamSettings
+from fedgs.settings import SelectionSettings, Settings, StreamSettings
 from fedgs.simulation.compiled_rounds import RoundArrays, Tally, make_rules, select_round
-from fedgs.simulation.coverage import Coverage
 from fedgs.simulation.dynamics import Dynamics
-from fedgs.simulation.round_statistics import count_classes, view_round
-from fedgs.simulation.turns import Turns
 from fedgs.training.calibration import ClassMix
 from fedgs.training.round_plan import RoundPlan
 
 Devices = NDArray[np.int64]
+
+
+class Turns:
+    """How often each device was selected, and how long it had to wait: in iterations of FedGS, or in rounds."""
+
+    def __init__(self, devices: int) -> None:
+        self.selected = np.zeros(devices, np.int64)
+        """(devices,) how often each was selected."""
+        self.last = np.zeros(devices, np.int64)
+        """(devices,) the iteration (from 1) in which each was last selected; 0: never."""
+        self.longest_wait = np.zeros(devices, np.int64)
+        """(devices,) the most iterations between two selections, those before the first too."""
+
+    def count(self, devices: NDArray[np.int64], iteration: int) -> None:
+        """Note who was selected in an iteration."""
+        self.selected[devices] += 1
+        self.longest_wait[devices] = np.maximum(self.longest_wait[devices], iteration - self.last[devices])
+        self.last[devices] = iteration
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts as plain lists."""
+        return {name: values.tolist() for name, values in vars(self).items()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state."""
+        for name in vars(self):
+            setattr(self, name, np.asarray(state[name], dtype=np.int64))
+
+
+class Coverage:
+    """The queues of a run's devices (:mod:`fedgs.selection.coverage`): who earns which share, where, and when.
+
+    In every iteration the devices a station can select, those online and ready in the factory where they are now, share
+    its L turns and earn them; the selected ones pay one. Who is offline, or has no whole batch, earns nothing and comes
+    back with the queue it left with: no burst makes up for the absence. A queue belongs to the device, so whoever moves
+    takes it along. Shares (``selection.coverage.share``) are in proportion to
+
+    ============  =====================================================================================
+    ``data``      the device's train samples: all data are seen equally often (Jain of epochs → 1)
+    ``turns``     nothing: every device has the same number of turns
+    ``fresh``     the samples its stream holds that no turn has used (``DeviceStreams.unused``), anew in
+                  every iteration: whoever has most that is new earns most
+    ============  =====================================================================================
+    """
+
+    def __init__(self, federation: Federation, settings: SelectionSettings) -> None:
+        self.weight, self._share, self._pick = settings.coverage.weight, settings.coverage.share, settings.pick
+        self.queue = np.zeros(len(federation))
+        """(devices,) turns each is behind its fair share, or ahead of it below 0; all 0 without coverage."""
+        self._train_sizes = federation.train.sizes.astype(np.float64)
+        self._known: tuple[Sequence[Devices], NDArray[np.float64]] | None = None
+
+    def shares(self, there: Sequence[Devices], streams: DeviceStreams) -> NDArray[np.float64]:
+        """(devices,) what each device earns in this iteration; 0 for those who cannot be selected."""
+        if self._known is not None and self._known[0] is there:
+            return self._known[1]
+        weights = {"data": self._train_sizes, "turns": np.ones(len(self.queue))}.get(self._share)
+        fixed = weights is not None
+        if weights is None:
+            weights = streams.unused.astype(np.float64)
+        shares = np.zeros(len(self.queue))
+        for devices in there:
+            shares[devices] = fair_shares(weights[devices], self._pick)
+        self._known = (there, shares) if fixed else None
+        return shares
+
+    def end(self, there: Sequence[Devices], streams: DeviceStreams, selected: Devices) -> None:
+        """Let everybody who is there earn a share, and the selected pay a turn."""
+        if self.weight:
+            self.queue = queues_after(self.queue, self.shares(there, streams), selected)
 
 
 class SelectionPlan:
@@ -88,7 +156,7 @@ class SelectionPlan:
         self.round += 1
         classes = len(self.target)
         counts = seen = count_classes(samples, self.federation.labels, classes)
-        view = view_round(counts, self.target)
+        window, missing = view_round(counts, self.target)
         if (sizes < training.batch_size).any():  # who dropped out, and what a straggler left, was not trained on
             counting = np.arange(training.batch_size) < sizes[..., None]
             seen = count_classes(np.where(counting, samples, np.int32(-1)), self.federation.labels, classes)
@@ -102,8 +170,8 @@ class SelectionPlan:
             shifts=self.mix.follow(counts) if self.mix.strength else None,
             state=self.state_dict(),
             seconds=seconds,
-            window_divergence=view.window_divergence,
-            missing_classes=view.missing_classes,
+            window_divergence=window,
+            missing_classes=missing,
             seen=seen.sum(axis=0),
         )
 
@@ -170,6 +238,34 @@ class SelectionPlan:
         if state.get("mix"):
             self.mix.shares = np.asarray(state["mix"]["shares"], dtype=np.float64)
             self.mix.steps = np.asarray(state["mix"]["steps"], dtype=np.int64)
+
+
+def view_round(
+    counts: NDArray[np.int64], target: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Look at the class counts (iterations, factories, classes) of a round's super nodes.
+
+    An iteration can miss what the next one brings. So there are two measures: (factories,) ‖P − P_real‖₂ of all samples
+    of the round pooled, and (iterations, factories) the classes of P_real without a sample; NaN where there was nobody.
+    """
+    missing = ((counts == 0) & (target > 0)).sum(axis=2).astype(np.float64)
+    missing[counts.sum(axis=2) == 0] = np.nan
+    pooled = counts.sum(axis=0)
+    with np.errstate(invalid="ignore"):  # nobody: 0 / 0
+        window = np.linalg.norm(pooled / pooled.sum(axis=1, keepdims=True) - target, axis=1)
+    return window, missing
+
+
+def count_classes(samples: NDArray[np.int32], labels: NDArray[np.integer], classes: int) -> NDArray[np.int64]:
+    """Return the class counts of a round's super nodes from its samples (iterations, factories, places, batch).
+
+    −1 stands for no sample.
+    """
+    iterations, factories = samples.shape[:2]
+    nodes = np.arange(iterations * factories)[:, None] * classes
+    flat = samples.reshape(iterations * factories, -1)
+    cells = (labels[flat].astype(np.int64) + nodes)[flat >= 0]
+    return np.bincount(cells, minlength=iterations * factories * classes).reshape(iterations, factories, classes)
 
 
 def make_streams(federation: Federation, batch_size: int, seed: int, settings: StreamSettings) -> DeviceStreams:

@@ -9,8 +9,12 @@ The random numbers a round uses follow from (seed, purpose, iteration, factory);
 alone: not on threads, on how far the selection runs ahead, or on how often the run was interrupted.
 """
 
+import os
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,12 +27,10 @@ from fedgs.algorithms.run_state import RunState
 from fedgs.data import Federation
 from fedgs.errors import DeviceError, TrainingError
 from fedgs.settings import Settings
-from fedgs.simulation.components import Components, resolve
+from fedgs.simulation.components import PURPOSE, Components, pretraining_of, resolve
 from fedgs.simulation.evaluate import Evaluation, Evaluator
 from fedgs.simulation.memory import resident_megabytes
 from fedgs.simulation.participants import ParticipantPlan
-from fedgs.simulation.prefetch import Prefetch
-from fedgs.simulation.pretraining import PURPOSE, pretraining_of
 from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.run_clock import RunClock
 from fedgs.simulation.selection_plan import SelectionPlan
@@ -154,12 +156,11 @@ class Simulator:
         """Yield the state after each round, up to the last one of the settings."""
         self.plan.load_state(state.plan)
         state = self._onto_device(state)
-        with Prefetch(self.plan.next_round, self.settings.training.rounds - state.round, self._ahead) as plans:
-            waited = 0.0
+        left = self.settings.training.rounds - state.round
+        with closing(planned_ahead(self.plan.next_round, left, self._ahead)) as plans:
             began = time.perf_counter()
-            for round_plan in plans:
-                self.timing = Timing(waiting=plans.waited - waited)
-                waited = plans.waited
+            for round_plan, waited in plans:
+                self.timing = Timing(waiting=waited)
                 state = self.run_round(state, round_plan)
                 self.timing.total = time.perf_counter() - began
                 yield state
@@ -239,6 +240,28 @@ class Simulator:
         return line
 
 
+def planned_ahead(
+    next_round: Callable[[], Any], rounds: int, depth: int = 3
+) -> Generator[tuple[Any, float], None, None]:
+    """Yield round plans that a thread makes while the rounds before them are trained, and the seconds waited for each.
+
+    The kernels of selection release Python's global lock, so the thread really runs beside the training. It is at most
+    ``depth`` rounds ahead. The plans are the same with and without it; each carries the plan's state after its round,
+    so that a checkpoint knows nothing of what was planned ahead.
+    """
+    thread = ThreadPoolExecutor(1, thread_name_prefix="fedgs-plan")
+    coming: deque[Any] = deque()
+    try:
+        for number in range(rounds):
+            while number + len(coming) < min(number + max(1, depth), rounds):
+                coming.append(thread.submit(next_round))
+            began = time.perf_counter()
+            plan = coming.popleft().result()
+            yield plan, time.perf_counter() - began
+    finally:
+        thread.shutdown(cancel_futures=True)
+
+
 def _number(value: float) -> float | None:
     """Return a number for JSON, which has no NaN: a factory or device without a test sample has no score."""
     return value if np.isfinite(value) else None
@@ -246,8 +269,6 @@ def _number(value: float) -> float | None:
 
 def pick_device(name: str) -> torch.device:
     """Return the torch device of ``auto``, ``cpu`` or ``cuda``; under torchrun each process has a GPU of its own."""
-    import os
-
     if name not in ("auto", "cpu", "cuda"):
         raise DeviceError(f"--device {name}: choose auto, cpu or cuda")
     there = name != "cpu" and torch.cuda.is_available()

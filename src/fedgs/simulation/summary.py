@@ -24,9 +24,8 @@ from fedgs.algorithms.run_state import RunState
 from fedgs.data import Federation
 from fedgs.files import write_text
 from fedgs.settings import Settings
-from fedgs.simulation.components import Components
+from fedgs.simulation.components import Components, pretraining_facts
 from fedgs.simulation.evaluate import Evaluation
-from fedgs.simulation.pretraining import facts
 from fedgs.simulation.run_clock import clock_summary, traffic
 from fedgs.tasks.bind import BoundTask
 
@@ -50,7 +49,7 @@ def summarise(
     scores = score_facts(state.metrics, name, task.mode, settings.eval.target)
     reached = scores["target_round"]
     reaching: dict[str, Any] = {name: settings.eval.target, "round": reached}
-    pretraining = facts(settings, before, components)
+    pretraining = pretraining_facts(settings, before, components)
     if pretraining is not None and "rounds" in pretraining:  # both counts, for papers differ in which they give
         reaching["round_with_pretraining"] = None if reached is None else reached + pretraining["rounds"]
     events: dict[str, int] = {}
