@@ -75,7 +75,7 @@ def test_pretraining_is_a_run_of_its_own_that_can_be_interrupted(
         assert list(list(simulator.rounds(simulator.begin()))[-1].metrics) == lines
     # The plain model can be given to another run, as a file or as a folder.
     for path in ("stopped/pretraining", "stopped/pretraining/model.safetensors"):
-        settings = load_settings(overrides=[*overrides[:-4], f"algorithm.options.pretrain_model={path}"])
+        settings = load_settings(overrides=[*overrides[:-2], f"algorithm.options.pretrain_model={path}"])
         given = execute(settings, small_federation())
         assert given.summary["pretraining"] == {"model": path}
         assert given.metrics[0] == lines[0]
