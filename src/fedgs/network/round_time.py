@@ -74,7 +74,7 @@ class Park:
 
     def but(self, **changes: int) -> "Park":
         """Return the park with another T or L."""
-        return replace(self, **changes)  # type: ignore[arg-type]
+        return replace(self, **changes)
 
 
 @dataclass(frozen=True)

@@ -236,7 +236,7 @@ class Run:
         with translate_oom():
             self.simulator = Simulator(
                 settings, federation, device, self.group, components=components, purpose=purpose,
-                tick=lambda iterations: self._call("on_tick", iterations), note=self._note,
+                tick=self._tick, note=self._note,
             )  # fmt: skip
         self.identity = folders.run_identity(
             settings, self.simulator.federation, purpose, network_digest(self.simulator.task)
@@ -311,6 +311,9 @@ class Run:
     def _call(self, hook: str, *arguments: Any) -> list[Any]:
         """Call a hook of every callback that has it; return what they return."""
         return [getattr(one, hook)(*arguments) for one in self._callbacks if callable(getattr(one, hook, None))]
+
+    def _tick(self, iterations: float) -> None:
+        self._call("on_tick", iterations)
 
     def _note(self, line: str) -> None:
         self._call("on_note", line)
