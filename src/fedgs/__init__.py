@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fedgs.simulation.callbacks import Callback as Callback
     from fedgs.simulation.compare import Comparison as Comparison
     from fedgs.simulation.compare import compare as compare
+    from fedgs.simulation.exported import load_model as load_model
     from fedgs.simulation.history import History as History
     from fedgs.simulation.history import load_history as load_history
     from fedgs.simulation.run import resume as resume
@@ -56,6 +57,7 @@ _HOMES = {
     "classification": "tasks.task",
     "compare": "simulation.compare",
     "load_history": "simulation.history",
+    "load_model": "simulation.exported",
     "reconstruction": "tasks.task",
     "regression": "tasks.task",
     "resume": "simulation.run",

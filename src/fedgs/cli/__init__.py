@@ -11,7 +11,7 @@ import click
 import typer
 
 from fedgs import __version__
-from fedgs.cli import compare, data, deploy, pki, plan, run, select
+from fedgs.cli import compare, data, deploy, model, pki, plan, run, select
 from fedgs.errors import FedgsError
 
 app = typer.Typer(
@@ -25,6 +25,8 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("compare")(compare.compare)
+app.command("export")(model.export)
+app.command("predict")(model.predict)
 app.command("baselines")(run.baselines)
 app.command("plan")(plan.plan)
 app.command("select")(select.select)

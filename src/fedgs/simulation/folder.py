@@ -287,6 +287,8 @@ def task_facts(task: BoundTask, components: Components) -> dict[str, Any]:
         "mode": task.mode,
         "metrics": list(task.metrics),
         "classes": list(task.classes),
+        "classifies": task.classifies,
+        "reconstructs": task.reconstructs,
         "inputs": map_tree(lambda array: [list(array.shape[1:]), str(array.dtype)], task.federation.inputs),
         "made_of": describe_components(components),
     }

@@ -16,9 +16,8 @@ from fedgs.simulation import folder as folders
 from fedgs.simulation.checkpoint import save_checkpoint
 from fedgs.simulation.components import Components
 from fedgs.simulation.evaluate import Evaluation
-from fedgs.tasks.bind import BoundTask, build_module
-from fedgs.tasks.prepare import NormalisedInputs, stand_in
-from fedgs.tasks.task import Task, task_from
+from fedgs.tasks.bind import BoundTask
+from fedgs.tasks.task import Task
 from fedgs.training.layout import MODEL, Layout
 
 if TYPE_CHECKING:
@@ -142,6 +141,13 @@ class History:
             raise InputFileError(f"{self.folder / MODEL}: cannot be read as a model ({error})") from None
 
     @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What a file says of the run's task: names, classes, shape and type of the inputs."""
+        if self.finished is not None:
+            return folders.task_facts(self.finished.task, self.finished.components)
+        return {} if self.folder is None else folders.read_task(self.folder)
+
+    @cached_property
     def model(self) -> "nn.Module":
         """The trained network, in eval mode.
 
@@ -163,6 +169,12 @@ class History:
             flat[torch.from_numpy(finished.layout.local_places)] = finished.state.local.cpu().double().mean(0).float()
         finished.layout.load(module, flat)
         return module.eval()
+
+    def export(self, path: str | Path) -> Path:
+        """Write the trained network with its class names into a .safetensors, .pt2 or .onnx file."""
+        from fedgs.simulation.exported import export_model
+
+        return export_model(self, path)
 
     def save(self, folder: str | Path) -> Path:
         """Write the run into a folder, as ``fedgs run`` does; ``fedgs resume``, ``compare`` and others take it."""
@@ -214,27 +226,8 @@ def load_history(folder: str | Path, task: Task | None = None) -> History:
 
 def _model_of_folder(history: History) -> "nn.Module":
     """Return the trained network of a run that lies in a folder."""
-    assert history.folder is not None
-    facts = folders.read_task(history.folder)
-    if "inputs" not in facts:
+    from fedgs.simulation.exported import facts_of, network_of
+
+    if "inputs" not in history.facts:
         raise InputFileError(f"{history.folder}: was made by an older version; its weights are in History.weights")
-    try:
-        task = history.task or task_from(history.settings.task)
-        module = build_module(task, stand_in(facts["inputs"], facts["classes"]), history.settings.seed)
-    except ConfigError as error:
-        raise ConfigError(
-            f"{history.folder}: its network cannot be made again ({error}); give it: load_history(…, task=task)"
-        ) from None
-    weights = history.weights
-    if any(name.startswith("network.") for name in weights):
-        statistics: list[Any] = []
-        for number in range(sum(name.startswith("mean_") for name in weights)):
-            statistics.append((weights[f"mean_{number}"], weights[f"deviation_{number}"]))
-        module = NormalisedInputs(module, statistics)
-    known = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    with torch.no_grad():
-        for name, value in weights.items():
-            if name not in known or known[name].shape != value.shape:
-                raise ConfigError(f"{history.folder}: weight {name!r} does not fit the network of the task")
-            known[name].copy_(value)
-    return module.eval()
+    return network_of(facts_of(history), history.weights, str(history.folder), history.task)

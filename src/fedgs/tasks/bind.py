@@ -27,7 +27,7 @@ from fedgs.tasks.losses import Loss
 from fedgs.tasks.metrics import USUAL, Metric, Mode
 from fedgs.tasks.signals import SignalAutoEncoder, VibrationNet
 from fedgs.tasks.strided import avoid_strided_kernel
-from fedgs.tasks.task import QuantileBins, Task, resolve, users_own
+from fedgs.tasks.task import QuantileBins, Task, reconstruction_error, resolve, users_own
 
 BUILT_IN = (*MODELS, "vibration", "autoencoder")
 """The names of the built-in networks."""
@@ -76,6 +76,11 @@ class BoundTask:
     def classifies(self) -> bool:
         """Whether the bins are the classes that the network's outputs stand for."""
         return self.task.loss == "cross_entropy" and self.task.balance is None and self.classes != ONE_BIN
+
+    @property
+    def reconstructs(self) -> bool:
+        """Whether the network draws its inputs again."""
+        return self.task.loss is reconstruction_error
 
     def prepare(self, raw: Any) -> Any:
         """Return the network's inputs of stored ones."""

@@ -173,16 +173,16 @@ def reconstruction(
         >>> fedgs.reconstruction(lambda: torch.nn.Linear(4, 4), by="mode").score
         'auroc'
     """
-    error = Metric(_reconstruction_error, "min")
+    error = Metric(reconstruction_error, "min")
     metrics: dict[str, Metric] = {"error": error}
     if anomalous is not None:
         metrics = {"auroc": replace(error, mode="max", pool=PooledAuroc(anomalous)), "error": error}
     score = next(iter(metrics))
-    usual = {"model": model, "loss": _reconstruction_error, "metrics": metrics, "score": score, "balance": Column(by)}
+    usual = {"model": model, "loss": reconstruction_error, "metrics": metrics, "score": score, "balance": Column(by)}
     return Task(**(usual | more))
 
 
-def _reconstruction_error(outputs: Any, targets: Any, inputs: Any) -> Any:
+def reconstruction_error(outputs: Any, targets: Any, inputs: Any) -> Any:
     """Return the mean squared difference of outputs and inputs, one a sample."""
     if outputs.shape != inputs.shape:
         raise ValueError(f"outputs of shape {tuple(outputs.shape)} for inputs of shape {tuple(inputs.shape)}")
