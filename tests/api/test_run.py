@@ -13,7 +13,14 @@ import torch
 
 import fedgs
 from fedgs.algorithms.fedavg import FedAvg
-from fedgs.errors import CheckpointError, ConfigError, MissingDependencyError, OutputError
+from fedgs.errors import (
+    CheckpointError,
+    ConfigError,
+    InputFileError,
+    MissingDependencyError,
+    OutputError,
+    TrainingError,
+)
 from fedgs.simulation.components import resolve
 from fedgs.simulation.run import settings_for
 from tests.api import plant
@@ -134,6 +141,10 @@ def test_checkpoints_of_another_network_or_version_are_refused_in_a_line(tmp_pat
     other = replace(plant.signals(), model=lambda: plant.Net(width=7))
     with pytest.raises(CheckpointError, match="belongs to a run with other settings or data"):
         fedgs.resume(tmp_path / "run", other, FEDERATION, device="cpu")
+    inputs = FEDERATION.inputs.copy()
+    inputs[100] += 1
+    with pytest.raises(CheckpointError, match="belongs to a run with other settings or data"):
+        fedgs.resume(tmp_path / "run", plant.signals(), replace(FEDERATION, inputs=inputs), device="cpu")
     for path in (tmp_path / "run/checkpoints").iterdir():
         facts = json.loads((path / "state.json").read_text())
         (path / "state.json").write_text(json.dumps(facts | {"format": 1}))
@@ -193,6 +204,12 @@ def test_comparing(history: fedgs.History, tmp_path: Path) -> None:
     assert fedgs.compare(history, history).rows[1]["run"] == "fedgs-2"
     history.plot(tmp_path / "one.svg")
     assert b"<svg" in (tmp_path / "one.svg").read_bytes()
+    folder = history.save(tmp_path / "saved")
+    assert fedgs.compare(str(folder), other).rows[0]["final"] == comparison.rows[0]["final"]
+    with pytest.raises(ConfigError, match="a list is no history"):
+        fedgs.compare([history, other])  # type: ignore[arg-type]
+    with pytest.raises(InputFileError, match="not the folder of a run"):
+        fedgs.compare(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="at least one history"):
         fedgs.compare()
     with pytest.raises(ConfigError, match="different names"):
@@ -227,7 +244,12 @@ def test_a_sweep_has_a_row_a_run(workers: int) -> None:
 
 
 def test_sweeps_that_cannot_be() -> None:
-    for grid, words in (({"learning_rate": 0.1}, "give a list of values"), ({"learning_rate": []}, "give a list")):
+    for grid, words in (
+        ({"learning_rate": 0.1}, "give a list of values"),
+        ({"learning_rate": []}, "give a list"),
+        ({"lr": [0.1]}, "no keyword 'lr'"),
+        ([0.1], "the grid is a list"),
+    ):
         with pytest.raises(ConfigError, match=words):
             fedgs.sweep(plant.signals(), FEDERATION, grid, **{k: v for k, v in QUICK.items() if k != "learning_rate"})  # type: ignore[arg-type]
 
@@ -359,25 +381,32 @@ def test_what_cannot_be_is_one_line(options: dict[str, Any], words: str) -> None
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("task", [torch.nn.Linear(8, 4), "my:thing"])
+def test_other_objects_than_a_task_and_a_federation_are_one_line(task: Any, tmp_path: Path) -> None:
+    for call in (fedgs.run, lambda *given: fedgs.resume(tmp_path, *given), lambda *given: fedgs.sweep(*given, {})):
+        with pytest.raises(ConfigError, match=f"task is a {type(task).__name__}, not a fedgs.Task"):
+            call(task, FEDERATION)
+        with pytest.raises(ConfigError, match=r"federation is a ndarray, not a fedgs.Federation"):
+            call(plant.signals(), np.zeros(3))
+
+
 def test_a_task_that_is_none_is_named() -> None:
     for path, words in ((f"{HERE}:not_a_task", "gives a int, not a fedgs.Task"), (f"{HERE}:Net", "not a fedgs.Task")):
         with pytest.raises(ConfigError, match=words):
             fedgs.run(None, FEDERATION, **QUICK, settings={"task": path})
 
 
-def test_nan_that_turns_up_later_names_device_and_sample(tmp_path: Path) -> None:
-    """A memory map is not read beforehand; what is wrong in it is found when a loss is no number."""
+def test_nan_that_prepare_makes_is_said_to_come_from_it() -> None:
     waves, labels, machines = plant.arrays()
-    waves[17, 1, 3] = np.nan
-    np.save(tmp_path / "waves.npy", waves)
-    mapped = np.load(tmp_path / "waves.npy", mmap_mode="r")
+    waves[17] = -9.0
     test = np.arange(180) % 10 == 0
-    federation = fedgs.Federation.from_arrays(mapped, labels, devices=machines, factories=3, test=test)
+    federation = fedgs.Federation.from_arrays(waves, labels, devices=machines, factories=3, test=test)
+    task = replace(plant.signals(), prepare=lambda raw: (raw + 8.5).sqrt())
     for algorithm in ("fedgs", "fedavg"):
-        with pytest.raises(
-            fedgs.errors.TrainingError, match=r"inputs of sample 17 \(device '05'\) hold NaN or infinity"
-        ):
-            fedgs.run(plant.signals(), federation, **{**QUICK, "rounds": 30}, algorithm=algorithm)
+        with pytest.raises(TrainingError, match=r"task.prepare makes NaN .* sample 17 .* device '05'"):
+            fedgs.run(task, federation, **{**QUICK, "rounds": 30}, algorithm=algorithm)
+    with pytest.raises(ConfigError, match=r"task.prepare: makes NaN or infinity of inputs of device '05'"):
+        fedgs.run(task, federation, **QUICK, settings={"data": {"normalise": "per-channel"}})
 
 
 @pytest.mark.usefixtures("unpainted")

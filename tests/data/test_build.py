@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
 import fedgs
-from fedgs.data import sources
+from fedgs.data import arrays, sources
 from fedgs.data.arrays import JoinedArray
 from fedgs.data.bearings import load_bearings
 from fedgs.errors import DataError
@@ -102,6 +103,40 @@ def test_joined_arrays_read_as_one() -> None:
     assert np.array_equal(joined[7], ROWS[7])
 
 
+def test_nan_is_found_in_a_memory_map_which_stays_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "CHECKED_AT_ONCE", 6)  # three rows at a time
+    np.save(tmp_path / "rows.npy", ROWS)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r+")
+    assert made(inputs=mapped).inputs is mapped
+    mapped[10, 1] = -np.inf
+    with pytest.raises(DataError, match=r"inputs of sample 10 \(device '07'\) hold NaN or infinity"):
+        made(inputs=mapped)
+
+
+def test_columns_of_a_table() -> None:
+    federation = made(inputs=pd.DataFrame(ROWS), targets=pd.Series(LABELS), devices=pd.Series(IDS))
+    assert federation.classes == ("0", "1", "2")
+    assert np.array_equal(federation.inputs, ROWS)
+
+
+def test_a_digest_reads_all_of_a_small_array_and_some_rows_of_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = arrays.digest_of(ROWS, LABELS)
+    assert before == arrays.digest_of(JoinedArray([ROWS[:5], ROWS[5:]]), LABELS)
+    for row in range(12):
+        assert before != arrays.digest_of(np.where(np.arange(12)[:, None] == row, 9.0, ROWS), LABELS)
+    assert before != arrays.digest_of(ROWS, LABELS.astype(np.float64))
+    monkeypatch.setattr(arrays, "DIGESTED_BYTES", 4 * 16)
+    read: list[int] = []
+
+    class Spy(JoinedArray):
+        def __getitem__(self, rows: Any) -> Any:
+            read.extend(rows)
+            return super().__getitem__(rows)
+
+    arrays.digest_of(Spy([ROWS]))
+    assert read == [0, 3, 6, 9]
+
+
 def test_targets_that_are_no_classes() -> None:
     assert made(targets=np.linspace(0, 1, 12)).classes == ("all",)
     assert made(targets=ROWS).classes == ("all",)
@@ -118,27 +153,31 @@ def test_targets_that_are_no_classes() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"devices": IDS[:5]}, "5 rows of devices for 12 samples"),
+        ({"devices": IDS[:5]}, "12 rows of inputs, 12 rows of targets, 5 rows of devices"),
         ({"devices": IDS.astype(float)}, "devices must be one name or one number a sample"),
         ({"test": 0.0}, "lies between 0 and 1"),
         ({"test": np.ones(5, bool)}, "test must be a share, 12 bools"),
         ({"test": np.ones(12, bool)}, "device '03' has no sample to train on"),
         ({"devices": np.arange(12)}, "no sample is left to test on"),
+        ({"test": np.zeros(12, bool)}, "no sample is left to test on; test marks none$"),
         ({"test": (ROWS, LABELS, IDS + 1)}, "test samples of"),
+        ({"test": (np.where(ROWS[5, 1] == ROWS, np.nan, ROWS)[4:], LABELS[4:])}, "inputs of test sample 1 "),
+        ({"inputs": [[1.0, 2.0], [3.0]]}, "inputs cannot be read as an array"),
+        ({"inputs": torch.ones(12, 2, dtype=torch.bfloat16)}, "inputs cannot be read as an array .*BFloat16"),
         ({"test": (np.zeros((3, 5)), LABELS[:3])}, r"test inputs have shape \(3, 5\)"),
         ({"test": (ROWS,)}, r"test arrays are \(inputs, targets\)"),
         ({"factories": {3: "a"}}, "does not say where device '07' belongs"),
         ({"factories": np.arange(12)}, "device '03' has samples in factories"),
         ({"factories": np.arange(5)}, "factories has 5 entries for 12 samples"),
         ({"factories": 7}, "cannot assign 3 devices to 7 factories"),
-        ({"inputs": ROWS[:5]}, "5 rows of inputs for 12 samples"),
+        ({"inputs": ROWS[:5]}, "5 rows of inputs, 12 rows of targets"),
         ({"classes": ["a", "b"]}, "label 2 has no class; there are 2 classes"),
         (
             {"inputs": np.where(ROWS[5, 1] == ROWS, np.nan, ROWS)},
             r"inputs of sample 5 \(device '11'\) hold NaN or infinity",
         ),
         ({"targets": np.where(np.arange(12) == 9, np.inf, 0.5)}, r"targets of sample 9 \(device '07'\) hold NaN"),
-        ({"inputs": {"a": ROWS, "b": ROWS[:3]}}, "3 rows of inputs 'b' for 12 samples"),
+        ({"inputs": {"a": ROWS, "b": ROWS[:3]}}, "12 rows of inputs 'a', 3 rows of inputs 'b'"),
     ],
 )
 def test_what_is_wrong_is_one_line(options: dict[str, Any], words: str) -> None:
@@ -182,6 +221,8 @@ def test_torch_data_sets() -> None:
     ("sets", "words"),
     [
         ({}, "no data set in it"),
+        ([Squares(3)], "a list of data sets; give a dict"),
+        ({"x": [(np.zeros(2), 0.5), (np.zeros(2), np.inf)]}, "device 'x': targets of item 1 hold NaN or infinity"),
         ({"x": Squares(0)}, "device 'x': its data set is empty"),
         ({"x": [1, 2, 3]}, "device 'x': item 0 is a int; \\(input, target\\) is expected"),
         ({"x": [(np.zeros(2), 0), (np.zeros(3), 1)]}, "device 'x': item 1 has shapes"),

@@ -49,7 +49,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     [
         ({"fedgs_format": None}, "not written by fedgs .* it holds attribute_line, classes"),
         ({"fedgs_format": np.int64(9)}, "fedgs_format 9 is unknown"),
-        ({"targets": np.zeros(3, np.uint8)}, "5 rows of inputs for 3 samples"),
+        ({"targets": np.zeros(3, np.uint8)}, "5 rows of inputs, 3 rows of targets"),
         ({"targets": np.full(5, 7, np.uint8)}, "label 7 has no class"),
         ({"clients": None}, "no array 'clients' or 'owners'; it holds"),
         ({"classes": np.array("no")}, "'classes' has 0 dimensions"),
@@ -64,6 +64,14 @@ def test_inconsistent_contents(tmp_path: Path, changes: dict[str, np.ndarray | N
     np.savez(file, **{key: value for key, value in arrays.items() if value is not None})
     with pytest.raises(InputFileError, match=f"a.npz: .*{message}"):
         load_npz(file)
+
+
+def test_nan_is_named_by_the_row_of_the_file(tmp_path: Path) -> None:
+    inputs = np.zeros((6, 2), np.float32)
+    inputs[4, 1] = np.nan
+    np.savez(tmp_path / "mine.npz", inputs=inputs, targets=np.arange(6) % 2, devices=["c", "b", "a", "c", "b", "a"])
+    with pytest.raises(InputFileError, match=r"mine.npz: .*inputs of sample 4 \(device 'b'\) hold NaN"):
+        from_npz(tmp_path / "mine.npz")
 
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:

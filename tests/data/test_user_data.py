@@ -94,7 +94,7 @@ ONE = np.zeros((1, 3, 3), np.uint8)
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((np.zeros((2, 3, 3), np.uint8), [0]), {}, "2 rows of inputs for 1 samples"),
+        ((np.zeros((2, 3, 3), np.uint8), [0]), {}, "2 rows of inputs, 1 rows of targets"),
         ((ONE, [0], [0.5]), {}, "clients must be"),
         ((np.uint8(3), [0]), {}, r"inputs have shape \(\)"),
         ((ONE, [-1]), {"classes": ["a", "b"]}, "label -1 is negative"),

@@ -190,6 +190,12 @@ class Fickle:
         (fedgs.Task(linear(), loss="hinge"), LABELS, "task.loss='hinge' is not a loss; there are cross_entropy"),
         (fedgs.Task(linear(2)), LABELS, "gives 2 outputs, the targets go up to class 2; give the last layer 3 outputs"),
         (fedgs.classification(linear(), 2), LABELS, "targets go up to class 2, but the task has 2 classes"),
+        (
+            fedgs.classification(linear(), ["c", "b", "a"]),
+            np.array(["a", "b", "c"])[LABELS],
+            "are a, b, c, the task's c,",
+        ),
+        (fedgs.classification(linear(), ["a", "b", "d"]), np.array(["a", "b", "c"])[LABELS], "c, the task's a, b, d;"),
         (fedgs.Task(linear()), VALUES, "its targets are no classes, which cross-entropy needs"),
         (fedgs.Task(linear(), loss="mse"), LABELS, r"task.loss mse: cannot take outputs \(2, 3\) float32"),
         (fedgs.Task(lambda: nn.Linear(5, 3)), LABELS, r"fails on inputs \(2, 4\) float32 \(RuntimeError"),

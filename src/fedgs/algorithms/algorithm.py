@@ -176,7 +176,7 @@ class SharedRounds:
 
     def diverged(self, round_number: int, who: str, where: str, samples: NDArray[np.integer], rate: str) -> NoReturn:
         """Raise the error for a loss that is no finite number; the data are looked at before the rate is blamed."""
-        reason = explain_loss(self.federation, samples) or f"lower {rate}"
+        reason = explain_loss(self.task, samples) or f"lower {rate}"
         raise TrainingError(f"round {round_number}: the loss of {who} is no finite number at {where}; {reason}")
 
 

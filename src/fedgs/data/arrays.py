@@ -5,6 +5,8 @@ anything with that operator will do: :class:`JoinedArray` lays two arrays end to
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,30 @@ Arrays = Any
 """An array (samples, …), or a tuple or a dict of such arrays."""
 CHECKED_AT_ONCE = 1 << 22
 """Numbers that are looked at together when an array is searched for NaN."""
+DIGESTED_BYTES = 1 << 24
+"""Of an array with more bytes, a digest reads evenly spaced rows alone: a memory map may be larger than memory."""
 
 
 def is_whole(value: Any) -> bool:
     """Tell whether a value is a whole number, Python's or numpy's; True and 4.0 are not."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def as_arrays(tree: Any, what: str) -> Arrays:
+    """Return tensors, lists and columns of tables as arrays; what is read by ``array[rows]`` stays as it is."""
+
+    def one(value: Any) -> Any:
+        if hasattr(value, "detach"):  # a torch tensor
+            return value.detach().cpu().numpy()
+        if hasattr(value, "to_numpy"):  # a column of a table
+            return value.to_numpy()
+        return value if hasattr(value, "dtype") and hasattr(value, "shape") else np.asarray(value)
+
+    try:
+        return map_tree(one, tree)
+    except (TypeError, ValueError) as error:  # bfloat16, or rows of different lengths
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{what} cannot be read as an array ({reason}); give numbers in rows of one shape") from None
 
 
 def map_tree(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
@@ -61,19 +82,28 @@ def shapes_of(tree: Any) -> Any:
 
 
 def find_not_finite(array: Any) -> int | None:
-    """Return the first row that holds NaN or infinity; None where there is none.
-
-    A memory map is not searched: that would read it all. Training on it finds out then.
-    """
-    if not isinstance(array, np.ndarray) or isinstance(array, np.memmap) or array.dtype.kind != "f" or not array.size:
+    """Return the first row that holds NaN or infinity; None where there is none. Reads a memory map piece by piece."""
+    if array.dtype.kind != "f":
         return None
-    step = max(1, CHECKED_AT_ONCE // max(1, array[0].size))
+    step = max(1, CHECKED_AT_ONCE // max(1, prod(array.shape[1:])))
     for first in range(0, len(array), step):
-        part = array[first : first + step]
+        part = np.asarray(array[first : first + step])
         if not np.isfinite(part).all():
             finite = np.isfinite(part.reshape(len(part), -1)).all(axis=1)
             return first + int(np.argmin(finite))
     return None
+
+
+def digest_of(*trees: Any) -> str:
+    """Return hexadecimal digits that stand for arrays: all of a small one, rows evenly spaced of a large one."""
+    digest = blake2b(digest_size=16)
+    for tree in trees:
+        for name, array in leaves(tree):
+            digest.update(f"{name} {array.shape} {array.dtype}\n".encode())
+            row_bytes = max(1, prod(array.shape[1:]) * array.dtype.itemsize)
+            rows = min(len(array), max(1, DIGESTED_BYTES // row_bytes))
+            digest.update(np.asarray(array[np.arange(rows) * len(array) // max(1, rows)]).tobytes())
+    return digest.hexdigest()
 
 
 class JoinedArray:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.data.arrays import Arrays, JoinedArray, find_not_finite, is_whole, leaves, map_tree, rows_of
-from fedgs.data.dataset import ONE_BIN, check_rows
+from fedgs.data.arrays import Arrays, JoinedArray, as_arrays, is_whole, leaves, map_tree, rows_of
+from fedgs.data.dataset import ONE_BIN, check_finite, check_rows
 from fedgs.data.partition import assign_factories
 from fedgs.data.user_data import as_ids, class_numbers, group_by_name
 from fedgs.errors import DataError
@@ -26,10 +26,10 @@ def user_samples(
         the federation's ``inputs``, ``targets``, ``labels`` and ``classes``; the device of each sample; the devices'
         names; the test mask, or None where a share of each device's samples is to be drawn.
     """
-    inputs, targets = map_tree(_as_array, inputs), map_tree(_as_array, targets)
-    ids = as_ids(_as_array(devices), "devices", name)
-    check_rows(name, rows_of(targets), inputs=inputs, targets=targets, devices=ids)
-    mask = None
+    inputs, targets = _as_samples(inputs, targets, name)
+    ids = as_ids(as_arrays(devices, f"{name}: devices"), "devices", name)
+    check_rows(name, inputs=inputs, targets=targets, devices=ids)
+    own, mask = len(ids), None
     if isinstance(test, tuple):
         inputs, targets, ids, mask = _with_test_arrays(inputs, targets, ids, test, name)
     elif not isinstance(test, float | int) or isinstance(test, bool):
@@ -42,14 +42,12 @@ def user_samples(
     targets = numbers.astype(np.int64) if class_names else targets
     labels = numbers.astype(np.int32) if class_names else np.zeros(len(ids), np.int32)
     device_of, names = group_by_name(ids)
-    for kind, tree in (("inputs", inputs), ("targets", targets)):
-        for key, array in leaves(tree):
-            row = find_not_finite(array)
-            if row is not None:
-                raise DataError(
-                    f"{name}: {kind}{f' {key!r}' if key else ''} of sample {row} (device {names[device_of[row]]!r}) "
-                    "hold NaN or infinity; mend or drop the sample"
-                )
+
+    def called(row: int) -> str:
+        number = f"sample {row}" if row < own else f"test sample {row - own}"
+        return f"{number} (device {names[device_of[row]]!r})"
+
+    check_finite(name, called, inputs=inputs, targets=targets)
     fields = {"inputs": inputs, "targets": targets, "labels": labels, "classes": class_names or ONE_BIN}
     return fields, device_of, names, mask
 
@@ -60,16 +58,16 @@ def _with_test_arrays(
     """Lay train and test arrays end to end; the ids and the mask of all of them."""
     if len(test) not in (2, 3):
         raise DataError(f"{name}: test arrays are (inputs, targets) or (inputs, targets, devices)")
-    own_inputs, own_targets = (map_tree(_as_array, tree) for tree in test[:2])
+    own_inputs, own_targets = _as_samples(test[0], test[1], f"{name}: test")
     samples = rows_of(own_targets)
     everyone = np.unique(ids)
     own_ids = everyone[np.arange(samples) % len(everyone)]
     if len(test) == 3:
-        own_ids = as_ids(_as_array(test[2]), "the devices of test", name)
+        own_ids = as_ids(as_arrays(test[2], f"{name}: the devices of test"), "the devices of test", name)
         unknown = np.setdiff1d(own_ids, ids)
         if len(unknown):
             raise DataError(f"{name}: test samples of {unknown[0]!r}, which has nothing to train on")
-    check_rows(f"{name}: test", samples, inputs=own_inputs, devices=own_ids)
+    check_rows(f"{name}: test", inputs=own_inputs, targets=own_targets, devices=own_ids)
     for key, own, more in (("inputs", inputs, own_inputs), ("targets", targets, own_targets)):
         for (_, mine), (_, theirs) in zip(leaves(own), leaves(more), strict=True):
             if mine.shape[1:] != theirs.shape[1:]:
@@ -82,10 +80,9 @@ def _with_test_arrays(
     )
 
 
-def _as_array(value: Any) -> Any:
-    if hasattr(value, "detach"):  # a torch tensor
-        return value.detach().cpu().numpy()
-    return value if hasattr(value, "dtype") and hasattr(value, "shape") else np.asarray(value)
+def _as_samples(inputs: Any, targets: Any, name: str) -> tuple[Arrays, Arrays]:
+    """Return inputs and targets as arrays; targets in numpy, where their classes are looked for."""
+    return as_arrays(inputs, f"{name}: inputs"), map_tree(np.asarray, as_arrays(targets, f"{name}: targets"))
 
 
 def default_factories(devices: int) -> int:
@@ -109,7 +106,7 @@ def user_factories(
             raise DataError(f"{name}: factories does not say where device {lacking[0]!r} belongs")
         of_device = [by_device[device if device in by_device else plain[device]] for device in names]
     else:
-        ids = _as_array(given)
+        ids = np.asarray(as_arrays(given, f"{name}: factories"))
         if ids.shape != device_of.shape:
             raise DataError(f"{name}: factories has {ids.size} entries for {len(device_of)} samples; one id a sample")
         of_device = []
@@ -126,14 +123,15 @@ def read_datasets(
     datasets: Mapping[str, Any], tests: Mapping[str, Any], name: str
 ) -> tuple[Arrays, Arrays, NDArray[Any], NDArray[np.bool_]]:
     """Return inputs, targets, devices and test mask of all items of these torch data sets."""
-    if not datasets:
-        raise DataError(f"{name}: no data set in it; give a dict from device to Dataset")
+    if not isinstance(datasets, Mapping) or not datasets:
+        what = "no data set in it" if isinstance(datasets, Mapping) else f"a {type(datasets).__name__} of data sets"
+        raise DataError(f"{name}: {what}; give a dict from device to Dataset")
     unknown = [device for device in tests if device not in datasets]
     if unknown:
         raise DataError(f"{name}: test data of {unknown[0]!r}, which is not among the devices")
     devices = [str(device) for device in (*datasets, *tests)]
-    items = [*datasets.values(), *tests.values()]
-    read = [_read_dataset(device, dataset) for device, dataset in zip(devices, items, strict=True)]
+    read = [_read_dataset(f"device {device!r}", dataset) for device, dataset in datasets.items()]
+    read += [_read_dataset(f"test data of device {device!r}", dataset) for device, dataset in tests.items()]
     sizes = [rows_of(targets) for _, targets in read]
     try:
         inputs, targets = (map_tree(lambda *parts: np.concatenate(parts), *trees) for trees in zip(*read, strict=True))
@@ -142,25 +140,26 @@ def read_datasets(
     return inputs, targets, np.repeat(devices, sizes), np.repeat(np.arange(len(devices)) >= len(datasets), sizes)
 
 
-def _read_dataset(device: str, dataset: Any) -> tuple[Arrays, Arrays]:
+def _read_dataset(name: str, dataset: Any) -> tuple[Arrays, Arrays]:
     """Return the inputs and targets of all items."""
     try:
         length = len(dataset)
     except TypeError:
-        raise DataError(f"device {device!r}: a data set with a length is needed, not an endless one") from None
+        raise DataError(f"{name}: a data set with a length is needed, not an endless one") from None
     if not length:
-        raise DataError(f"device {device!r}: its data set is empty")
+        raise DataError(f"{name}: its data set is empty")
     items = []
     for row in range(length):
         item = dataset[row]
         if not isinstance(item, tuple | list) or len(item) != 2:
-            raise DataError(f"device {device!r}: item {row} is a {type(item).__name__}; (input, target) is expected")
-        items.append(tuple(map_tree(lambda value: np.asarray(_as_array(value)), part) for part in item))
+            raise DataError(f"{name}: item {row} is a {type(item).__name__}; (input, target) is expected")
+        items.append(tuple(map_tree(np.asarray, as_arrays(part, f"{name}: item {row}")) for part in item))
     shapes = [[array.shape for part in item for _, array in leaves(part)] for item in items]
     odd = next((row for row in range(length) if shapes[row] != shapes[0]), None)
     if odd is not None:
         raise DataError(
-            f"device {device!r}: item {odd} has shapes {shapes[odd]}, the first {shapes[0]}; all samples must be alike"
+            f"{name}: item {odd} has shapes {shapes[odd]}, the first {shapes[0]}; all samples must be alike"
         )
     inputs, targets = (map_tree(lambda *parts: np.stack(parts), *trees) for trees in zip(*items, strict=True))
+    check_finite(name, lambda row: f"item {row}", inputs=inputs, targets=targets)
     return inputs, targets

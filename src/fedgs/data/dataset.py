@@ -5,14 +5,14 @@ writers); :mod:`fedgs.data.label_skew` makes others for the same samples, so ano
 What can be wrong with arrays, and how it is said, stands here too: loaders and federations check with ``check_*``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.data.arrays import Arrays, leaves, rows_of, take
+from fedgs.data.arrays import Arrays, find_not_finite, leaves, take
 from fedgs.errors import DataError
 
 ONE_BIN = ("all",)
@@ -47,7 +47,7 @@ class DataSet:
             check_classes(self.name, self.targets, self.classes)
         check_names(self.name, "client name", self.client_names)
         check_names(self.name, "class", self.classes)
-        check_rows(self.name, rows_of(self.targets), inputs=self.inputs, targets=self.targets, clients=self.clients)
+        check_rows(self.name, inputs=self.inputs, targets=self.targets, clients=self.clients)
         check_mask(self.name, self.test, len(self))
         if self.clients.ndim != 1 or self.clients.dtype.kind not in "iu":
             raise DataError(
@@ -57,6 +57,11 @@ class DataSet:
             raise DataError(f"{self.name}: a client index lies outside the {len(self.client_names)} client names")
         if np.any(np.diff(self.clients) < 0):
             raise DataError(f"{self.name}: the samples are not grouped by client in the order of client_names")
+        whose = self.client_names
+        check_finite(
+            self.name, lambda row: f"sample {row} (device {whose[self.clients[row]]!r})", inputs=self.inputs,
+            targets=self.targets,
+        )  # fmt: skip
         for key, values in self.attributes.items():
             if values.shape != (len(self.client_names),) or values.dtype.kind not in "iu":
                 raise DataError(
@@ -197,15 +202,29 @@ def regroup(dataset: DataSet, clients: Clients, name: str | None = None) -> Data
     )
 
 
-def check_rows(name: str, samples: int, **trees: Arrays) -> None:
+def check_rows(name: str, **trees: Arrays) -> None:
     """Refuse arrays that have not one row a sample."""
-    for kind, tree in trees.items():
-        for key, array in leaves(tree):
-            what = f"{kind} {key!r}" if key else kind
-            if not array.ndim:
-                raise DataError(f"{name}: {what} have shape (); they must have one row a sample")
-            if len(array) != samples:
-                raise DataError(f"{name}: {len(array)} rows of {what} for {samples} samples; there must be as many")
+    rows = {}
+    for what, array in _named(trees):
+        if not array.ndim:
+            raise DataError(f"{name}: {what} have shape (); they must have one row a sample")
+        rows[what] = len(array)
+    if len(set(rows.values())) > 1:
+        there = ", ".join(f"{number} rows of {what}" for what, number in rows.items())
+        raise DataError(f"{name}: {there}; there must be as many of each, one a sample")
+
+
+def check_finite(name: str, called: Callable[[int], str], **trees: Arrays) -> None:
+    """Refuse NaN and infinity; ``called`` says what the user calls the sample of a row."""
+    for what, array in _named(trees):
+        row = find_not_finite(array)
+        if row is not None:
+            raise DataError(f"{name}: {what} of {called(row)} hold NaN or infinity; mend or drop the sample")
+
+
+def _named(trees: Mapping[str, Arrays]) -> list[tuple[str, Any]]:
+    """Return all arrays of these trees with what a message calls them."""
+    return [(f"{kind} {key!r}" if key else kind, array) for kind, tree in trees.items() for key, array in leaves(tree)]
 
 
 def check_mask(name: str, test: NDArray[Any] | None, samples: int) -> None:

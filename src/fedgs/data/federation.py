@@ -111,7 +111,8 @@ class Federation:
         if not train.sizes.all():
             raise DataError(f"{name}: device {names[int(np.argmin(train.sizes))]!r} has no sample to train on")
         if not len(tested.flat):
-            raise DataError(f"{name}: no sample is left to test on; raise test={test}, or give arrays of their own")
+            how = f"raise test={test}, or give arrays of their own" if mask is None else "test marks none"
+            raise DataError(f"{name}: no sample is left to test on; {how}")
         assigned = user_factories(factories, device_of, names, name, seed)
         return assemble_federation({"name": name, **fields}, Clients(names, lists), train, tested, assigned)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedgs.data.arrays import Arrays, map_tree, rows_of, take
-from fedgs.data.dataset import DataSet, check_classes, check_mask, check_rows
+from fedgs.data.arrays import Arrays, as_arrays, map_tree, rows_of, take
+from fedgs.data.dataset import DataSet, check_classes, check_finite, check_mask, check_rows
 from fedgs.errors import DataError, InputFileError
 
 if TYPE_CHECKING:
@@ -43,11 +43,15 @@ def from_arrays(
     ``attributes``: whole numbers in the order of ``client_names``. Arrays are copied only when they are not grouped by
     client.
     """
-    arrays, values = map_tree(np.asanyarray, inputs), map_tree(np.asarray, targets)
+    arrays = as_arrays(inputs, f"{name}: inputs")
+    values = map_tree(np.asarray, as_arrays(targets, f"{name}: targets"))
     values, class_names = class_numbers(values, classes, name)
     samples = rows_of(values)
     client, names = _client_names(clients, client_names, samples, name)
-    check_rows(name, samples, inputs=arrays, targets=values, clients=client)
+    check_rows(name, inputs=arrays, targets=values, clients=client)
+    check_finite(
+        name, lambda row: f"sample {row} (device {names[client[row]]!r})", inputs=arrays, targets=values
+    )  # before they are sorted: the user knows his own numbers
     by_name = sorted(range(len(names)), key=names.__getitem__)
     rank = np.empty(len(names), np.int64)
     rank[by_name] = np.arange(len(names))

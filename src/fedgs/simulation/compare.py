@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedgs.errors import ConfigError
 from fedgs.simulation.components import pretraining_rounds
-from fedgs.simulation.history import History, data_frame
+from fedgs.simulation.history import History, data_frame, load_history
 from fedgs.simulation.run_clock import elapsed, traffic
 from fedgs.simulation.summary import mean_of, score_facts
 
@@ -58,27 +58,31 @@ class Comparison:
     __repr__ = __str__
 
 
-def compare(*histories: History, names: Sequence[str] | None = None) -> Comparison:
+def compare(*histories: History | str | Path, names: Sequence[str] | None = None) -> Comparison:
     """Compare runs.
 
     Args:
-        histories: of the runs; they are judged by the same metric.
+        histories: of the runs, or their folders; they are judged by the same metric.
         names: what to call them; by default their own names, or their algorithms.
 
     Examples:
         >>> import fedgs
-        >>> print(fedgs.compare(fedgs.load_history("runs/a"), fedgs.load_history("runs/b")))     # doctest: +SKIP
+        >>> print(fedgs.compare("runs/a", "runs/b"))     # doctest: +SKIP
     """
     if not histories:
         raise ConfigError("compare: give at least one history")
-    scores = {(history.score, history.mode) for history in histories}
+    runs = [load_history(one) if isinstance(one, str | Path) else one for one in histories]
+    odd = next((one for one in runs if not isinstance(one, History)), None)
+    if odd is not None:
+        raise ConfigError(f"compare: a {type(odd).__name__} is no history; give what fedgs.run returns, or folders")
+    scores = {(history.score, history.mode) for history in runs}
     if len(scores) > 1:
         first, second = sorted(scores)[:2]
         raise ConfigError(f"compare: the runs are judged by different metrics, {first[0]} and {second[0]}")
-    given = list(names) if names is not None else names_of(histories)
-    if len(given) != len(histories) or len(set(given)) != len(given):
-        raise ConfigError(f"compare: {len(histories)} histories need as many different names, not {given}")
-    return Comparison(dict(zip(given, histories, strict=True)))
+    given = list(names) if names is not None else names_of(runs)
+    if len(given) != len(runs) or len(set(given)) != len(given):
+        raise ConfigError(f"compare: {len(runs)} histories need as many different names, not {given}")
+    return Comparison(dict(zip(given, runs, strict=True)))
 
 
 def names_of(histories: Sequence[History]) -> list[str]:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from fedgs.algorithms.run_state import RunState
 from fedgs.config import settings_from
 from fedgs.data import Federation
-from fedgs.data.arrays import map_tree
+from fedgs.data.arrays import digest_of, map_tree
 from fedgs.errors import InputFileError, OutputError, TrainingError
 from fedgs.files import finite, make_folder, write_text
 from fedgs.settings import Settings
@@ -182,8 +182,9 @@ def is_finished(folder: Path) -> bool:
 
 
 def run_identity(settings: Settings, federation: Federation, purpose: str = "", network: str = "") -> str:
-    """Return what a checkpoint of this run is known by: all settings, the federation, what it is for, its network."""
+    """Return what a checkpoint of this run is known by: all settings, the data, what it is for, its network."""
     text = json.dumps(settings.model_dump(), sort_keys=True) + federation.fingerprint() + purpose + network
+    text += digest_of(federation.inputs, federation.targets)
     for file in (settings.dynamics.trace, settings.clock.profile):
         if file and Path(file).is_file():  # its content, not only its name, is part of the run
             text += blake2b(Path(file).read_bytes(), digest_size=16).hexdigest()

@@ -96,6 +96,7 @@ def run(
         >>> len(history)
         2
     """
+    _check_arguments(task, federation)
     own_algorithm = None if isinstance(algorithm, str) else algorithm
     own_solver = None if isinstance(solver, str) else solver
     given = {
@@ -154,6 +155,7 @@ def resume(
         >>> import fedgs
         >>> history = fedgs.resume("runs/mine")              # doctest: +SKIP
     """
+    _check_arguments(task, federation)
     path = Path(folder)
     settings = folders.read_settings(path)
     if federation is None:
@@ -168,6 +170,19 @@ def resume(
     components = resolve(settings, task=task, algorithm=algorithm, solver=solver, classes=len(federation.classes))[1]
     check_same_components(path, folders.read_task(path).get("made_of"), components)
     return execute(settings, federation, pick_device(device), components=components, folder=path, callbacks=callbacks)
+
+
+def _check_arguments(task: Any, federation: Any) -> None:
+    if task is not None and not isinstance(task, Task):
+        raise ConfigError(
+            f"task is a {type(task).__name__}, not a fedgs.Task; make one of the network, for example with "
+            "fedgs.classification(model)"
+        )
+    if federation is not None and not isinstance(federation, Federation):
+        raise ConfigError(
+            f"federation is a {type(federation).__name__}, not a fedgs.Federation; make one with "
+            "Federation.from_arrays, from_datasets or load"
+        )
 
 
 def settings_for(

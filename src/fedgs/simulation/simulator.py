@@ -192,7 +192,7 @@ class Simulator:
             line |= self._tested_line(new)
             self.timing.evaluation = time.perf_counter() - began
             if not np.isfinite(line["loss"]):
-                reason = explain_loss(self.federation, self.federation.test.flat)
+                reason = explain_loss(self.task, self.federation.test.flat)
                 raise TrainingError(
                     f"round {plan.round}: training diverged, the test loss is not a finite number ({label}, learning "
                     f"rate {outcome.rate:g}); {reason or 'lower the learning rate'}"

@@ -1,6 +1,7 @@
 """``fedgs.sweep``: a run for every combination of some values, with several seeds each."""
 
 import copy
+import inspect
 import itertools
 import multiprocessing
 import os
@@ -65,6 +66,14 @@ def sweep_rows(
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a sweep, run by run."""
+    if not isinstance(grid, Mapping):
+        raise ConfigError(f"sweep: the grid is a {type(grid).__name__}; give a dict from keyword to a list of values")
+    keywords = list(inspect.signature(run).parameters)[2:]
+    for key in (*grid, *options):
+        if key not in keywords and (key in options or "." not in key):
+            raise ConfigError(
+                f"sweep: fedgs.run has no keyword {key!r}; there are {', '.join(keywords)}, or section.key"
+            )
     for key, values in grid.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise ConfigError(f"sweep: {key}={values!r}; give a list of values")

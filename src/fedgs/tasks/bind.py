@@ -276,9 +276,16 @@ def _with_classes(federation: Federation, number: int, names: Sequence[str] | No
             f"{federation.name}: targets go up to class {highest}, but the task has {number} classes; they are "
             "numbered from 0"
         )
-    if names is not None:
-        return federation.balanced(federation.labels, tuple(map(str, names)))
     known = federation.classes[:number]
+    if names is not None:
+        wanted = tuple(map(str, names))
+        numbers = tuple(map(str, range(len(federation.classes))))
+        if federation.classes not in (numbers, wanted[: len(federation.classes)]):
+            raise ConfigError(
+                f"{federation.name}: its classes are {', '.join(federation.classes)}, the task's {', '.join(wanted)}; "
+                "give both the same names in the same order"
+            )
+        return federation.balanced(federation.labels, wanted)
     return federation.balanced(federation.labels, (*known, *(str(one) for one in range(len(known), number))))
 
 

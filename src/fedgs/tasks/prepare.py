@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fedgs.data import Federation
 from fedgs.data.arrays import leaves, map_tree, take
 from fedgs.data.dataset import IndexLists
+from fedgs.errors import ConfigError
 
 CHUNK = 512
 """Samples that statistics are taken of at a time."""
@@ -105,7 +106,11 @@ def channel_statistics(federation: Federation, prepare: Any) -> list[tuple[Tenso
     only these are added up. Channels are dimension 1: features of a table, channels of a signal or an image.
     """
     devices = range(len(federation))
-    totals = _added_up(_device_moments(federation.inputs, federation.train[device], prepare) for device in devices)
+    parts = [_device_moments(federation.inputs, federation.train[device], prepare) for device in devices]
+    for device, part in zip(federation.device_names, parts, strict=True):
+        if not all(one is None or np.isfinite(one).all() for one in part):
+            raise ConfigError(f"task.prepare: makes NaN or infinity of inputs of device {device!r}")
+    totals = _added_up(parts)
     return [None if total is None else _mean_and_deviation(total) for total in totals]
 
 

@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
-from fedgs.data import Federation
-from fedgs.data.arrays import leaves, map_tree
+from fedgs.data.arrays import find_not_finite, leaves, map_tree, take
 from fedgs.errors import ConfigError
 from fedgs.tasks.bind import BoundTask, sample_inputs
-from fedgs.tasks.prepare import call
+from fedgs.tasks.prepare import CHUNK, as_tensor, call
 from fedgs.training.dropout import generator_kept, without_dropout
 from fedgs.training.layout import persistent_buffers
 from fedgs.training.precision import one_thread_each
@@ -155,17 +154,22 @@ def _reads(task: BoundTask, plain: nn.Module, inputs: Any, targets: Any) -> str:
     return f"its training reads values of tensors ({watch.found})" if watch.found else ""
 
 
-def explain_loss(federation: Federation, samples: NDArray[np.integer]) -> str:
-    """Return which of these samples hold NaN or infinity, and whose they are; "" where none does."""
-    rows = np.asarray(samples, dtype=np.int64)
-    for kind, tree in (("inputs", federation.inputs), ("targets", federation.targets)):
-        for key, array in leaves(tree):
-            if np.dtype(array.dtype).kind != "f" or not len(rows):
-                continue
-            values = np.asarray(array[rows]).reshape(len(rows), -1)
-            bad = ~np.isfinite(values).all(axis=1)
-            if bad.any():
-                row = int(rows[int(np.argmax(bad))])
-                name = f" {key!r}" if key else ""
-                return f"{kind}{name} of sample {row} (device {federation.client_of(row)!r}) hold NaN or infinity"
+def explain_loss(task: BoundTask, samples: NDArray[np.integer]) -> str:
+    """Return which of these samples hold NaN or infinity, stored or prepared, and whose they are; "" where none does.
+
+    Samples are numbered as in the federation.
+    """
+    federation = task.federation
+    for first in range(0, len(samples), CHUNK):
+        rows = np.asarray(samples[first : first + CHUNK], dtype=np.int64)
+        inputs, targets = take(federation.inputs, rows), take(federation.targets, rows)
+        prepared = map_tree(lambda value: value.double().numpy(), task.prepare(map_tree(as_tensor, inputs)))
+        for what, tree in (("inputs hold", inputs), ("targets hold", targets), ("task.prepare makes", prepared)):
+            for _, array in leaves(tree):
+                place = find_not_finite(array)
+                if place is not None:
+                    row = int(rows[place])
+                    return (
+                        f"{what} NaN or infinity: sample {row} of the federation, device {federation.client_of(row)!r}"
+                    )
     return ""
