@@ -1,7 +1,6 @@
 """``python -m reproduction``: the paper's figures and tables, and what goes beyond it, by one command each."""
 
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,12 +57,10 @@ def reproduce(
     ] = None,
 ) -> None:
     """Reproduce the paper, experiment by experiment; write JSON, figures and a report."""
-    from fedgs.errors import ConfigError
+    from fedgs.errors import ConfigError, suggestion
 
     if what not in WHAT:
-        near = get_close_matches(what, WHAT, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(WHAT)}"
-        raise ConfigError(f"reproduce {what}: there is no such experiment; {hint}")
+        raise ConfigError(f"reproduce {what}: there is no such experiment; {suggestion(what, WHAT)}")
     if preset not in (None, "quick"):
         raise ConfigError(f"--preset {preset}: reproduce knows quick alone; for the paper's size give --femnist FILE")
     if preset == "quick" and femnist is not None:

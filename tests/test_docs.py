@@ -19,6 +19,7 @@ import click
 import matplotlib as mpl
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 import fedgs
 from fedgs.algorithms import BASELINES, RULES
@@ -52,6 +53,10 @@ def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                 monkeypatch.delitem(sys.modules, Path(named[1]).stem, raising=False)  # another test's file of this name
             elif kind == "python":
                 exec(compile(code, f"{page}, block {number}", "exec"), names)
+        for line in COMMAND.findall(re.sub(r"\\\n +", "", TEXT[page])):
+            words = shlex.split(line.partition("  #")[0])[1:]
+            if words[0] == "run" and Path(words[1]).is_file():
+                assert CliRunner().invoke(app, words).exit_code == 0, line
         assert page != "README.md" or names["history"].metrics[-1]["accuracy"] > 0.9
     finally:
         for name in set(sys.modules) - before:

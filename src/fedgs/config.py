@@ -10,7 +10,6 @@ import copy
 import json
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
@@ -18,7 +17,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from fedgs.errors import ConfigError
+from fedgs.errors import ConfigError, suggestion
 from fedgs.settings import COVERAGE_WEIGHT, InvalidCombinationError, Settings
 
 PRESETS = ("quick", "paper", "coverage", "bearings")
@@ -183,9 +182,7 @@ def _unknown_key(path: Sequence[str], kind: type[Settings]) -> str:
         annotation = section.model_fields[name].annotation
         kinds = [annotation, *get_args(annotation)]
         section = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
-    near = get_close_matches(path[-1], section.model_fields, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known keys here: {', '.join(section.model_fields)}"
-    return f"is not a known setting; {hint}"
+    return f"is not a known setting; {suggestion(path[-1], section.model_fields, 'known keys here:')}"
 
 
 def _look_up(path: Sequence[str], values: Mapping[str, Any]) -> Any:

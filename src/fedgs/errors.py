@@ -5,6 +5,9 @@ as ``fedgs: error: …`` and exits with code 2; library users catch ``FedgsError
 Those that report a bad argument are ``ValueError`` too, so that plain Python habits work.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class FedgsError(Exception):
     """The parent of all errors raised on purpose by this package."""
@@ -76,3 +79,12 @@ class PeerError(FedgsError, OSError):
 
 class NetworkError(FedgsError, ValueError):
     """A link, a park or a convergence bound has impossible values: no bandwidth, an empty round, an invalid bound."""
+
+
+def suggestion(name: object, known: Iterable[str], otherwise: str = "there are") -> str:
+    """Return the name a wrong one was meant to be; where none is close, ``otherwise`` and all there are."""
+    names, wrong = list(known), str(name)
+    others = [one for one in names if one != wrong]
+    # As written first: two names may differ in nothing but capitals.
+    near = get_close_matches(wrong, others, 1, 0.75) or get_close_matches(wrong.lower(), others, 1, 0.75)
+    return f"did you mean {near[0]!r}?" if near else f"{otherwise} {', '.join(names) or 'none at all'}"

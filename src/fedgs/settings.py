@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedgs.errors import AlgorithmError, SolverError
+from fedgs.errors import AlgorithmError, ConfigError, SolverError, suggestion
 from fedgs.network.settings import ClockSettings, PlanSettings
 from fedgs.section import Section
 
@@ -69,11 +69,11 @@ class SelectionSettings(Section):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         # Imported here, because it loads the compiler, which settings alone do not need.
-        from fedgs.selection.solve import SOLVERS, look_up, suggestion
+        from fedgs.selection.solve import SOLVERS, look_up
 
         own = ":" in self.solver  # what is imported is looked at when it is
         if self.solver != "auto" and not own and self.solver not in SOLVERS:
-            raise InvalidCombinationError("solver", f"is not a solver; {suggestion(self.solver)}")
+            raise InvalidCombinationError("solver", f"is not a solver; {suggestion(self.solver, [*SOLVERS, 'auto'])}")
         if self.options and not own:
             if self.solver == "auto":
                 raise InvalidCombinationError("options", "are of one solver; name it instead of solver='auto'")
@@ -198,17 +198,25 @@ class AlgorithmSettings(Section):
                 "objective", "is for algorithm.name='fedgs'; a baseline has an objective of its own"
             )
         for key, name in (("name", self.name), ("objective", self.objective)):
-            if name is None or name == "fedgs" or ":" in name:  # what is imported is looked at when it is
+            if (
+                name is None or (key, name) == ("name", "fedgs") or ":" in name
+            ):  # what is imported is looked at when it is
                 continue
             # Imported here, because it loads torch, which settings alone do not need.
-            from fedgs.algorithms.baselines import BASELINES, baseline_hint, make_baseline
+            from fedgs.algorithms.baselines import BASELINES, make_baseline
+            from fedgs.algorithms.fedgs import FedGS
 
             if name not in BASELINES:
-                raise InvalidCombinationError(key, f"is not a baseline; {baseline_hint(name)}")
+                known = [*BASELINES] if key == "objective" else ["fedgs", *BASELINES]
+                raise InvalidCombinationError(key, f"is not a baseline; {suggestion(name, known)}")
             try:
-                make_baseline(name, **self.options)
+                baseline = make_baseline(name, **self.options)
+                if key == "objective":
+                    FedGS(baseline)
             except AlgorithmError as error:
                 raise InvalidCombinationError("options", f"does not fit: {error}") from None
+            except ConfigError as error:
+                raise InvalidCombinationError(key, f"is not possible: {error}") from None
         return self
 
 
@@ -375,8 +383,10 @@ class Settings(Section):
     def for_baseline(self) -> "Settings":
         """Return these settings without those that only FedGS has."""
         engine = self.training.engine if self.training.engine == "per-device" else "auto"
+        objective: dict[str, Any] = {"objective": None, "options": {}} if self.algorithm.objective else {}
         return self.model_copy(
             update={
+                "algorithm": self.algorithm.model_copy(update=objective),
                 "server": ServerSettings(),
                 "streams": StreamSettings(),
                 "dynamics": DynamicsSettings(),

@@ -127,7 +127,7 @@ def test_defaults_are_those_of_the_specification() -> None:
     ("name", "options", "words"),
     [
         ("fedavgg", {}, "no baseline is called 'fedavgg'; did you mean 'fedavg'?"),
-        ("nothing", {}, "there are fedgs, fedavg, "),
+        ("nothing", {}, "there are fedavg, "),
         ("fedprox", {"muu": 1}, "fedprox has no option 'muu'; did you mean 'mu'?"),
         ("fedprox", {"rule": 1}, "fedprox has no option 'rule'; it takes client_lr, mu, weighting"),
         ("fedavg", {"name": 1}, "fedavg has no option 'name'"),

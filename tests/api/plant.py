@@ -107,6 +107,10 @@ def wrong_ones(problem: fedgs.SelectionProblem, generator: np.random.Generator) 
     return np.zeros(problem.pick, int)
 
 
+def failing(problem: fedgs.SelectionProblem, generator: np.random.Generator) -> Any:
+    raise ZeroDivisionError("two\nlines")
+
+
 def arrays(seed: int = 0, samples: int = 180) -> tuple[Any, Any, Any]:
     """Return signals, classes and machines."""
     draws = np.random.default_rng(seed)

@@ -280,11 +280,14 @@ def test_fedprox_in_fedgs_holds_stations_near_the_rounds_model() -> None:
     assert moved(held) < 0.5 * moved(free)
 
 
-def test_objectives_that_change_the_network_say_why_not() -> None:
+def test_objectives_that_fedgs_cannot_take_say_why_not() -> None:
     from fedgs.algorithms import make_baseline
 
     for name in ("cgau", "fedfusion+conv"):
         with pytest.raises(ConfigError, match="changes the network and its rounds, so FedGS cannot take it"):
+            fedgs.FedGS(objective=make_baseline(name))
+    for name in ("fedavg", "fedadam", "fednova", "ida"):
+        with pytest.raises(ConfigError, match="has no local objective of its own, so FedGS cannot take it"):
             fedgs.FedGS(objective=make_baseline(name))
 
 
@@ -354,6 +357,15 @@ def test_options_reach_the_solver() -> None:
         ({"algorithm": "fedavgg"}, "algorithm.name='fedavgg' is not a baseline; did you mean 'fedavg'"),
         ({"settings": {"selection": {"solver": f"{HERE}:missing"}}}, "has no 'missing'"),
         ({"solver": plant.wrong_ones}, "solver 'wrong_ones' gave"),
+        ({"solver": plant.failing}, "solver 'failing' failed: ZeroDivisionError: two lines"),
+        (
+            {"solver": plant.first_ones, "settings": {"selection": {"options": {"zz": 0.1}}}},
+            "solver 'first_ones' with selection.options={'zz': 0.1} failed: TypeError",
+        ),
+        ({"callbacks": [print]}, "callbacks: 'print' is no object with a hook (on_begin, "),
+        ({"callbacks": [object()]}, "callbacks: 'object' is no object with a hook"),
+        ({"callbacks": [fedgs.Callback]}, "callbacks: 'Callback' is no object with a hook"),
+        ({"callbacks": fedgs.Callback()}, "callbacks must be a list"),
         ({"settings": {"selection": {"options": {"startz": 1}}}}, "gbp-cs has no option 'startz'"),
         ({"settings": {"selection": {"solver": "auto", "options": {"starts": 1}}}}, "are of one solver"),
         ({"settings": {"server": {"rule": f"{HERE}:Net"}}}, "which has no init and update"),
@@ -362,10 +374,10 @@ def test_options_reach_the_solver() -> None:
         ({"settings": {"training": {"optimizer": "lion"}}}, "training.optimizer='lion' is not possible"),
         (
             {"settings": {"task": {"modell": "paper"}}},
-            "task.modell='paper' is not a known setting; did you mean model?",
+            "task.modell='paper' is not a known setting; did you mean 'model'?",
         ),
         ({"pick": 9}, "selection.pick=9 is more than the 4 devices of a factory"),
-        ({"device": "tpu"}, "--device tpu: choose auto, cpu or cuda"),
+        ({"device": "tpu"}, "device='tpu' is not possible; choose auto, cpu or cuda"),
         ({"learning_rate": -1.0}, "training.learning_rate=-1.0 is not possible"),
         ({"engine": "graph"}, "takes a team's batches as one, but in this network layer 'body.1' normalises"),
     ],

@@ -178,7 +178,7 @@ def test_runs_are_named_after_their_settings_file(tmp_path: Path, here: Here, mo
         ("data.name=nowhere", "baseline: nowhere: no such file or folder"),
         ("dynamics.trace=nowhere.csv", "baseline: nowhere.csv: the trace cannot be read"),
         ("server.rule=nobody", "baseline: "),
-        ("training.engine=graph", "needs --device cuda"),
+        ("training.engine=graph", "needs device='cuda'"),
         ('baseline=[\\"seed=3\\"]', "baseline: it sets baseline itself"),
     ],
 )

@@ -66,7 +66,7 @@ def test_broken_profiles_are_one_line_with_the_file(content: str, message: str, 
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("wifi", "did you mean wifi6"), ("lte", "there are 5g"), ("none.toml", "no such file")]
+    ("name", "message"), [("wifi", "did you mean 'wifi6'"), ("lte", "there are 5g"), ("none.toml", "no such file")]
 )
 def test_unknown_profiles(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

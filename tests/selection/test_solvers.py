@@ -157,7 +157,7 @@ def test_bayesian_runs_with_the_library_of_that_name() -> None:
     [
         ("exakt", {}, "no solver is called 'exakt'; did you mean 'exact'"),
         ("zzz", {}, "there are random, random-by-data, monte-carlo"),
-        ("exact", {"bugdet": 3}, "exact has no option 'bugdet'; it takes budget, starts"),
+        ("exact", {"bugdet": 3}, "exact has no option 'bugdet'; did you mean 'budget'"),
         ("swap", {"starts": 3}, "swap has no option 'starts'; it takes none at all"),
         ("exact", {"budget": -1}, "budget=-1; give a whole number of 0 or more"),
         ("exact", {"budget": "a"}, "budget='a'"),

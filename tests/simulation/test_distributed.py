@@ -60,7 +60,7 @@ def test_two_processes_give_what_one_gives_and_speak_with_one_voice(tmp_path: Pa
     _, err = process.communicate(timeout=120)
     assert process.returncode != 0
     assert [line for line in err.splitlines() if line.startswith("fedgs:")] == [
-        "fedgs: error: one: exists already; choose another folder with --out, or go on with: fedgs resume one"
+        "fedgs: error: one: exists already; choose another folder (out), or go on with: fedgs resume one"
     ]
 
 

@@ -138,7 +138,7 @@ def test_engines_leave_their_input_alone_and_report_every_iteration() -> None:
 
 
 def test_a_cuda_graph_without_a_gpu_is_refused() -> None:
-    with pytest.raises(ConfigError, match="needs --device cuda"):
+    with pytest.raises(ConfigError, match="needs device='cuda'"):
         make_engine(made(engine="graph"))
 
 

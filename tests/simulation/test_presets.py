@@ -4,6 +4,7 @@ import pytest
 
 from fedgs.config import PRESETS, apply_overrides, load_settings
 from fedgs.settings import Settings
+from fedgs.simulation.launch import planned_runs
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -41,3 +42,10 @@ def test_settings_that_conflict_with_the_presets_baseline_remove_it(tmp_path: Pa
     assert load_settings(file, [], "quick").baseline == []
     kept = ["baseline=['algorithm.name=fedavg']", "algorithm.name=ida"]
     assert load_settings(None, kept, "paper").baseline == ["algorithm.name=fedavg"]
+
+
+def test_the_presets_baseline_does_not_take_over_the_objective_of_fedgs() -> None:
+    chosen = ["algorithm.objective=fedprox", "algorithm.options.mu=0.5"]
+    first, second = (run.settings.algorithm for run in planned_runs(Path("a"), load_settings(None, chosen, "bearings")))
+    assert (first.name, first.objective, first.options) == ("fedgs", "fedprox", {"mu": 0.5})
+    assert (second.name, second.objective, second.options) == ("fedavg", None, {})

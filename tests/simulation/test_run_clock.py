@@ -182,7 +182,7 @@ def test_the_summary_says_what_was_measured() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["clock.profile=5gg"], "no such profile; did you mean 5g?"),
+        (["clock.profile=5gg"], "no such profile; did you mean '5g'?"),
         (["clock.profile=nowhere.toml"], "clock: nowhere.toml: no such file"),
         (["clock.profile=broken.toml"], "clock: broken.toml: not valid TOML"),
         (["clock.step_seconds=-1"], 'give seconds of 0 or more, or "measured"'),

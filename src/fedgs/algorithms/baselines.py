@@ -7,7 +7,6 @@ options of a name are the fields of its class and those of its server rule. Addi
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from fedgs.algorithms.baseline import Baseline
@@ -18,7 +17,7 @@ from fedgs.algorithms.fedprox import FedProx
 from fedgs.algorithms.ida import WithAccuracy
 from fedgs.algorithms.options import check_options, options_of
 from fedgs.algorithms.server import RULES, server_rule
-from fedgs.errors import AlgorithmError
+from fedgs.errors import AlgorithmError, suggestion
 
 TUNED = 10**-1.5
 """The devices' rate in the best cells of Reddi et al. (2021) for 62 characters; FedGS searched its own grid."""
@@ -82,7 +81,7 @@ def make_baseline(name: str, /, **options: Any) -> Baseline:
         options: of the baseline or its server rule; ``BASELINES[name].options`` lists them with their defaults.
     """
     if name not in BASELINES:
-        raise AlgorithmError(f"no baseline is called {name!r}; {baseline_hint(name)}")
+        raise AlgorithmError(f"no baseline is called {name!r}; {suggestion(name, BASELINES)}")
     entry = BASELINES[name]
     check_options(name, options, entry.options, {**entry.fixed, **RULES[entry.rule].fixed})
     own = {**entry.own_options, **{option: options[option] for option in options if option in entry.own_options}}
@@ -91,9 +90,3 @@ def make_baseline(name: str, /, **options: Any) -> Baseline:
         return entry.make(rule=rule, **entry.fixed, **own)
     except AlgorithmError as error:
         raise AlgorithmError(f"{name}: {error}") from None
-
-
-def baseline_hint(name: str) -> str:
-    """Return what to write instead of a name that is not there."""
-    near = get_close_matches(str(name).lower(), ["fedgs", *BASELINES], n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are fedgs, {', '.join(BASELINES)}"

@@ -49,10 +49,14 @@ class FedGS:
     kind: ClassVar[Literal["fedgs", "baseline"]] = "fedgs"
 
     def __post_init__(self) -> None:
-        if type(self.objective).network is not Objective.network:
+        kind, reason = type(self.objective), ""
+        if kind.network is not Objective.network:
+            reason = "changes the network and its rounds"
+        elif kind is not Objective and kind.objective is Objective.objective and kind.pull is Objective.pull:
+            reason = "has no local objective of its own"
+        if reason:
             raise ConfigError(
-                f"{type(self.objective).__name__} changes the network and its rounds, so FedGS cannot take it as an "
-                "objective; fedprox and fedmmd can be taken"
+                f"{kind.__name__} {reason}, so FedGS cannot take it as an objective; fedprox and fedmmd can be taken"
             )
 
     def bind(self, context: Context) -> "StationRounds":

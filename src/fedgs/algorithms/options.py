@@ -6,12 +6,11 @@ nesterov: bool = False                 norm: Literal["l1", "l2"] = "l1"
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, fields
-from difflib import get_close_matches
 from math import inf
 from numbers import Real
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from fedgs.errors import AlgorithmError
+from fedgs.errors import AlgorithmError, suggestion
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,4 @@ def check_options(name: str, options: Mapping[str, Any], known: Collection[str],
         if option in fixed:
             raise AlgorithmError(f"{name} decides {option} itself; leave {option}={value!r} out")
         if option not in known:
-            near = get_close_matches(option, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known)}"
-            raise AlgorithmError(f"{name} has no option {option!r}; {hint}")
+            raise AlgorithmError(f"{name} has no option {option!r}; {suggestion(option, known, 'it takes')}")

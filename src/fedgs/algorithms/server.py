@@ -7,7 +7,6 @@ never changed, results share no memory with them. Adding a rule is a file with s
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from fedgs.algorithms.fedavg import FedAvg
@@ -17,7 +16,7 @@ from fedgs.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from fedgs.algorithms.ida import Ida
 from fedgs.algorithms.options import check_options, options_of
 from fedgs.algorithms.rule import ServerRule
-from fedgs.errors import AlgorithmError, ConfigError
+from fedgs.errors import AlgorithmError, ConfigError, suggestion
 from fedgs.imports import is_import_path, load_object
 from fedgs.settings import ServerSettings
 
@@ -58,9 +57,7 @@ def server_rule(name: str, /, **options: Any) -> ServerRule:
         options: of the rule; ``RULES[name].options`` lists them with their defaults.
     """
     if name not in RULES:
-        near = get_close_matches(str(name).lower(), RULES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(RULES)}"
-        raise AlgorithmError(f"no server rule is called {name!r}; {hint}")
+        raise AlgorithmError(f"no server rule is called {name!r}; {suggestion(name, RULES)}")
     entry = RULES[name]
     check_options(name, options, entry.options, entry.fixed)
     try:

@@ -15,6 +15,7 @@ def select(
     solver: Annotated[
         str, typer.Option(help="A solver; auto chooses by size, and a wrong name lists them all.")
     ] = "auto",
+    header: Annotated[bool, typer.Option("--header", help="The first line of a .csv names the classes.")] = False,
     seed: Annotated[int, typer.Option(help="The same seed gives the same answer.")] = 0,
     trace: Annotated[bool, typer.Option("--trace", help="Note every step: (seconds, divergence).")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -24,7 +25,7 @@ def select(
     from fedgs.selection.files import read_problem
     from fedgs.selection.solve import warm_up
 
-    source = read_problem(file, pick)
+    source = read_problem(file, pick, header)
     with _waiting():
         warm_up(solver, source.problem)
     result = solve(source.problem, solver, seed, trace=trace)

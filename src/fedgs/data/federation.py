@@ -273,7 +273,7 @@ def build_federation(
     if not len(everyone) or largest < min_samples:
         raise DataError(
             f"{dataset.name}: none of {len(everyone)} clients has at least {min_samples} samples (the largest has "
-            f"{largest}); lower min_samples"
+            f"{largest}); lower data.min_samples"
         )
     everyone = everyone.pick(np.flatnonzero(everyone.samples.sizes >= min_samples))
     mask = None if split == "draw" else dataset.test
@@ -287,7 +287,8 @@ def build_federation(
         device = int(chosen[np.argmax(lacking[chosen])])
         raise DataError(
             f"{dataset.name}: device {everyone.names[device]!r} has {train.sizes[device]} train and "
-            f"{test.sizes[device]} test samples, it needs at least one of each; raise min_samples or use empty='drop'"
+            f"{test.sizes[device]} test samples, it needs at least one of each; raise data.min_samples or use "
+            "empty='drop'"
         )
     picked = everyone.pick(chosen)
     assigned = assign_factories(picked.names, factories, partition, seed, picked.attributes, attribute)
@@ -365,7 +366,7 @@ def _choose(
         if not 1 <= devices <= len(candidates):
             raise DataError(
                 f"{name}: {devices} devices were asked for, {len(candidates)} clients have at least {min_samples} "
-                "samples; ask for fewer devices or lower min_samples"
+                "samples; lower federation.devices or data.min_samples"
             )
         return np.sort(candidates[stream(seed, "devices").permutation(len(candidates))[:devices]])
     known = {clients.names[row]: row for row in candidates}

@@ -10,7 +10,7 @@ from fedgs.data import cache
 from fedgs.data.dataset import DataSet
 from fedgs.data.npz import from_npz, is_own, keys_of, load_npz
 from fedgs.data.user_data import from_folder, image_files
-from fedgs.errors import DataError, InputFileError
+from fedgs.errors import DataError, InputFileError, suggestion
 
 if TYPE_CHECKING:
     from fedgs.data.femnist import Conversion, FemnistOptions
@@ -47,13 +47,13 @@ def _without_conversion(name: str, options: "FemnistOptions") -> DataSet | None:
     path = Path(name)
     names = list(dict.fromkeys([*EMBEDDED, "femnist", *cache.cached_sets()]))
     if name not in names and not path.exists():
-        raise InputFileError(f"{name}: no such file or folder, and no set of this name; names are {', '.join(names)}")
+        # The cache has names of its own for what it keeps; they are not listed here.
+        hint = suggestion(name, [*EMBEDDED, "femnist", "those of: fedgs data list"], "names are")
+        raise InputFileError(f"{name}: no such file or folder, and no set of this name; {hint}")
     original = options.get("layout") or options.get("leaf_compat") or options.get("invert")
     own = is_own(keys_of(path))
     if original and (name in names or cache.is_set(path) or own):
-        raise DataError(
-            f"{name}: converted already; --layout, --leaf-compat and --invert are for FEMNIST's original files"
-        )
+        raise DataError(f"{name}: converted already; layout, leaf_compat and invert are for FEMNIST's original files")
     if name in EMBEDDED:
         return embedded(name)
     if name == "femnist":

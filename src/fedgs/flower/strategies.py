@@ -8,7 +8,6 @@ other.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -23,7 +22,7 @@ from torch import Tensor
 from fedgs.algorithms import RULES, ServerRule, State, Upload, Weights
 from fedgs.algorithms.upload import check_uploads
 from fedgs.deploy.top import make_rule
-from fedgs.errors import AlgorithmError, ConfigError
+from fedgs.errors import AlgorithmError, ConfigError, suggestion
 from fedgs.flower.client import ARRAYS, METRICS, WEIGHT
 from fedgs.settings import ServerSettings
 
@@ -103,9 +102,7 @@ def flower_rule(settings: ServerSettings) -> ServerRule:
         return StrategyRule(lambda: UniformMean(**_EVERYBODY))
     kind = _own(name) if ":" in name else getattr(flower, name, None) if name in STRATEGIES else None
     if kind is None:
-        known = ("mean", *STRATEGIES, *RULES)
-        near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)} and module:Class"
+        hint = suggestion(name, ["mean", *STRATEGIES, *RULES, "module:Class"])
         raise ConfigError(f"server.rule={name!r} is no strategy that can run over stations; {hint}")
 
     def make() -> Any:

@@ -14,7 +14,6 @@ Profiles are parks that come with the package, as TOML files with the sources of
 
 import math
 import tomllib
-from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal, Self
@@ -22,7 +21,7 @@ from typing import Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from fedgs.errors import ConfigError, NetworkError
+from fedgs.errors import ConfigError, NetworkError, suggestion
 from fedgs.network.clock import VirtualClock, slowness
 from fedgs.network.links import Channel, Link, ParkNetwork
 from fedgs.section import Section
@@ -143,8 +142,7 @@ def load_profile(name: str) -> Profile:
 
 def profile_hint(name: str) -> str:
     """Return what to write instead of a name that is none."""
-    near = get_close_matches(name, PROFILES, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(PROFILES)}, or give a .toml file"
+    return suggestion(name, [*PROFILES, "a .toml file"])
 
 
 def _parsed(text: str, source: str) -> Profile:

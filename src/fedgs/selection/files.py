@@ -1,9 +1,8 @@
 """Selection problems from files: ``.npz`` (counts, target, base, bonus) or ``.csv`` (a device a row, a class a column).
 
-How a CSV file is read: the first line names the classes if a cell beyond its first is not a number, if its first cell
-is not a number while those below it are, or if it counts 0, 1, 2, …; the first column names the devices if a cell of
-it is not a number or if the first line calls it id, device, name or the like. Where a file has no target, the classes
-of all its rows (and of the base) taken together are the target.
+How a CSV file is read: every line is a device, unless the caller says that the first is a header, which names the
+classes. The first column names the devices if a cell of it is not a number or if the header calls it device or id, or
+nothing at all. Where a file has no target, the classes of all its rows (and of the base) together are the target.
 """
 
 import csv
@@ -16,7 +15,7 @@ from fedgs.errors import InputFileError, ProblemError
 from fedgs.files import read_npz
 from fedgs.selection.problem import Floats, SelectionProblem
 
-NAME_COLUMNS = ("", "id", "index", "name", "device", "client", "camera", "robot", "sensor", "user", "writer")
+NAME_COLUMNS = ("device", "id", "")
 ARRAYS = ("counts", "target", "base", "bonus")
 
 
@@ -29,8 +28,8 @@ class ProblemFile:
     reading: str
 
 
-def read_problem(path: str | Path, pick: int) -> ProblemFile:
-    """Read a problem; ``pick`` is how many devices to take."""
+def read_problem(path: str | Path, pick: int, header: bool = False) -> ProblemFile:
+    """Read a problem; ``pick`` is how many devices to take, ``header`` whether a CSV's first line names the classes."""
     path = Path(path)
     if path.is_dir():
         raise InputFileError(f"{path}: is a folder; give a .npz with counts and target, or a .csv of counts")
@@ -39,7 +38,7 @@ def read_problem(path: str | Path, pick: int) -> ProblemFile:
     names: tuple[str, ...] = ()
     reading = ""
     if path.suffix.lower() == ".csv":
-        counts, names, reading = _read_csv(path)
+        counts, names, reading = _read_csv(path, header)
         arrays = {"counts": counts}
     elif path.suffix.lower() == ".npz":
         arrays = _read_npz(path)
@@ -77,44 +76,34 @@ def _read_npz(path: Path) -> dict[str, Floats]:
     return {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
 
 
-def _read_csv(path: Path) -> tuple[Floats, tuple[str, ...], str]:
+def _read_csv(path: Path, header: bool) -> tuple[Floats, tuple[str, ...], str]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             cells = [[cell.strip() for cell in row] for row in csv.reader(file)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputFileError(f"{path}: cannot be read as CSV ({error})") from None
     lines = [(number, row) for number, row in enumerate(cells, start=1) if any(row)]
-    header = lines[0][1] if lines and _is_header([row for _, row in lines]) else None
-    lines = lines[1:] if header else lines
-    if not lines:
+    if len(lines) <= header:
         raise InputFileError(f"{path}: holds no row of counts")
-    width = len(lines[0][1])
+    first, width = lines[0][1][0], len(lines[0][1])
     for number, row in lines:
         if len(row) != width:
             raise InputFileError(f"{path}: line {number} has {len(row)} cells, the lines before it have {width}")
-    named = bool(header and header[0].lower() in NAME_COLUMNS) or not all(_is_number(row[0]) for _, row in lines)
+    lines = lines[header:]
+    named = (header and first.lower() in NAME_COLUMNS) or not all(_is_number(row[0]) for _, row in lines)
     if width == named:
         raise InputFileError(f"{path}: holds no column of counts; is the separator a comma?")
     values = np.empty((len(lines), width - named))
     for position, (number, row) in enumerate(lines):
         for column, cell in enumerate(row[named:]):
             if not _is_number(cell):
-                raise InputFileError(f"{path}: line {number}, column {column + named + 1}: {cell!r} is not a number")
+                hint = "" if header or position else "; if the first line names the classes, give --header"
+                raise InputFileError(
+                    f"{path}: line {number}, column {column + named + 1}: {cell!r} is not a number{hint}"
+                )
             values[position, column] = float(cell)
     reading = f"first line: {'classes' if header else 'a device'}; first column: {'names' if named else 'a class'}; "
     return values, tuple(row[0] for _, row in lines) if named else (), reading
-
-
-def _is_header(rows: list[list[str]]) -> bool:
-    first = rows[0]
-    if any(not _is_number(cell) for cell in first[1:]):
-        # Every row being like that is a broken file, not a table of headers.
-        return len(rows) == 1 or all(_is_number(cell) for cell in rows[1][1:])
-    if not _is_number(first[0]):
-        below = [row[0] for row in rows[1:]]
-        counting = first[1:] == [str(number) for number in range(len(first) - 1)]
-        return (bool(below) and all(_is_number(cell) for cell in below)) or (counting and len(first) > 2)
-    return len(first) > 2 and first == [str(number) for number in range(len(first))]
 
 
 def _is_number(cell: str) -> bool:

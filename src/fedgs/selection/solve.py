@@ -8,7 +8,6 @@ Adding one is a file with such a function and a line in the table below.
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from inspect import signature
 from typing import Any, get_args
 
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedgs import rng
-from fedgs.errors import SolverError
+from fedgs.errors import FedgsError, SolverError, suggestion
 from fedgs.imports import load_object
 from fedgs.selection.exact import solve_brute, solve_exact
 from fedgs.selection.gbp_cs import Start, solve_gbp_cs
@@ -118,7 +117,7 @@ def resolve_solver(solver: "str | Solver | OwnSolver") -> "str | Solver":
     if isinstance(solver, str) and ":" not in solver:
         return solver
     if not isinstance(solver, str) and not callable(solver):
-        raise SolverError(f"no solver is called {solver!r}; {suggestion(solver)}")
+        raise SolverError(f"no solver is called {solver!r}; {suggestion(solver, [*SOLVERS, 'auto'])}")
     name = solver if isinstance(solver, str) else getattr(solver, "__name__", type(solver).__name__)
     function: Any = load_object(solver, "selection.solver") if isinstance(solver, str) else solver
     if isinstance(function, Solver):
@@ -127,7 +126,14 @@ def resolve_solver(solver: "str | Solver | OwnSolver") -> "str | Solver":
         raise SolverError(f"solver {name!r} is no function of a problem and a random generator")
 
     def run(problem: SelectionProblem, key: np.uint64, record: Any, **options: Any) -> tuple[Indices, bool]:
-        found = np.asarray(function(problem, np.random.Generator(np.random.Philox(key=int(key))), **options))
+        try:
+            found = np.asarray(function(problem, np.random.Generator(np.random.Philox(key=int(key))), **options))
+        except FedgsError:
+            raise
+        except Exception as error:  # whatever somebody's own function may raise
+            with_options = f" with selection.options={options}" if options else ""
+            reason = " ".join(f"{type(error).__name__}: {error}".split())  # one line, however many it has
+            raise SolverError(f"solver {name!r}{with_options} failed: {reason}") from error
         devices = len(problem.counts)
         fits = found.shape == (problem.pick,) and found.dtype.kind in "iu" and len(np.unique(found)) == problem.pick
         if not fits or (problem.pick and not 0 <= found.min() <= found.max() < devices):
@@ -210,13 +216,13 @@ def look_up(name: str | Solver, options: dict[str, Any]) -> Solver:
     if isinstance(name, Solver):
         return name
     if not isinstance(name, str) or name not in SOLVERS:
-        raise SolverError(f"no solver is called {name!r}; {suggestion(name)}")
+        raise SolverError(f"no solver is called {name!r}; {suggestion(name, [*SOLVERS, 'auto'])}")
     found = SOLVERS[name]
     if options:
         known = found.options
         for option, value in options.items():
             if option not in known:
-                raise SolverError(f"{name} has no option {option!r}; it takes {', '.join(known) or 'none at all'}")
+                raise SolverError(f"{name} has no option {option!r}; {suggestion(option, known, 'it takes')}")
             _check_value(name, option, value, known[option], found.allowed.get(option))
     return found
 
@@ -235,12 +241,6 @@ def _check_value(solver: str, option: str, value: Any, default: Any, allowed: tu
         what = "a whole number" if whole else "a number"
         bounds = f"of {least:g} or more" if most >= NO_LIMIT else f"from {least:g} to {most:g}"
         raise SolverError(f"{solver} cannot work with {option}={value!r}; give {what} {bounds}")
-
-
-def suggestion(name: str) -> str:
-    """Say which solver ``name`` may have meant."""
-    near = get_close_matches(str(name), SOLVERS, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(SOLVERS)} and auto"
 
 
 def solver_key(seed: int, name: str) -> np.uint64:

@@ -7,11 +7,12 @@
 A callback may define any of the methods below; a plain object with some of them will do.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedgs.algorithms.run_state import RunState
-from fedgs.errors import MissingDependencyError
+from fedgs.errors import ConfigError, MissingDependencyError
 from fedgs.settings import Settings
 
 if TYPE_CHECKING:
@@ -46,6 +47,21 @@ class Callback:
     def on_pretraining(self, settings: Settings, folder: Path | None) -> "Callback | None":
         """Another run comes before this one; return its callback."""
         return None
+
+
+def checked_callbacks(given: Iterable[Any]) -> list[Any]:
+    """Return the callbacks; what has no hook is refused, because a run would never call it."""
+    hooks = [name for name in vars(Callback) if name.startswith("on_")]
+    if not isinstance(given, Iterable):
+        raise ConfigError(f"callbacks must be a list, not a {type(given).__name__}")
+    found = list(given)
+    for one in found:
+        if isinstance(one, type) or not any(callable(getattr(one, hook, None)) for hook in hooks):
+            raise ConfigError(
+                f"callbacks: {getattr(one, '__name__', type(one).__name__)!r} is no object with a hook "
+                f"({', '.join(hooks)}); give an instance of a class derived from fedgs.Callback"
+            )
+    return found
 
 
 class TensorBoard(Callback):

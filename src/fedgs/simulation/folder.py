@@ -56,7 +56,7 @@ def create_run(folder: Path, settings: Settings) -> None:
     """Make the folder of a new run; one that exists is left as it is and refused."""
     if folder.exists():
         raise OutputError(
-            f"{folder}: exists already; choose another folder with --out, or go on with: fedgs resume {folder}"
+            f"{folder}: exists already; choose another folder (out), or go on with: fedgs resume {folder}"
         )
     make_folder(folder.parent)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
@@ -65,7 +65,7 @@ def create_run(folder: Path, settings: Settings) -> None:
     try:
         os.rename(temporary, folder)  # a run folder always has its settings in it
     except OSError as error:
-        raise OutputError(f"{folder}: cannot be made ({error.strerror}); choose another folder with --out") from None
+        raise OutputError(f"{folder}: cannot be made ({error.strerror}); choose another folder (out)") from None
 
 
 def discard_if_unused(folder: Path) -> None:

@@ -32,7 +32,7 @@ def translate_oom() -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         need = str(error).partition(". ")[0]
-        raise DeviceError(f"the GPU's memory does not suffice ({need}); {_SMALLER}, or use --device cpu") from None
+        raise DeviceError(f"the GPU's memory does not suffice ({need}); {_SMALLER}, or choose device='cpu'") from None
     except MemoryError as error:
         raise DeviceError(f"memory does not suffice ({error or 'no detail'}); {_SMALLER}") from None
     except RuntimeError as error:

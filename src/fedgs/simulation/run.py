@@ -19,6 +19,7 @@ from fedgs.data import Federation
 from fedgs.errors import ConfigError, TrainingError
 from fedgs.settings import Settings
 from fedgs.simulation import folder as folders
+from fedgs.simulation.callbacks import checked_callbacks
 from fedgs.simulation.checkpoint import load_newest
 from fedgs.simulation.components import (
     PRETRAINING,
@@ -247,7 +248,7 @@ class Run:
             settings, components = resolve(settings, classes=len(federation.classes))
         self.settings, self.federation, self.components = settings, federation, components
         self.folder, self.group = folder, group or ProcessGroup()
-        self._callbacks = [*([RunFolder(folder)] if folder is not None else []), *callbacks]
+        self._callbacks = [*([RunFolder(folder)] if folder is not None else []), *checked_callbacks(callbacks)]
         with translate_oom():
             self.simulator = Simulator(
                 settings, federation, device, self.group, components=components, purpose=purpose,

@@ -270,10 +270,10 @@ def _number(value: float) -> float | None:
 def pick_device(name: str) -> torch.device:
     """Return the torch device of ``auto``, ``cpu`` or ``cuda``; under torchrun each process has a GPU of its own."""
     if name not in ("auto", "cpu", "cuda"):
-        raise DeviceError(f"--device {name}: choose auto, cpu or cuda")
+        raise DeviceError(f"device={name!r} is not possible; choose auto, cpu or cuda")
     there = name != "cpu" and torch.cuda.is_available()
     if name == "cuda" and not there:
-        raise DeviceError("--device cuda: torch finds no CUDA GPU on this machine; use --device cpu or auto")
+        raise DeviceError("device='cuda': torch finds no CUDA GPU on this machine; choose cpu or auto")
     if not there:
         return torch.device("cpu")
     index = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()

@@ -202,7 +202,7 @@ def make_engine(setup: Setup) -> Engine:
             raise ConfigError(f"training.engine='stacked' {reason}; use 'auto'")
         return StackedEngine(setup)
     if name == "graph" and not on_gpu:
-        raise ConfigError("training.engine='graph' is a CUDA graph and needs --device cuda; use 'auto' or 'fused'")
+        raise ConfigError("training.engine='graph' is a CUDA graph and needs device='cuda'; use 'auto' or 'fused'")
     if name == "graph" or (name == "clients" and on_gpu and not setup.network.layout.local):
         return GraphEngine(setup, union=name == "graph")
     return FactoryThreads(setup, union=name == "fused")
