@@ -249,6 +249,7 @@ def test_sweeps_that_cannot_be() -> None:
         ({"learning_rate": []}, "give a list"),
         ({"lr": [0.1]}, "no keyword 'lr'"),
         ([0.1], "the grid is a list"),
+        ({1: [0.1]}, "no keyword 1"),
     ):
         with pytest.raises(ConfigError, match=words):
             fedgs.sweep(plant.signals(), FEDERATION, grid, **{k: v for k, v in QUICK.items() if k != "learning_rate"})  # type: ignore[arg-type]
@@ -400,6 +401,13 @@ def test_other_objects_than_a_task_and_a_federation_are_one_line(task: Any, tmp_
             call(task, FEDERATION)
         with pytest.raises(ConfigError, match=r"federation is a ndarray, not a fedgs.Federation"):
             call(plant.signals(), np.zeros(3))
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"settings": 3}, "settings is a int"),
+        ({"callbacks": 3}, "callbacks is a"),
+    ]
+    for options, words in wrong:
+        with pytest.raises(ConfigError, match=words):
+            run(**options)
 
 
 def test_a_task_that_is_none_is_named() -> None:

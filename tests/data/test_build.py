@@ -171,6 +171,7 @@ def test_targets_that_are_no_classes() -> None:
         ({"factories": np.arange(5)}, "factories has 5 entries for 12 samples"),
         ({"factories": 7}, "cannot assign 3 devices to 7 factories"),
         ({"inputs": ROWS[:5]}, "5 rows of inputs, 12 rows of targets"),
+        ({"classes": 3}, "classes=3; give a list of names"),
         ({"classes": ["a", "b"]}, "label 2 has no class; there are 2 classes"),
         (
             {"inputs": np.where(ROWS[5, 1] == ROWS, np.nan, ROWS)},
@@ -221,6 +222,7 @@ def test_torch_data_sets() -> None:
     ("sets", "words"),
     [
         ({}, "no data set in it"),
+        ({"x": 3}, "device 'x': a int has no length"),
         ([Squares(3)], "a list of data sets; give a dict"),
         ({"x": [(np.zeros(2), 0.5), (np.zeros(2), np.inf)]}, "device 'x': targets of item 1 hold NaN or infinity"),
         ({"x": Squares(0)}, "device 'x': its data set is empty"),

@@ -41,7 +41,9 @@ def as_arrays(tree: Any, what: str) -> Arrays:
         return map_tree(one, tree)
     except (TypeError, ValueError) as error:  # bfloat16, or rows of different lengths
         reason = str(error).splitlines()[0]
-        raise DataError(f"{what} cannot be read as an array ({reason}); give numbers in rows of one shape") from None
+        raise DataError(
+            f"{what} cannot be read as an array ({reason}); give rows of one shape, tensors as .float()"
+        ) from None
 
 
 def map_tree(function: Callable[..., Any], tree: Any, *others: Any) -> Any:

@@ -145,7 +145,7 @@ def _read_dataset(name: str, dataset: Any) -> tuple[Arrays, Arrays]:
     try:
         length = len(dataset)
     except TypeError:
-        raise DataError(f"{name}: a data set with a length is needed, not an endless one") from None
+        raise DataError(f"{name}: a {type(dataset).__name__} has no length; give a map-style Dataset") from None
     if not length:
         raise DataError(f"{name}: its data set is empty")
     items = []

@@ -4,7 +4,7 @@
 ``root/class/xxx.png`` (one client named "all", to be split by :mod:`fedgs.data.label_skew`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -192,6 +192,8 @@ def class_numbers(targets: Any, classes: Sequence[str] | None, name: str) -> tup
 
     One whole number or one name a sample is a class, unless there are more numbers than any classifier has.
     """
+    if classes is not None and (isinstance(classes, str) or not isinstance(classes, Iterable)):
+        raise DataError(f"{name}: classes={classes!r}; give a list of names")
     kind = targets.dtype.kind if isinstance(targets, np.ndarray) and targets.ndim == 1 else "?"
     numbers = targets.astype(np.uint8) if kind == "b" else targets
     if kind in "UO":

@@ -97,7 +97,7 @@ def run(
         >>> len(history)
         2
     """
-    _check_arguments(task, federation)
+    _check_arguments(task, federation, callbacks)
     own_algorithm = None if isinstance(algorithm, str) else algorithm
     own_solver = None if isinstance(solver, str) else solver
     given = {
@@ -156,7 +156,7 @@ def resume(
         >>> import fedgs
         >>> history = fedgs.resume("runs/mine")              # doctest: +SKIP
     """
-    _check_arguments(task, federation)
+    _check_arguments(task, federation, callbacks)
     path = Path(folder)
     settings = folders.read_settings(path)
     if federation is None:
@@ -173,7 +173,9 @@ def resume(
     return execute(settings, federation, pick_device(device), components=components, folder=path, callbacks=callbacks)
 
 
-def _check_arguments(task: Any, federation: Any) -> None:
+def _check_arguments(task: Any, federation: Any, callbacks: Any) -> None:
+    if not isinstance(callbacks, Iterable):
+        raise ConfigError(f"callbacks is a {type(callbacks).__name__}; give a list of callbacks")
     if task is not None and not isinstance(task, Task):
         raise ConfigError(
             f"task is a {type(task).__name__}, not a fedgs.Task; make one of the network, for example with "
@@ -199,6 +201,8 @@ def settings_for(
         picks = "pick" in given.selection.model_fields_set
         if "presample" not in given.selection.model_fields_set:
             values["selection"].pop("presample", None)  # it follows pick
+    elif given is not None and not isinstance(given, Mapping):
+        raise ConfigError(f"settings is a {type(given).__name__}; give Settings, the path of a TOML file, or a dict")
     else:
         values = copy.deepcopy(merged(IN_PYTHON, given or {}))
         picks = "pick" in (given or {}).get("selection", {})

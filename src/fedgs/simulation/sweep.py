@@ -5,7 +5,7 @@ import inspect
 import itertools
 import multiprocessing
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -70,13 +70,15 @@ def sweep_rows(
         raise ConfigError(f"sweep: the grid is a {type(grid).__name__}; give a dict from keyword to a list of values")
     keywords = list(inspect.signature(run).parameters)[2:]
     for key in (*grid, *options):
-        if key not in keywords and (key in options or "." not in key):
+        if key not in keywords and (key in options or "." not in str(key)):
             raise ConfigError(
                 f"sweep: fedgs.run has no keyword {key!r}; there are {', '.join(keywords)}, or section.key"
             )
     for key, values in grid.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise ConfigError(f"sweep: {key}={values!r}; give a list of values")
+    if not isinstance(seeds, int | Iterable) or not isinstance(workers, int):
+        raise ConfigError(f"sweep: seeds={seeds!r}, workers={workers!r}; give whole numbers, or a list of seeds")
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     points = [
         {**dict(zip(grid, chosen, strict=True)), "seed": seed}
