@@ -108,7 +108,7 @@ def test_a_loss_that_explodes_keeps_the_last_good_round(tmp_path: Path, here: He
         (["run", "--device", "tpu"], "choose auto, cpu or cuda"),
         (["run", "--set", "federation.factories=500"], "is more than devices"),
         (["run", "--set", "data.name=nowhere"], "nowhere: no such file or folder"),
-        (["run", "--set", "training.engine=graph", "--device", "cpu"], "needs --device cuda"),
+        (["run", "--set", "training.engine=graph", "--device", "cpu"], "needs device='cuda'"),
         (["run", "--set", "training.round=3"], "did you mean 'rounds'?"),
         (["run", "--set", "dynamics.trace=nowhere.csv"], "nowhere.csv: the trace cannot be read"),
         (["run", "--out", "there"], "there: exists already"),
