@@ -97,7 +97,7 @@ def run(
         >>> len(history)
         2
     """
-    _check_arguments(task, federation, callbacks)
+    _check_arguments(task, federation)
     own_algorithm = None if isinstance(algorithm, str) else algorithm
     own_solver = None if isinstance(solver, str) else solver
     given = {
@@ -156,7 +156,7 @@ def resume(
         >>> import fedgs
         >>> history = fedgs.resume("runs/mine")              # doctest: +SKIP
     """
-    _check_arguments(task, federation, callbacks)
+    _check_arguments(task, federation)
     path = Path(folder)
     settings = folders.read_settings(path)
     if federation is None:
@@ -173,9 +173,7 @@ def resume(
     return execute(settings, federation, pick_device(device), components=components, folder=path, callbacks=callbacks)
 
 
-def _check_arguments(task: Any, federation: Any, callbacks: Any) -> None:
-    if not isinstance(callbacks, Iterable):
-        raise ConfigError(f"callbacks is a {type(callbacks).__name__}; give a list of callbacks")
+def _check_arguments(task: Any, federation: Any) -> None:
     if task is not None and not isinstance(task, Task):
         raise ConfigError(
             f"task is a {type(task).__name__}, not a fedgs.Task; make one of the network, for example with "
