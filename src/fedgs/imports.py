@@ -33,7 +33,7 @@ def load_object(path: str, setting: str) -> Any:
             f"{setting}={path!r}: module {module_name!r} cannot be imported ({reason}); install it, or start fedgs in "
             "the folder that holds it"
         ) from None
-    except Exception as error:  # whatever the user's own module raises while it is imported
+    except (Exception, SystemExit) as error:  # whatever the user's own module raises while it is imported
         raise ConfigError(
             f"{setting}={path!r}: module {module_name!r} fails while it is imported ({type(error).__name__}: {error})"
         ) from error

@@ -380,7 +380,7 @@ def test_options_reach_the_solver() -> None:
         ({"pick": 9}, "selection.pick=9 is more than the 4 devices of a factory"),
         ({"device": "tpu"}, "device='tpu' is not possible; choose auto, cpu or cuda"),
         ({"learning_rate": -1.0}, "training.learning_rate=-1.0 is not possible"),
-        ({"engine": "graph"}, "takes a team's batches as one, but in this network layer 'body.1' normalises"),
+        ({"engine": "graph"}, "takes a team's batches as one, but layer 'body.1' normalises"),
     ],
 )
 def test_what_cannot_be_is_one_line(options: dict[str, Any], words: str) -> None:

@@ -18,7 +18,7 @@ from fedgs.training.fused import FactoryThreads
 from fedgs.training.layout import Layout
 from fedgs.training.network import ModuleNetwork
 from fedgs.training.per_device import PerDeviceEngine
-from fedgs.training.probe import probe
+from fedgs.training.probe import SAMPLES, probe
 from fedgs.training.store import SampleStore
 from tests.own_models.networks import CASES, CLASSES, Case, Dropping, Frozen, Signal, Table
 
@@ -248,6 +248,69 @@ def test_a_network_that_mixes_samples_without_a_known_layer_is_found() -> None:
         fedgs.run(case.task, case.federation(), **QUICK, engine="fused")
 
 
+class Noisy(Table):
+    """Mixes samples in training alone, where it draws random numbers."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if self.training:
+            rows = rows - rows.mean(0) + 0.1 * torch.randn(rows.shape)
+        return super().forward(rows)
+
+
+def centred_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(outputs - outputs.mean(0), targets, reduction="none")
+
+
+def noise(rows: Tensor, generator: torch.Generator) -> Tensor:
+    return rows + 0.1 * torch.randn(rows.shape, generator=generator)
+
+
+def mixup(rows: Tensor, generator: torch.Generator) -> Tensor:
+    return rows + 0.5 * rows[torch.randperm(len(rows), generator=generator)]
+
+
+@pytest.mark.parametrize(
+    ("task", "what"),
+    [
+        (fedgs.Task(Table, loss=centred_loss), "task.loss centred_loss"),
+        (fedgs.Task(Table, loss=lambda o, t: centred_loss(o, t) / len(o)), "task.loss"),
+        (fedgs.Task(Table, prepare=lambda raw: raw.float() - raw.float().mean(0)), "task.prepare"),
+        (fedgs.Task(Table, augment=lambda rows, generator: rows + 0.5 * rows.flip(0)), "task.augment"),
+        (fedgs.Task(Table, augment=mixup), "task.augment"),
+        (fedgs.Task(Noisy), "the network's output"),
+    ],
+    ids=["loss", "size of a batch", "prepare", "augment", "mixup", "noisy network"],
+)
+def test_whatever_mixes_samples_is_found(task: fedgs.Task, what: str) -> None:
+    """Devices whose samples are all of one class do not hide it."""
+    federation = CASES["mlp on tables"].federation()
+    order = np.argsort(federation.targets, kind="stable")
+    skewed = fedgs.Federation.from_arrays(
+        federation.inputs[order], federation.targets[order], devices=np.arange(len(order)) // 20, factories=2
+    )
+    assert probe(bind(task, skewed)).mixes_samples.startswith(what)
+    with pytest.raises(ConfigError, match=f"as one, but {what}"):
+        fedgs.run(task, skewed, **QUICK, engine="fused")
+    if task.augment is None and task.model is Table:  # where nothing is drawn, engines come to the same weights
+        fast_and_slow(task, skewed)
+
+
+def test_random_changes_of_single_samples_mix_nothing() -> None:
+    federation = CASES["mlp on tables"].federation()
+    assert not probe(bind(fedgs.Task(Table, augment=noise), federation)).mixes_samples
+    with pytest.raises(ConfigError, match=r"task\.prepare: draws random numbers"):
+        probe(bind(fedgs.Task(Table, prepare=lambda raw: noise(raw.float(), None)), federation))  # type: ignore[arg-type]
+
+
+def test_losses_that_cannot_be_right_are_refused() -> None:
+    federation = CASES["mlp on tables"].federation()
+    crossed = fedgs.Task(lambda: nn.Linear(6, 1), loss=lambda o, t: ((o - t) ** 2).mean(-1))
+    with pytest.raises(ConfigError, match="compares every sample with the targets of all"):
+        fedgs.run(crossed, federation, **QUICK)
+    with pytest.raises(ConfigError, match="has no gradient"):
+        fedgs.run(fedgs.Task(Table, loss=lambda o, t: centred_loss(o.detach(), t)), federation, **QUICK)
+
+
 def test_python_that_reads_values_is_found() -> None:
     class Reads(Table):
         def forward(self, rows: Tensor) -> Tensor:
@@ -385,7 +448,8 @@ def test_augmentation_is_for_training_alone_and_follows_the_seed() -> None:
     task = fedgs.classification(Table, CLASSES, augment=jitter)
     one, again = (fedgs.run(task, case.federation(), **QUICK) for _ in range(2))
     assert one.metrics == again.metrics
-    assert len(calls) == 2 * 2 * 2 * 3  # runs, rounds, factories, iterations: never in a test
+    trained = [size for size in calls if size > SAMPLES]  # the others are the probe's
+    assert len(trained) == 2 * 2 * 2 * 3  # runs, rounds, factories, iterations: never in a test
     plain = run("mlp on tables")
     assert one.metrics[0] == plain.metrics[0]
     assert one.metrics[1]["train_loss"] != plain.metrics[1]["train_loss"]

@@ -1,6 +1,7 @@
 """Losses, metrics and bins by hand; what does not fit a federation in one line."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from fedgs.errors import ConfigError
 from fedgs.tasks.bind import bind
 from fedgs.tasks.losses import LOSSES, Loss
 from fedgs.tasks.metrics import METRICS, Metric, auroc
-from fedgs.tasks.task import QuantileBins
+from fedgs.tasks.task import QuantileBins, load_task
 
 DRAWS = np.random.default_rng(0)
 ROWS = DRAWS.normal(size=(60, 4)).astype(np.float32)
@@ -237,12 +238,56 @@ class Fickle:
         (fedgs.Task("torch.nn:NoSuchLayer"), LABELS, "module 'torch.nn' has no 'NoSuchLayer'"),
         (fedgs.Task(nn.Linear(4, 3), options={"bias": False}), LABELS, "this one is a module already"),
         (fedgs.Task(3), LABELS, "task.model=3 is neither a module, nor a callable"),
+        (fedgs.Task(linear()), np.where(np.arange(60) == 50, -1, LABELS), r"sample 50 \(device '.*'\) is -1"),
+        (fedgs.Task(linear()), np.where(np.arange(60) == 50, -100, LABELS), r"sample 50 \(device '.*'\) is -100"),
+        (fedgs.Task(linear(), head="fc"), LABELS, "it is a single layer"),
+        (fedgs.reconstruction(linear(4)), {"anomalous": LABELS * 0}, "no test sample is marked in 'anomalous'"),
+        (fedgs.reconstruction(linear(4)), None, "the targets have no column 'anomalous'"),
+        (
+            fedgs.reconstruction(linear(4), by="mode", anomalous=None),
+            {"mode": np.array(["idle", "load"] * 30)},
+            "column 'mode' of the targets holds text",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_line(task: fedgs.Task, targets: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as error:
         bind(task, federation(targets))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["int32", "complex64"])
+def test_inputs_that_a_network_cannot_take_are_refused_with_what_to_do(kind: str) -> None:
+    with pytest.raises(ConfigError, match="prepare=lambda x: x"):
+        bind(fedgs.Task(linear()), federation(inputs=ROWS.astype(kind)))
+
+
+def test_a_module_that_ends_the_process_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "leaves_early.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"fails while it is imported \(SystemExit: 3\)"):
+        load_task("leaves_early:task")
+
+    def leave() -> nn.Module:
+        raise SystemExit(3)
+
+    with pytest.raises(ConfigError, match=r"fails when it is made \(SystemExit: 3\)"):
+        bind(fedgs.Task(leave), federation())
+
+
+def test_a_task_has_at_least_one_bin() -> None:
+    for bins in (-1, 0, True):
+        with pytest.raises(ConfigError, match=r"task\.bins"):
+            fedgs.Task(linear(), bins=bins)
+
+
+def test_what_needs_no_labels_and_what_has_several() -> None:
+    short: dict[str, Any] = {"rounds": 1, "iterations": 1, "batch_size": 4, "pick": 2, "device": "cpu"}
+    assert fedgs.run(fedgs.reconstruction(linear(4), anomalous=None), federation(None), **short).score == "error"
+    several = np.stack([LABELS > 0, LABELS > 1], axis=1).astype(np.float32)
+    assert fedgs.run(fedgs.Task(linear(2), loss="bce"), federation(several), **short).score == "accuracy"
+    outputs = torch.tensor([[1.0, -1.0], [1.0, 1.0]])
+    assert METRICS["accuracy"].per_sample(outputs, torch.tensor([[1.0, 0.0], [0.0, 1.0]])).tolist() == [1.0, 0.5]
 
 
 def test_lazy_layers_take_their_shapes_from_the_data() -> None:

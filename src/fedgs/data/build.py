@@ -66,7 +66,7 @@ def _with_test_arrays(
         own_ids = as_ids(as_arrays(test[2], f"{name}: the devices of test"), "the devices of test", name)
         unknown = np.setdiff1d(own_ids, ids)
         if len(unknown):
-            raise DataError(f"{name}: test samples of {unknown[0]!r}, which has nothing to train on")
+            raise DataError(f"{name}: test samples of {unknown[0].item()!r}, which has nothing to train on")
     check_rows(f"{name}: test", inputs=own_inputs, targets=own_targets, devices=own_ids)
     for key, own, more in (("inputs", inputs, own_inputs), ("targets", targets, own_targets)):
         for (_, mine), (_, theirs) in zip(leaves(own), leaves(more), strict=True):
@@ -81,8 +81,14 @@ def _with_test_arrays(
 
 
 def _as_samples(inputs: Any, targets: Any, name: str) -> tuple[Arrays, Arrays]:
-    """Return inputs and targets as arrays; targets in numpy, where their classes are looked for."""
-    return as_arrays(inputs, f"{name}: inputs"), map_tree(np.asarray, as_arrays(targets, f"{name}: targets"))
+    """Return inputs and targets as arrays; targets in numpy, where their classes are looked for.
+
+    Where there is nothing to predict, every sample has a zero.
+    """
+    found = as_arrays(inputs, f"{name}: inputs")
+    if targets is None:
+        return found, np.zeros(rows_of(found), np.float32)
+    return found, map_tree(np.asarray, as_arrays(targets, f"{name}: targets"))
 
 
 def default_factories(devices: int) -> int:
@@ -113,7 +119,8 @@ def user_factories(
         for row, device in enumerate(names):
             found = np.unique(ids[device_of == row])
             if len(found) > 1:
-                raise DataError(f"{name}: device {device!r} has samples in factories {found[0]!r} and {found[1]!r}")
+                one, other = found[:2].tolist()
+                raise DataError(f"{name}: device {device!r} has samples in factories {one!r} and {other!r}")
             of_device.append(str(found[0]))
     factory_names = tuple(sorted(set(of_device), key=lambda text: (len(text), text)))
     return np.array([factory_names.index(text) for text in of_device], np.int32), factory_names

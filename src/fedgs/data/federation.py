@@ -95,6 +95,7 @@ class Federation:
         Args:
             inputs: (samples, …) of any shape and type, or a tuple or dict of such arrays. A memory map stays one.
             targets: (samples, …). One whole number or name a sample is its class; anything else is a value to predict.
+                None: there is nothing to predict, as for :func:`fedgs.reconstruction`.
             devices: one id a sample.
             factories: one id a sample, a dict from device to factory, or a number of factories of equal size; by
                 default ⌈√devices / 2⌉.

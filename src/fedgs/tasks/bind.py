@@ -27,7 +27,7 @@ from fedgs.tasks.losses import Loss
 from fedgs.tasks.metrics import USUAL, Metric, Mode
 from fedgs.tasks.signals import SignalAutoEncoder, VibrationNet
 from fedgs.tasks.strided import avoid_strided_kernel
-from fedgs.tasks.task import QuantileBins, Task, reconstruction_error, resolve, users_own
+from fedgs.tasks.task import PooledAuroc, QuantileBins, Task, column, reconstruction_error, resolve, users_own
 
 BUILT_IN = (*MODELS, "vibration", "autoencoder")
 """The names of the built-in networks."""
@@ -132,6 +132,7 @@ def bind(task: Task, federation: Federation, seed: int = 0, normalise: str = "no
     mode = task.mode or ("min" if score == "loss" else metrics[score].mode)
     if mode not in ("max", "min"):
         raise ConfigError(f"task.mode={mode!r}; it is max or min")
+    _check_marks(metrics, federation)
     module = build_module(task, federation, seed)
     head, features = parts_of(task)
     _check_parts(module, head, features)
@@ -163,8 +164,8 @@ def build_module(task: Task, federation: Federation, seed: int) -> nn.Module:
     else:
         raise ConfigError(f"task.model={model!r} is neither a module, nor a callable that makes one, nor a name")
     if any(isinstance(weight, nn.parameter.UninitializedParameter) for weight in module.parameters()):
-        with _seeded(seed), torch.no_grad():  # lazy layers take their shapes from a first batch
-            preparing.call(module.eval(), _some_samples(task, federation)[0])
+        with seeded(seed), torch.no_grad():  # lazy layers take their shapes from a first batch
+            _run(task, module.eval(), _some_samples(task, federation)[0])
     for name, weight in module.named_parameters():
         if weight.dtype != torch.float32:
             kind = str(weight.dtype).removeprefix("torch.")
@@ -175,7 +176,7 @@ def build_module(task: Task, federation: Federation, seed: int) -> nn.Module:
 
 
 def _called(model: Callable[..., Any], task: Task, seed: int) -> nn.Module:
-    with users_own(f"task.model {task.named()}: fails when it is made"), _seeded(seed), torch.device("cpu"):
+    with users_own(f"task.model {task.named()}: fails when it is made"), seeded(seed), torch.device("cpu"):
         made = model(**task.options)
     if not isinstance(made, nn.Module):
         raise ConfigError(f"task.model {task.named()}: gives a {type(made).__name__}, not a torch.nn.Module")
@@ -202,7 +203,7 @@ def _built_in(name: str, task: Task, federation: Federation, seed: int) -> nn.Mo
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int) -> Iterator[None]:
     """Set all generators a network may draw its first weights from by the seed, and set them back at the end."""
     key = rng.key(seed, "model")
     before = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
@@ -240,7 +241,8 @@ def _check_parts(module: nn.Module, head: str | None, features: str | None) -> N
     for key, name in (("head", head), ("features", features)):
         if name is not None and name not in known:
             there = ", ".join(repr(one) for one in known if one and "." not in one)
-            raise ConfigError(f"task.{key}={name!r} is not a part of the network; there are {there}")
+            there = f"there are {there}" if there else "it is a single layer; put it into a torch.nn.Sequential"
+            raise ConfigError(f"task.{key}={name!r} is not a part of the network; {there}")
 
 
 def _balanced(task: Task, federation: Federation) -> tuple[Task, Federation]:
@@ -333,6 +335,19 @@ def _metrics(task: Task) -> dict[str, Metric]:
     return found
 
 
+def _check_marks(metrics: Mapping[str, Metric], federation: Federation) -> None:
+    """Refuse an AUROC over test samples that are all of one kind: it has no value."""
+    tested = take(federation.targets, federation.test.flat)
+    for name, metric in metrics.items():
+        if isinstance(metric.pool, PooledAuroc) and len(federation.test.flat):
+            marks = column(tested, metric.pool.key).astype(bool)
+            if marks.all() or not marks.any():
+                raise ConfigError(
+                    f"task.metrics {name}: {'every' if marks.any() else 'no'} test sample is marked in "
+                    f"{metric.pool.key!r}; put both kinds into the test samples, or give anomalous=None"
+                )
+
+
 def _metric_name(given: Any) -> str:
     return str(given).rpartition(":")[2] if isinstance(given, str) else str(getattr(given, "__name__", "metric"))
 
@@ -345,14 +360,18 @@ def sample_inputs(bound: BoundTask, count: int) -> tuple[Any, Any]:
 def _some_samples(task: Task, federation: Federation, count: int = 2) -> tuple[Any, Any]:
     """Return prepared inputs and targets of training samples of one device, as many as it has at most."""
     device = int(np.argmax(federation.train.sizes))
-    rows = np.asarray(federation.train[device][:count])
-    try:
-        raw = map_tree(preparing.as_tensor, take(federation.inputs, rows))
-        targets = preparing.prepare_targets(map_tree(preparing.as_tensor, take(federation.targets, rows)))
-    except TypeError as error:
-        raise DataError(f"{federation.name}: inputs and targets must be numbers ({error})") from None
+    raw, targets = sample_raw(federation, np.asarray(federation.train[device][:count]))
     with users_own(f"task.prepare: fails on {_shown(raw)}"):
         return prepare_of(task)(raw), targets
+
+
+def sample_raw(federation: Federation, rows: NDArray[np.integer]) -> tuple[Any, Any]:
+    """Return inputs, as they are stored, and targets of samples."""
+    try:
+        raw = map_tree(preparing.as_tensor, take(federation.inputs, rows))
+        return raw, preparing.prepare_targets(map_tree(preparing.as_tensor, take(federation.targets, rows)))
+    except TypeError as error:
+        raise DataError(f"{federation.name}: inputs and targets must be numbers ({error})") from None
 
 
 def try_out(bound: BoundTask) -> None:
@@ -361,8 +380,8 @@ def try_out(bound: BoundTask) -> None:
     inputs, targets = _some_samples(task, bound.federation)
     count = len(next(leaves(targets))[1])
     module = copy.deepcopy(bound.module).eval()
-    with users_own(f"task.model {task.named()}: fails on inputs {_shown(inputs)}"), torch.no_grad():
-        outputs = preparing.call(module, inputs)
+    with torch.no_grad():
+        outputs = _run(task, module, inputs)
     _check_outputs(bound, outputs, targets)
     tried: list[tuple[str, str, Callable[..., Any]]] = [(f"task.loss {bound.loss.name}", "loss", bound.loss)]
     tried += [(f"task.metrics {name}", "value", metric.values) for name, metric in bound.metrics.items()]
@@ -373,14 +392,27 @@ def try_out(bound: BoundTask) -> None:
         _check_per_sample(what, noun, values, count)
 
 
+def _run(task: Task, module: nn.Module, inputs: Any) -> Any:
+    whole = task.prepare is None and any(value.dtype == torch.int64 for _, value in leaves(inputs))
+    hint = "; if it takes floats, give the task prepare=lambda x: x.float()" if whole else ""
+    with users_own(f"task.model {task.named()}: fails on inputs {_shown(inputs)}{hint}"):
+        return preparing.call(module, inputs)
+
+
 def _check_outputs(bound: BoundTask, outputs: Any, targets: Any) -> None:
     if bound.task.loss != "cross_entropy" or not isinstance(outputs, Tensor) or outputs.ndim != 2:
-        return
+        return  # of a map of classes, some places may be left out (-100)
     if not isinstance(targets, Tensor) or targets.is_floating_point() or targets.ndim != 1:
         raise ConfigError(
             f"task.loss cross_entropy: targets are {_shown(targets)}; one class number a sample is needed"
         )
-    highest = int(np.max(bound.federation.targets))
+    lowest, highest = int(np.min(bound.federation.targets)), int(np.max(bound.federation.targets))
+    if lowest < 0:
+        row = int(np.argmin(bound.federation.targets))
+        raise ConfigError(
+            f"{bound.federation.name}: the target of sample {row} (device {bound.federation.client_of(row)!r}) is "
+            f"{lowest}; classes are numbered from 0"
+        )
     if highest >= outputs.shape[1]:
         raise ConfigError(
             f"task.model {bound.task.named()}: gives {outputs.shape[1]} outputs, the targets go up to class {highest}; "

@@ -62,7 +62,9 @@ class Metric:
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return 1 for each sample whose class is the right one, else 0."""
+    """Return 1 for each sample whose class is the right one, else 0; of several yes-or-no labels the right share."""
+    if outputs.shape == targets.shape:
+        return ((outputs > 0) == (targets > 0.5)).float().reshape(len(outputs), -1).mean(1)
     right = predicted_classes(outputs) == targets.reshape(targets.shape[: max(1, outputs.ndim - 1)])
     return right.float() if right.ndim == 1 else right.float().flatten(1).mean(1)
 

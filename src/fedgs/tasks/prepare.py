@@ -41,6 +41,8 @@ def _prepared(raw: Tensor) -> Tensor:
         return as_input(raw)
     if raw.is_floating_point() or raw.dtype == torch.bool:
         return raw.float()
+    if raw.is_complex():
+        raise ValueError("complex numbers; give the task a prepare, for example prepare=lambda x: x.abs()")
     return raw.long()
 
 
@@ -53,7 +55,13 @@ def image_prepare(raw: Tensor) -> Tensor:
 
 def prepare_targets(raw: Any) -> Any:
     """Return classes as int64, other numbers as float32."""
-    return map_tree(lambda value: value.float() if value.is_floating_point() else value.long(), raw)
+
+    def prepared(value: Tensor) -> Tensor:
+        if value.is_complex():
+            raise TypeError("complex targets")
+        return value.float() if value.is_floating_point() else value.long()
+
+    return map_tree(prepared, raw)
 
 
 def full_shape(image_shape: Sequence[int]) -> tuple[int, int, int]:

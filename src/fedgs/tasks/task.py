@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgs.data.arrays import is_whole
 from fedgs.errors import ConfigError
 from fedgs.imports import is_import_path, load_object, path_of
 from fedgs.settings import TaskSettings
@@ -70,6 +71,10 @@ class Task:
     path: str | None = None
     """``package.module:name`` this task came from; what a deployed device imports."""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.bins, Sequence | None) and not (is_whole(self.bins) and self.bins >= 1):
+            raise ConfigError(f"task.bins={self.bins!r} is not possible; give a whole number from 1 on, or names")
+
     def named(self) -> str:
         """Return a short name of the network, for messages and tables."""
         if isinstance(self.model, str):
@@ -84,7 +89,7 @@ def users_own(fails: str) -> Iterator[None]:
         yield
     except ConfigError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         first_line = (str(error).splitlines() or [""])[0]
         raise ConfigError(f"{fails} ({type(error).__name__}: {first_line})") from error
 
@@ -211,7 +216,13 @@ class Column:
         if self.key is None:
             first = next(iter(targets.values())) if isinstance(targets, Mapping) else targets
             return np.zeros(len(first), np.int64)
-        return np.asarray(column(targets, self.key)).astype(np.int64)
+        found = column(targets, self.key)
+        if found.dtype.kind not in "iubf":
+            raise ConfigError(
+                f"column {self.key!r} of the targets holds text; number its values, for example with "
+                "np.unique(values, return_inverse=True)[1]"
+            )
+        return found.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -283,7 +294,7 @@ def column(targets: Any, key: int | str) -> NDArray[Any]:
             return array
     except (KeyError, IndexError):
         pass
-    known = ", ".join(map(repr, targets)) if isinstance(targets, Mapping) else "numbers of columns"
+    known = ", ".join(map(repr, targets)) if isinstance(targets, Mapping) else "columns by number, without names"
     raise ConfigError(f"the targets have no column {key!r}; there are {known}")
 
 

@@ -211,7 +211,7 @@ def make_engine(setup: Setup) -> Engine:
 def why_not_fused(setup: Setup) -> str:
     """Return why a team's step is not one step on its union batch; "" where it is."""
     if setup.traits.mixes_samples:
-        return f"in this network {setup.traits.mixes_samples}"
+        return setup.traits.mixes_samples
     if not setup.objective.per_sample:
         return "this objective compares the samples of a device with each other"
     if setup.network.layout.local:
