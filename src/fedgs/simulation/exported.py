@@ -254,7 +254,8 @@ def _example(history: "History") -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _exported_program(history: "History") -> torch.export.ExportedProgram:
     arguments, named = _example(history)
-    shapes = torch.export.ShapesCollection()
+    collection: Any = torch.export.ShapesCollection  # it has no types
+    shapes = collection()
     for value in (*arguments, *named.values()):
         shapes[value] = {0: torch.export.Dim("batch")}
     try:
