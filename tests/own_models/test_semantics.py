@@ -210,13 +210,18 @@ def test_dropout_of_engines_is_equal_in_distribution() -> None:
 
 
 def test_functional_dropout_is_found_and_reproducible() -> None:
+    masks: list[bytes] = []
+
     class Hidden(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.fc = nn.Linear(6, CLASSES)
 
         def forward(self, rows: Tensor) -> Tensor:
-            outputs: Tensor = self.fc(nn.functional.dropout(rows, 0.5, self.training))
+            dropped = nn.functional.dropout(rows, 0.5, self.training)
+            if self.training:
+                masks.append((dropped == 0).numpy().tobytes())
+            outputs: Tensor = self.fc(dropped)
             return outputs
 
     case = Case(Hidden, (6,))
@@ -227,6 +232,8 @@ def test_functional_dropout_is_found_and_reproducible() -> None:
     state = torch.get_rng_state()
     one, again = (fedgs.run(case.task, case.federation(), **QUICK) for _ in range(2))
     assert one.metrics == again.metrics
+    steps = masks[-QUICK["rounds"] * QUICK["iterations"] * 2 :]  # of two factories; those before are the probe's
+    assert len(set(steps)) == len(steps)
     assert torch.equal(torch.get_rng_state(), state)  # the user's own generator is left alone
 
 

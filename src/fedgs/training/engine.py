@@ -71,7 +71,7 @@ class Setup:
     @property
     def draws(self) -> bool:
         """Whether training draws random numbers at all."""
-        return self.network.draws or self.store.task.task.augment is not None
+        return self.network.draws or self.traits.draws_elsewhere or self.store.task.task.augment is not None
 
     def batch(self, plan: RoundPlan, iteration: int, factory: int, place: int | None = None) -> Batch:
         """Return the batch of one selected device, or where no place is named those of a team as one; D = 1."""
