@@ -213,9 +213,12 @@ def test_interrupted_side_by_side_all_keep_what_they_have(tmp_path: Path, monkey
     arguments = (wanted, tmp_path / "out", dealt, "d", torch.device("cpu"), None, None, 2)
     program = multiprocessing.get_context("spawn").Process(target=run_jobs, args=arguments)
     program.start()
-    until(lambda: len(list(told.iterdir())) == 2)
-    assert program.pid is not None
-    os.kill(program.pid, signal.SIGINT)
-    program.join(60)
-    assert not program.is_alive()
+    try:
+        until(lambda: len(list(told.iterdir())) == 2)
+        assert program.pid is not None
+        os.kill(program.pid, signal.SIGINT)
+        program.join(60)
+        assert not program.is_alive()
+    finally:
+        program.kill()  # or it would train on beside all other tests
     assert all(list((tmp_path / "out/unfinished" / name).glob("round-*")) for name in ("first", "second"))
