@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,11 @@ from hypothesis import settings
 # every run, so that a change is blamed for its own faults alone; whoever looks for more of them asks for others.
 settings.register_profile("fedgs", deadline=None, derandomize=not os.environ.get("FEDGS_OTHER_EXAMPLES"))
 settings.load_profile("fedgs")
+
+# Tests send Ctrl-C to processes they start. A shell that starts the tests in the background has them, and so their
+# children, ignore it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Done(NamedTuple):

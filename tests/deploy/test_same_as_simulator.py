@@ -1,5 +1,6 @@
 """The heart: a park and the simulator are the same algorithm; test_park.py holds real processes against it."""
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -129,14 +130,21 @@ async def test_a_source_of_ones_own_and_a_device_whose_network_is_another(park: 
         other.spec = json.dumps({"model": "tests.api.plant:Net", "options": {"width": 7}})
         return make_trainer(other)
 
-    station = await park.serve("s0", min_devices=2, gather=20)
+    station = await park.serve("s0", min_devices=2, gather=60)
     sources = {name: open_source("tests.api.plant:Stream", name) for name in "abc"}
     good = [agent(park, station, name, sources[name]).run() for name in "ab"]
     task = ["task=tests.api.plant:signals", "federation.devices=2", "federation.factories=1", "selection.cap=true"]
-    async with running(*good, agent(park, station, "c", sources["c"], make=wider).run()):
-        await run_top(park, [station], [*COMMON, *task], classes=3)
-    lines = [line["reason"] for line in park.log("s0", "not connected")]
-    refused = next(line for line in lines if "another network here" in line)
+
+    def reasons() -> list[str]:
+        return [line["reason"] for line in park.log("s0", "not connected") if "another network here" in line["reason"]]
+
+    async with running(agent(park, station, "c", sources["c"], make=wider).run()):
+        run = asyncio.ensure_future(run_top(park, [station], [*COMMON, *task], classes=3))
+        while not reasons() and not run.done():  # the others come when this one has been refused
+            await asyncio.sleep(0.05)
+        async with running(*good):
+            await run
+    refused = reasons()[0]
     mine, theirs = refused.split("digest ")[1].split(")")[0], refused.split("station (")[1].split(")")[0]
     assert len(mine) == len(theirs) == 16
     assert mine != theirs
