@@ -93,7 +93,7 @@ def _read_arrays(file: Path, facts: "ModelFacts") -> tuple[list[str], Any, list[
     if file.suffix == ".npy":
         try:
             inputs: Any = np.load(file)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise InputFileError(f"{file}: cannot be read as an array ({error})") from None
     elif file.suffix == ".npz":
         arrays = read_npz(file)
@@ -105,7 +105,8 @@ def _read_arrays(file: Path, facts: "ModelFacts") -> tuple[list[str], Any, list[
         raise InputFileError(f"{file}: give a folder of images, an image, an .npz or an .npy file")
     count = rows_of(inputs)
     known: list[str | None] = [None] * count
-    if isinstance(targets, np.ndarray) and targets.shape == (count,) and targets.dtype.kind in "iuU" and facts.classes:
+    one_class = isinstance(targets, np.ndarray) and targets.shape == (count,) and targets.dtype.kind in "iuU"
+    if one_class and count and facts.classifies:
         number = targets.dtype.kind != "U" and targets.min() >= 0 and targets.max() < len(facts.classes)
         known = [facts.classes[one] if number else str(one) for one in targets]
     return [str(place) for place in range(count)], inputs, known

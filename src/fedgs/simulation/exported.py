@@ -3,11 +3,11 @@
     history.export("press.onnx")
     fedgs.load_model("press.onnx").predict(inputs)
 
-===============  =========================================================================================
+================  ========================================================================================
 ``.safetensors``  weights alone: for fedgs, which builds the network again from its name
 ``.pt2``          weights and computation (torch.export): for torch alone
 ``.onnx``         weights and computation: for every other runtime; needs the extra ``onnx``
-===============  =========================================================================================
+================  ========================================================================================
 
 Every file carries the same facts as JSON under the key ``fedgs``: version, task, class names, shape and type of the
 inputs, how they are prepared. Normalisation of the inputs is a part of the network. What the network takes are prepared
@@ -28,7 +28,7 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 from torch import nn
 
 from fedgs import __version__
@@ -52,20 +52,20 @@ PREPARE = {"images": image_prepare, "default": default_prepare}
 class ModelFacts(BaseModel):
     """What has to be known of a model to use it."""
 
-    model_config = ConfigDict(extra="ignore")
-
     version: str
     """Of the fedgs that wrote it."""
     task: TaskSettings | str
     seed: int
     classes: list[str]
-    """The names of what the outputs stand for, in their order; empty: the outputs are values."""
+    """The names of the classes, or of the bins that selection balances."""
+    classifies: bool
+    """Whether the outputs stand for the classes, in their order; else they are values."""
     inputs: Any
     """Shape and type of one stored sample, a list of both; or a list or dict of such."""
     prepare: str | None
     """``images``, ``default``, package.module:name, or None: a function that nobody can import."""
     reconstructs: bool = False
-    """The outputs are the inputs drawn again; what counts is how far off they are."""
+    """Whether the outputs are reconstructions of the inputs, as in anomaly detection."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Predictions:
     """As the network gives them: a number a class before the softmax, or values."""
     classes: tuple[str, ...] = ()
     errors: NDArray[np.float64] | None = None
-    """Of a network that draws its inputs again: the mean square error of each sample."""
+    """Of a network that reconstructs its inputs: the mean squared error of each sample."""
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
@@ -109,14 +109,15 @@ class ExportedModel:
     def predict(self, inputs: Any) -> Predictions:
         """Return what the model says of stored inputs: arrays as the federation had them, one row a sample."""
         expected = _shapes(self.facts.inputs)
-        given = [(list(array.shape[1:]), str(array.dtype)) for _, array in leaves(map_tree(np.asarray, inputs))]
+        inputs = map_tree(np.asarray, inputs)
+        given = [(list(array.shape[1:]), str(array.dtype)) for _, array in leaves(inputs)]
         if [shape for shape, _ in given] != [shape for shape, _ in expected]:
             raise ConfigError(f"{self.where}: takes inputs of shape {_shown(expected)}, given are {_shown(given)}")
         prepare = self._prepare()
         outputs, errors = [], []
         for first in range(0, rows_of(inputs), BATCH):
             rows = np.arange(first, min(first + BATCH, rows_of(inputs)))
-            prepared = prepare(map_tree(as_tensor, take(map_tree(np.asarray, inputs), rows)))
+            prepared = prepare(map_tree(as_tensor, take(inputs, rows)))
             with torch.no_grad():
                 found = torch.as_tensor(self.network(prepared)).float()
             outputs.append(found.numpy())
@@ -125,9 +126,8 @@ class ExportedModel:
                 errors.append((found - drawn).square().flatten(1).double().mean(1).numpy())
         if not outputs:
             raise ConfigError(f"{self.where}: nothing to predict; there are no samples")
-        return Predictions(
-            np.concatenate(outputs), tuple(self.facts.classes), np.concatenate(errors) if errors else None
-        )
+        classes = tuple(self.facts.classes) if self.facts.classifies else ()
+        return Predictions(np.concatenate(outputs), classes, np.concatenate(errors) if errors else None)
 
     def _prepare(self) -> Callable[[Any], Any]:
         named = self.facts.prepare
@@ -160,7 +160,8 @@ def load_model(path: str | Path, task: Task | None = None) -> ExportedModel:
         said, make = _READERS[file.suffix](file, task)
     except (OSError, RuntimeError, ValueError, BadZipFile) as error:
         raise InputFileError(f"{file}: cannot be read as a model ({str(error).splitlines()[0]})") from None
-    return ExportedModel(_facts(file, said), make(_facts(file, said)), str(file))
+    facts = _facts(file, said)
+    return ExportedModel(facts, make(facts), str(file))
 
 
 def export_model(history: "History", path: str | Path) -> Path:
@@ -188,10 +189,11 @@ def export_model(history: "History", path: str | Path) -> Path:
 def facts_of(history: "History") -> ModelFacts:
     """Return the facts of a run's model."""
     task, said = history.settings.task, history.facts
+    if "inputs" not in said:
+        raise InputFileError(f"{history.folder}: was made by an older version; its weights are in History.weights")
     named: str | None = None
-    own = history.finished.task.task if history.finished is not None else history.task
     try:
-        function = prepare_of(own or task_from(task))
+        function = prepare_of(_task(history))
         named = next((name for name, known in PREPARE.items() if known is function), None)
     except ConfigError:
         pass
@@ -201,17 +203,23 @@ def facts_of(history: "History") -> ModelFacts:
         version=__version__,
         task=task,
         seed=history.settings.seed,
-        classes=said["classes"] if said.get("classifies") else [],
+        classes=said["classes"],
+        classifies=said.get("classifies", said.get("loss") == "cross_entropy"),
         inputs=said["inputs"],
         prepare=named,
         reconstructs=bool(said.get("reconstructs")),
     )
 
 
+def _task(history: "History") -> Task:
+    known = history.finished.task.task if history.finished is not None else history.task
+    return known or task_from(history.settings.task)
+
+
 def network_of(facts: ModelFacts, weights: dict[str, torch.Tensor], where: str, task: Task | None = None) -> nn.Module:
     """Return the network that the facts name, with these weights, in eval mode."""
     try:
-        module = build_module(task or task_from(facts.task), stand_in(facts.inputs, facts.classes or 1), facts.seed)
+        module = build_module(task or task_from(facts.task), stand_in(facts.inputs, facts.classes), facts.seed)
     except ConfigError as error:
         raise ConfigError(f"{where}: its network cannot be made again ({error}); give its task: task=…") from None
     if any(name.startswith("network.") for name in weights):
@@ -243,10 +251,8 @@ def _module_call(module: nn.Module) -> Callable[[Any], Any]:
 
 def _example(history: "History") -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return prepared inputs of two samples, as arguments of the network."""
-    facts = facts_of(history)
-    raw = map_tree(lambda array: as_tensor(np.repeat(array, 2, axis=0)), stand_in(facts.inputs, 1).inputs)
-    own = history.finished.task.task if history.finished is not None else history.task
-    prepared = prepare_of(own or task_from(history.settings.task))(raw)
+    one = stand_in(history.facts["inputs"], 1).inputs
+    prepared = prepare_of(_task(history))(map_tree(lambda array: as_tensor(np.repeat(array, 2, axis=0)), one))
     if isinstance(prepared, dict):
         return (), prepared
     return (prepared if isinstance(prepared, tuple) else (prepared,)), {}

@@ -228,6 +228,4 @@ def _model_of_folder(history: History) -> "nn.Module":
     """Return the trained network of a run that lies in a folder."""
     from fedgs.simulation.exported import facts_of, network_of
 
-    if "inputs" not in history.facts:
-        raise InputFileError(f"{history.folder}: was made by an older version; its weights are in History.weights")
     return network_of(facts_of(history), history.weights, str(history.folder), history.task)
