@@ -285,10 +285,10 @@ def test_objectives_that_fedgs_cannot_take_say_why_not() -> None:
     from fedgs.algorithms import make_baseline
 
     for name in ("cgau", "fedfusion+conv"):
-        with pytest.raises(ConfigError, match="changes the network and its rounds, so FedGS cannot take it"):
+        with pytest.raises(ConfigError, match="changes the network and its rounds"):
             fedgs.FedGS(objective=make_baseline(name))
     for name in ("fedavg", "fedadam", "fednova", "ida"):
-        with pytest.raises(ConfigError, match="has no local objective of its own, so FedGS cannot take it"):
+        with pytest.raises(ConfigError, match="has no local objective of its own"):
             fedgs.FedGS(objective=make_baseline(name))
 
 

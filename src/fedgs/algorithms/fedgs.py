@@ -55,9 +55,7 @@ class FedGS:
         elif kind is not Objective and kind.objective is Objective.objective and kind.pull is Objective.pull:
             reason = "has no local objective of its own"
         if reason:
-            raise ConfigError(
-                f"{kind.__name__} {reason}, so FedGS cannot take it as an objective; fedprox and fedmmd can be taken"
-            )
+            raise ConfigError(f"FedGS cannot take this objective: it {reason}; it takes fedprox and fedmmd")
 
     def bind(self, context: Context) -> "StationRounds":
         """Return what runs its rounds."""
