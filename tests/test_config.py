@@ -71,7 +71,7 @@ def test_settings_cannot_be_changed() -> None:
         (["algorithm.objective=fedgs"], "algorithm.objective='fedgs' is not a baseline; there are fedavg, "),
         (
             ["algorithm.objective=fedadam"],
-            "algorithm.objective='fedadam' is not possible: Baseline has no local objective",
+            "algorithm.objective='fedadam' is not possible: FedGS cannot take this objective",
         ),
         (["algorithm.objective=ida"], "has no local objective of its own"),
         (["algorithm.objective=cgau"], "changes the network"),
