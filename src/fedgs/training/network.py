@@ -213,8 +213,9 @@ class ModuleNetwork(Network):
 
     def loss(self, outputs: Any, batch: Batch) -> Tensor:
         """Return the mean loss, (1,)."""
+        # squeeze and not [0], which would copy on the way back
         own, targets, inputs = (
-            map_tree(lambda value: value[0], tree) for tree in (outputs, batch.targets, batch.inputs)
+            map_tree(lambda value: value.squeeze(0), tree) for tree in (outputs, batch.targets, batch.inputs)
         )
         if batch.full:
             return self.task.loss.mean(own, targets, inputs)[None]

@@ -2,7 +2,7 @@
 
 A slot has room for one client: its weights, what its optimiser remembers, and a CUDA graph of its step on a stream of
 its own. Clients are dealt out to free slots, those with most steps first; a step is one replay, which finds the
-client's next batch by two counters on the GPU, so nothing is copied meanwhile. Kernels of one small network fill a
+client's next batch by a counter on the GPU, so nothing is copied meanwhile. Kernels of one small network fill a
 fraction of a GPU; those of sixteen fill it.
 
 Where samples of a batch are independent of each other, a short last batch is filled up with samples of no share, and
@@ -55,7 +55,7 @@ class SlotTraining(ClientTraining):
         device, count = self.store.device, len(plan.devices)
         on_gpu = device.type == "cuda"
         own_places = local_places(self.network, device)
-        flats = torch.empty(count, self.layout.size, device=device)
+        stacked = self.layout.stacked(count, device)
         with gpu_precision(self.precision) if on_gpu else nullcontext(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous")
             table = self._prepare(plan)
@@ -73,14 +73,14 @@ class SlotTraining(ClientTraining):
                 while free and waiting:
                     slot, place = free.pop(), waiting.pop()
                     own = None if local is None or own_places is None else local[int(plan.devices[place])]
-                    slot.begin(place, own)
+                    slot.begin(place, int(self.client_ids[plan.devices[place]]), own)
                     busy[slot] = (place, 0)
                 for slot, (place, step) in list(busy.items()):
                     if step < steps[place]:
                         slot.step(int(sizes[step, place]))
                         busy[slot] = (place, step + 1)
                         continue
-                    slot.end(flats[place])
+                    slot.end({name: weight[place] for name, weight in stacked.items()})
                     if local is not None and own_places is not None:
                         slot.keep(local[int(plan.devices[place])])
                     del busy[slot]
@@ -92,8 +92,6 @@ class SlotTraining(ClientTraining):
                     here.wait_stream(slot.stream)
             losses = table.losses[: len(sizes), :count].double().cpu().numpy()
             losses[sizes == 0] = np.nan
-            stacked = self.layout.stacked(count, device)
-            self.layout.scatter(flats, stacked)
             hits = table.hits[: len(sizes), :count].double().cpu().numpy()
             return Trained(stacked, losses, self.accuracies(plan, hits, self._final_hits(stacked, sent, plan, table)))
 
@@ -110,6 +108,17 @@ class SlotTraining(ClientTraining):
             self._slots.append(_Slot(self, self._table, len(self._slots)))
         return self._table
 
+    def room(self) -> dict[str, Tensor]:
+        """Return room for the weights of one client.
+
+        Their order in memory is that of the user's module: group normalisation, for one, is slow in any other.
+        """
+        own, device = dict(self.store.task.module.named_parameters()), self.store.device
+        return {
+            name: torch.zeros_like(own[name], device=device) if name in own else torch.zeros(shape, device=device)
+            for name, shape in self.layout.tensors
+        }
+
     @torch.no_grad()
     def _final_hits(
         self, stacked: dict[str, Tensor], sent: Sent, plan: ClientPlan, table: "_Table"
@@ -119,8 +128,10 @@ class SlotTraining(ClientTraining):
         if self.objective.train_acc == "final":
             for place in range(len(plan.devices)):
                 own = {name: weight[place][None] for name, weight in stacked.items()}
+                client = torch.tensor([self.client_ids[plan.devices[place]]], device=table.rate.device)
                 for step in range(int(plan.epoch_steps[place])):
-                    batch = table.batch(self, step, place, int(plan.sizes[step, place]))
+                    row = torch.tensor([step * table.size[1] + place], device=client.device)
+                    batch = table.batch(self, row, client, int(plan.sizes[step, place]))
                     found = self.objective.outputs(self.network, own, sent.memory, batch.inputs, batch.clients)
                     final[place] += float(self.network.hits(found, batch)[0])
         return final
@@ -138,9 +149,9 @@ class _Table:
         self.size = (steps, count, batch)
         self.places = torch.zeros(steps, count, batch, dtype=torch.int64, device=device)
         self.shares = torch.zeros(steps, count, batch, device=device)
-        self.client_ids = torch.zeros(count, dtype=torch.int64, device=device)
         self.rate = torch.zeros(1, device=device)
-        self.start = torch.zeros(training.layout.size, device=device)
+        self.no_key = torch.zeros(1, dtype=torch.int64, device=device)
+        self.start = training.room()
         self.losses = torch.zeros(steps, count, device=device)
         self.hits = torch.zeros(steps, count, device=device)
         self.memory: Any = None
@@ -157,34 +168,23 @@ class _Table:
         places = training.store.places(np.where(counting, plan.samples, 0))
         self.places[:steps, :count].copy_(torch.from_numpy(places))
         self.shares[:steps, :count].copy_(torch.from_numpy(shares.astype(np.float32)))
-        self.client_ids[:count].copy_(torch.from_numpy(training.client_ids[plan.devices]))
         self.rate.fill_(rate)
-        names = training.layout.names
-        training.layout.flatten({name: sent.weights[name][0] for name in names}, self.start)
+        for name, weight in self.start.items():
+            weight.copy_(sent.weights[name][0])
         self.losses.zero_()
         if self.memory is None:
             self.memory = map_memory(torch.clone, sent.memory)
         else:
             copy_memory(sent.memory, self.memory)
 
-    def batch(self, training: SlotTraining, step: int, place: int, size: int) -> Batch:
-        """Return one batch, outside a graph."""
-        return self._made(
-            training, self.places[step, place, :size], self.shares[step, place, :size], self.client_ids[place]
-        )
-
-    def next_batch(self, training: SlotTraining, step: Tensor, place: Tensor, size: int) -> Batch:
-        """Return the batch that the counters point to, the first ``size`` samples of it."""
-        row = step * self.size[1] + place
+    def batch(self, training: SlotTraining, row: Tensor, client: Tensor, size: int) -> Batch:
+        """Return the batch of a row, which is a step of a client: the first ``size`` samples of it."""
         places = self.places.view(-1, self.size[2]).index_select(0, row)[0, :size]
         shares = self.shares.view(-1, self.size[2]).index_select(0, row)[0, :size]
-        return self._made(training, places, shares, self.client_ids.index_select(0, place)[0])
-
-    def _made(self, training: SlotTraining, places: Tensor, shares: Tensor, number: Tensor) -> Batch:
         inputs, targets = training.store.gather(places)
         return Batch(
             map_tree(lambda value: value[None], inputs), map_tree(lambda value: value[None], targets),
-            shares[None], number.expand(1, len(shares)), torch.zeros(1, dtype=torch.int64, device=shares.device),
+            shares[None], client.expand(1, size), self.no_key,
         )  # fmt: skip
 
 
@@ -193,11 +193,16 @@ class _Slot:
 
     def __init__(self, training: SlotTraining, table: _Table, number: int) -> None:
         self._training, self._table = training, table
-        layout, device = training.layout, training.store.device
-        self._flat = torch.zeros(layout.size, device=device)
-        self._memory = {entry: torch.zeros(layout.trained_size, device=device) for entry in training.optimizer.entries}
-        self._step = torch.zeros(1, dtype=torch.int64, device=device)
-        self._place = torch.zeros(1, dtype=torch.int64, device=device)
+        device = training.store.device
+        self._weights = training.room()
+        self._trained = list(self._weights.values())[: training.layout.trained]
+        entries = training.optimizer.entries
+        self._memory = {entry: [torch.zeros_like(weight) for weight in self._trained] for entry in entries}
+        self._row = torch.zeros(1, dtype=torch.int64, device=device)
+        """Of the table: the client's next step."""
+        self._client = torch.zeros(1, dtype=torch.int64, device=device)
+        self._steps = torch.ones(1, device=device)
+        """Counted from 1, for the optimisers that ask."""
         self._local = local_places(training.network, device)
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         stream: Any = torch.cuda.Stream
@@ -208,26 +213,33 @@ class _Slot:
         if self._generator is not None:
             self._generator.manual_seed(number)
 
-    def begin(self, place: int, local: Tensor | None) -> None:
-        """Take in a client."""
+    def begin(self, place: int, client: int, local: Tensor | None) -> None:
+        """Take in a client: its place in the table and its number."""
         with self._on_stream():
-            self._flat.copy_(self._table.start)
+            start = self._table.start
             if local is not None and self._local is not None:
-                self._flat[self._local] = local
-            for value in self._memory.values():
-                value.zero_()
-            self._step.zero_()
-            self._place.fill_(place)
+                layout = self._training.layout
+                flat = layout.flatten(start, torch.empty(layout.size, device=local.device))
+                flat[self._local] = local
+                start = layout.views(flat)
+            torch._foreach_copy_(list(self._weights.values()), list(start.values()))
+            for values in self._memory.values():
+                torch._foreach_zero_(values)
+            self._row.fill_(place)
+            self._client.fill_(client)
+            self._steps.fill_(1)
 
-    def end(self, into: Tensor) -> None:
+    def end(self, into: dict[str, Tensor]) -> None:
         """Give its weights back."""
         with self._on_stream():
-            into.copy_(self._flat)
+            for name, weight in self._weights.items():
+                into[name].copy_(weight)
 
     def keep(self, local: Tensor) -> None:
         """Note what the client keeps to itself."""
         with self._on_stream():
-            local.copy_(self._flat[self._local])
+            layout = self._training.layout
+            local.copy_(layout.flatten(self._weights, torch.empty(layout.size, device=local.device))[self._local])
 
     def step(self, size: int) -> None:
         """Make the client's next step, on a batch of ``size`` samples."""
@@ -245,7 +257,8 @@ class _Slot:
 
     def _capture(self, size: int) -> None:
         """Capture the step; what the steps before the capture do is undone."""
-        state = [self._flat, self._step, *self._memory.values()]
+        held = [value for values in self._memory.values() for value in values]
+        state = [self._row, self._steps, *self._weights.values(), *held]
         kept = [tensor.clone() for tensor in state]
         generators = [] if self._generator is None else [self._generator]
         graph = capture(
@@ -261,7 +274,7 @@ class _Slot:
         """Make one step; all a graph reads and writes is in the slot and in the table."""
         training, table, layout = self._training, self._table, self._training.layout
         objective = training.objective
-        batch = table.next_batch(training, self._step, self._place, size)
+        batch = table.batch(training, self._row, self._client, size)
         if self._generator is not None:
             augment = training.store.task.task.augment
             assert augment is not None
@@ -269,22 +282,20 @@ class _Slot:
             batch = Batch(
                 map_tree(lambda value: value[None], changed), batch.targets, batch.shares, batch.clients, batch.keys
             )
-        views = layout.one_client(self._flat)
-        sent = Sent(layout.one_client(table.start), table.memory)
-        found = gradient_of(training.network, objective, views, layout.trained, sent, batch)
+        own, start = ({name: weight[None] for name, weight in each.items()} for each in (self._weights, table.start))
+        found = gradient_of(training.network, objective, own, layout.trained, Sent(start, table.memory), batch)
         with torch.no_grad():
-            row = self._step * table.size[1] + self._place
-            table.losses.view(-1).index_copy_(0, row, found.losses)
+            table.losses.view(-1).index_copy_(0, self._row, found.losses)
             if objective.train_acc == "running":
-                table.hits.view(-1).index_copy_(0, row, training.network.hits(found.outputs, batch))
+                table.hits.view(-1).index_copy_(0, self._row, training.network.hits(found.outputs, batch))
             gradients = [None if value is None else value[0] for value in found.values]
-            trained, start = (list(layout.trained_views(flat).values()) for flat in (self._flat, table.start))
-            held = {entry: list(layout.trained_views(value).values()) for entry, value in self._memory.items()}
-            steps = (self._step[0] + 1).float()
             descend(
-                trained, gradients, table.rate[0], training.optimizer, held, steps, training.clip, objective.pull, start
-            )
-            self._step.add_(1)
+                self._trained, gradients, table.rate[0], training.optimizer, self._memory, self._steps[0],
+                training.clip, objective.pull, list(table.start.values()),
+            )  # fmt: skip
+            self._row.add_(table.size[1])
+            if training.optimizer.counts_steps:
+                self._steps.add_(1)
 
 
 def map_memory(function: Any, memory: Any) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def gradient_of(
     everything = {name: weight.data for name, weight in weights.items()}
     own = {name: everything[name].requires_grad_() for name in list(weights)[:trained]}
     losses, outputs = objective.objective(network, everything, sent, batch)
-    found = torch.autograd.grad(losses.sum(), list(own.values()), allow_unused=True)
+    found = torch.autograd.grad(losses, list(own.values()), torch.ones_like(losses), allow_unused=True)
     with torch.no_grad():
         plain = type(objective).objective is Objective.objective
         told = losses.detach() if plain else network.loss(outputs, batch).detach()
@@ -93,8 +93,7 @@ def descend(
         rate = rate * active
     if optimizer.plain and not pull:
         if isinstance(rate, Tensor):
-            torch._foreach_mul_(found, -rate)
-            torch._foreach_add_(own, found)
+            _sgd_step(own, found, rate)
         else:
             torch._foreach_add_(own, found, alpha=-rate)
         return
@@ -110,6 +109,18 @@ def descend(
             weight.sub_(direction * rate)
         else:
             weight.add_(direction, alpha=-rate)
+
+
+def _sgd_step(weights: list[Tensor], gradients: list[Tensor], rate: Tensor) -> None:
+    """Make w ← w − η g in one kernel, which reads and writes each weight once."""
+    if all(one.stride() == other.stride() for one, other in zip(weights, gradients, strict=True)):
+        torch._fused_sgd_(
+            weights, gradients, [], weight_decay=0.0, momentum=0.0, lr=rate, dampening=0.0, nesterov=False,
+            maximize=False, is_first_step=False,
+        )  # fmt: skip
+    else:
+        torch._foreach_mul_(gradients, -rate)
+        torch._foreach_add_(weights, gradients)
 
 
 def clip_scale(norms: Tensor, most: float) -> Tensor:
