@@ -223,10 +223,18 @@ def read_job(folder: Path, job: Job, data: str) -> Result | None:
     if not _is_result(result) or result["federation"] != job.federation or result.get("data", data) != data:
         return None
     try:  # settings that came into being since then have their defaults
-        same = job.counts(settings_from(result["settings"])) == job.counts(job.settings)
+        same = job.counts(_settings_of(result)) == job.counts(job.settings)
     except ConfigError:
         return None
     return result if same and _with_todays_defaults(result, job.settings) else None
+
+
+def _settings_of(result: Result) -> Settings:
+    """Return the settings of a result; what only generated data sets read does not count with a file of FEMNIST."""
+    values = result["settings"]
+    if isinstance(data := values.get("data"), dict) and data.get("name") == "femnist":
+        values = values | {"data": {key: value for key, value in data.items() if key != "samples_per_device"}}
+    return settings_from(values)
 
 
 def _made_otherwise(folder: Path, job: Job) -> str:
@@ -235,7 +243,7 @@ def _made_otherwise(folder: Path, job: Job) -> str:
         result = json.loads((folder / f"{job.name}.json").read_text(encoding="utf-8"))
         if not _is_result(result):
             return ""
-        made = json.loads(settings_from(result["settings"]).model_dump_json())
+        made = json.loads(_settings_of(result).model_dump_json())
     except ConfigError:
         return "some of which this version does not know"
     except (OSError, ValueError):

@@ -289,3 +289,15 @@ def test_a_process_that_is_killed_ends_in_one_clear_line(tmp_path: Path) -> None
     with pytest.raises(DeviceError, match="fewer than --jobs 2"):
         run_jobs(wanted, tmp_path, dealt, "d", CPU, workers=2)
     assert not list((tmp_path / "parts").iterdir())
+
+
+def test_a_setting_of_generated_data_does_not_count_with_a_file(tmp_path: Path) -> None:
+    """The first results on FEMNIST name a number of samples a device, which only generated data sets read."""
+    (wanted,) = jobs("random")
+    whole = json.loads(json.dumps({**made_up_run(wanted, 0.8), "resolved": resolved_of(wanted.settings)}))
+    file = tmp_path / "random.json"
+    for name, counts in (("femnist", False), ("glyphs", True)):
+        job = replace(wanted, settings=small_settings("selection.solver=random", f"data.name={name}"))
+        whole["settings"]["data"] |= {"name": name, "samples_per_device": 230}
+        file.write_text(json.dumps(whole))
+        assert (read_job(tmp_path, job, whole["data"]) is None) == counts
