@@ -136,7 +136,7 @@ class TrainingSettings(Section):
     rounds: int = Field(500, ge=0, description="external synchronisations (R)")
     iterations: int = Field(50, ge=1, description="internal synchronisations in a round (T)")
     batch_size: int = Field(32, ge=1, description="samples of a mini-batch (n)")
-    learning_rate: float = Field(0.01, gt=0, description="of one SGD step (η)")
+    learning_rate: float = Field(0.01, gt=0, le=1e30, description="of one SGD step (η)")
     optimizer: Literal["sgd", "momentum", "adam", "adamw"] = Field(
         "sgd", description="of the stations, or of the clients of a baseline; the paper: sgd"
     )

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -223,3 +224,12 @@ def test_a_terminal_is_told_what_takes_so_long(npz: Path, here: Here) -> None:
     assert b"compiling the solver, once" in os.read(ours, 10_000)
     os.close(ours)
     assert json.loads(done.stdout)["proven"] is True
+
+
+def test_a_full_disk_behind_the_output_ends_in_one_line() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "fedgs", "baselines"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert re.fullmatch(r"fedgs: error: the output could not be written: .*\n", done.stderr)

@@ -191,3 +191,20 @@ def test_a_second_run_that_cannot_be_is_refused_before_the_first_begins(
     assert err.startswith("fedgs: error: baseline")
     assert "--set" not in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bars.npz"]
+
+
+@pytest.mark.usefixtures("unpainted")
+def test_resume_looks_at_what_a_finished_run_left(tmp_path: Path, here: Here) -> None:
+    assert here("run", *small_config(tmp_path), "--out", "a")[0] == 0
+    for name, broken in (("model.safetensors", b"torn"), ("metrics.jsonl", b"")):
+        file = tmp_path / "a" / name
+        whole = file.read_bytes()
+        file.write_bytes(broken)
+        assert name in error_of(here("resume", "a"))
+        file.write_bytes(whole)
+    assert here("resume", "a").code == 0
+
+
+def test_a_learning_rate_beyond_float32_is_refused(tmp_path: Path, here: Here) -> None:
+    assert "training.learning_rate" in error_of(here("run", "--set", "training.learning_rate=1e300", "--out", "a"))
+    assert not (tmp_path / "a").exists()

@@ -3,6 +3,8 @@
 Commands import what they need when they run, so that ``fedgs --help`` and the quick commands stay quick.
 """
 
+import errno
+import os
 import re
 import sys
 from typing import Annotated
@@ -73,6 +75,7 @@ def run_app(app: typer.Typer, name: str) -> None:
     """Run a command line; whatever the user got wrong is one line on stderr and exit code 2."""
     try:
         code = app(standalone_mode=False)
+        sys.stdout.flush()
     except FedgsError as error:
         _fail(name, str(error))
     except click.exceptions.NoArgsIsHelpError as error:
@@ -85,6 +88,12 @@ def run_app(app: typer.Typer, name: str) -> None:
         _fail(name, "interrupted", code=130)
     except KeyboardInterrupt:
         _fail(name, "interrupted", code=130)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        # What could not be printed is dropped, or Python would try again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _fail(name, "the output could not be written: no space left; free some, or print elsewhere")
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -181,6 +181,23 @@ def is_finished(folder: Path) -> bool:
     return (folder / SUMMARY).exists()
 
 
+def check_finished(folder: Path) -> None:
+    """Refuse a finished run whose rounds or model are not all there."""
+    from safetensors import SafetensorError, safe_open
+
+    rounds, wanted = len(read_metrics(folder)), read_settings(folder).training.rounds
+    if rounds < wanted:
+        raise InputFileError(
+            f"{folder / METRICS}: has {rounds} of {wanted} rounds; restore it, or take {SUMMARY} away and resume"
+        )
+    path = folder / MODEL
+    try:
+        with safe_open(path, "numpy") as model:
+            model.keys()
+    except (OSError, SafetensorError) as error:
+        raise InputFileError(f"{path}: cannot be read as a model ({error}); take {SUMMARY} away and resume") from None
+
+
 def run_identity(settings: Settings, federation: Federation, purpose: str = "", network: str = "") -> str:
     """Return what a checkpoint of this run is known by: all settings, the data, what it is for, its network."""
     text = json.dumps(settings.model_dump(), sort_keys=True) + federation.fingerprint() + purpose + network

@@ -72,7 +72,9 @@ def launch(
         failure: FedgsError | None = None
         if group.first:
             try:
-                for run in runs:
+                for run, wanted in zip(runs, pending, strict=True):
+                    if not wanted:
+                        folders.check_finished(run.folder)
                     if new or not run.folder.exists():
                         folders.create_run(run.folder, run.settings)
                         stack.callback(folders.discard_if_unused, run.folder)
