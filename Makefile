@@ -35,10 +35,9 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
-# In a fresh clone nothing is compiled yet. Two processes of tests that both meet a kernel first would both compile it, and
-# this takes longer than to do it once beforehand, beside mypy.
+# Two processes of tests that both meet a kernel first would both compile it. So it is done beforehand, once, beside mypy.
 kernels: setup
-	@test -n "$$(find src -name '*.nbi')" || { echo "compiling kernels, once"; $(BIN)/python tools/compile_kernels.py; }
+	@$(BIN)/python tools/compile_kernels.py
 
 unit: setup
 	$(BIN)/pytest

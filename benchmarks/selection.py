@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from command import at_least, in_one_line
+from fedgs.compiled import running
 from fedgs.config import load_settings
 from fedgs.data import build_federation, load_femnist, paper_federation
 from fedgs.report.units import readable_time
 from fedgs.selection import SelectionProblem, solve, solve_batch
-from fedgs.selection.gbp_cs import largest_entries, least_squares_oracle, permute_oracle
-from fedgs.selection.problem import NO_LIMIT
+from fedgs.selection.solve import warm_up
 from reproduction.experiments.femnist_like import femnist_like_labels
 from reproduction.experiments.samplers import draw_instances
 
@@ -59,7 +59,7 @@ def main() -> None:
 
     names = ("random", "gbp-cs", "swap", "multistart", "exact", "large")
     for name in (*names, "brute", "genetic"):
-        solve(problems[0], name)  # compile
+        warm_up(name, problems[0])
     answers = {name: [solve(p, name, i) for i, p in enumerate(problems)] for name in names}
     brute = [solve(p, "brute") for p in problems]
 
@@ -112,8 +112,8 @@ def main() -> None:
 
 
 def plain_gbp_cs(problem: SelectionProblem) -> None:
-    chosen = largest_entries(least_squares_oracle(problem.counts, problem.wanted), problem.pick)
-    permute_oracle(problem.counts, problem.wanted, problem.bonus, chosen, NO_LIMIT)
+    with running(compiled=False):
+        solve(problem, "gbp-cs")
 
 
 def crowd(federation, devices: int, selected: int) -> SelectionProblem:

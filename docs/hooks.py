@@ -4,19 +4,19 @@ MkDocs calls the functions whose names begin with ``on_``. A page asks for a par
 """
 
 import re
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
+
+from fedgs.settings_list import nested_models, settings_rows
 
 ROOT = Path(__file__).parents[1]
 ROLE = re.compile(r":(?:mod|class|func|meth|data):(<code>)[~.]?")
 """Sphinx's roles in docstrings, as Markdown renders them."""
-OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+(?:benchmarks|examples|results|src|tests)/[^)]*\)")
+OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+(?:benchmarks|deploy|examples|results|src|tests)/[^)]*\)")
 """Links to files of the repository that are no pages: a link where the repository is shown, plain text on the site."""
 FIGURE = re.compile(r"\((?:\.\./)+(results/[\w-]+/figures/([\w-]+\.png))\)")
 """Pictures of the results; the site gets a copy of each that a page shows."""
@@ -57,8 +57,10 @@ def settings_tables(model: type[BaseModel]) -> str:
     """Return a table for each section of the settings: key, default, allowed values, meaning."""
     sections: dict[str, list[str]] = {}
     notes: dict[str, str] = {}
-    for section, key, default, values, meaning in settings_rows(model):
-        sections.setdefault(section, []).append(f"| `{key}` | {default} | {values} | {meaning} |")
+    for row in settings_rows(model):
+        default = row.default if row.default in ("a section", "not set") else f"`{row.default}`"
+        meaning = row.meaning.replace("|", "\\|")
+        sections.setdefault(row.section, []).append(f"| `{row.key}` | {default} | {row.values} | {meaning} |")
     for section, nested in nested_models(model):
         notes[section] = (nested.__doc__ or "").strip().partition("\n")[0]
     text = []
@@ -66,76 +68,6 @@ def settings_tables(model: type[BaseModel]) -> str:
         text += [f"## {section or 'top level'}", "", notes.get(section, ""), ""]
         text += ["| key | default | values | meaning |", "| --- | --- | --- | --- |", *rows, ""]
     return "\n".join(text)
-
-
-def nested_models(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
-    """Yield every section below a model with its dotted name."""
-    for name, field in model.model_fields.items():
-        nested = section_of(field.annotation)
-        if nested is not None:
-            yield f"{prefix}{name}", nested
-            yield from nested_models(nested, f"{prefix}{name}.")
-
-
-def settings_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str, str, str]]:
-    """Yield section, key, default, values and meaning of each setting, those of the top level first."""
-    fields = model.model_fields.items()
-    for name, field in fields:
-        nested = section_of(field.annotation)
-        if nested is not None and not field.description:
-            continue
-        default = field.default
-        if default is PydanticUndefined:
-            default = field.default_factory() if field.default_factory in (list, dict) else None
-        if nested is not None:
-            shown = "a section"
-        else:
-            shown = "not set" if default is None or default in ([], {}) else f"`{toml(default)}`"
-        meaning = (field.description or "").replace("|", "\\|")
-        yield prefix.rstrip("."), name, shown, values_of(field), meaning
-    for name, field in fields:
-        nested = section_of(field.annotation)
-        if nested is not None:
-            yield from settings_rows(nested, f"{prefix}{name}.")
-
-
-def section_of(annotation: Any) -> type[BaseModel] | None:
-    """Return the section that a setting is, or may be."""
-    for candidate in (annotation, *getattr(annotation, "__args__", ())):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
-
-
-def values_of(field: Any) -> str:
-    """Return what a setting may be: its choices, or its type and bounds."""
-    text = str(field.annotation) if not isinstance(field.annotation, type) else field.annotation.__name__
-    choices = re.findall(r"Literal\[(.*?)\]", text)
-    bounds = [
-        f"{sign} {value:g}"
-        for sign, key in ((">", "gt"), ("≥", "ge"), ("<", "lt"), ("≤", "le"))
-        for value in (getattr(limit, key, None) for limit in field.metadata)
-        if value is not None
-    ]
-    words = [f"`{choice}`" for listed in choices for choice in re.findall(r"'([^']*)'", listed)]
-    rest = re.sub(r"typing\.Literal\[.*?\]|NoneType|None", "", text)
-    for kind, word in (("int", "whole number"), ("float", "number"), ("bool", "true, false"), ("list", "list")):
-        if re.search(rf"\b{kind}\b", rest):
-            words.append(word)
-            break
-    else:
-        if re.search(r"\bdict\b|Mapping", rest):
-            words.append("table")
-        elif re.search(r"\bstr\b", rest):
-            words.append("text")
-    return ", ".join(words) + (f" {' and '.join(bounds)}" if bounds else "")
-
-
-def toml(value: Any) -> str:
-    """Return a default as a settings file would have it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def command_tables() -> str:

@@ -83,13 +83,18 @@ def reproduce(
         from reproduction.report.report_inputs import read_folder
 
         read_folder(place, "--with")  # before hours of work
-    folder = out or Path("results") / ("quick" if femnist is None else femnist.stem.replace("_", "-"))
+    if what == "bearings" and femnist is not None:
+        raise ConfigError("bearings has its own data, which is generated; leave --femnist out")
+    usual = what if what == "bearings" else "quick"
+    folder = out or Path("results") / (usual if femnist is None else femnist.stem.replace("_", "-"))
     found = what == "report"
     if what != "report":
         from fedgs.simulation.simulator import pick_device
+        from reproduction.experiments.bearings import Bearings
         from reproduction.experiments.reproduction import Reproduction
 
-        reproduction = Reproduction(femnist, numbers, rounds, overrides or [])
+        kind = Bearings if what == "bearings" else Reproduction
+        reproduction = kind(femnist, numbers, rounds, overrides or [])
         pick_device(device)  # what is wrong with it is told before anything is loaded
         new = _not_there(folder)
         try:

@@ -56,9 +56,14 @@ def here(
     program: tuple[str, Callable[[], None]],
 ) -> Here:
     """Run a command in this process, in the folder of the test."""
+    from fedgs.compiled import told
+
     name, main = program
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
+    # What a slow machine, or one on which nothing is compiled yet, prints besides.
+    monkeypatch.setattr("fedgs.cli.run.PROGRESS_EVERY", 3600.0)
+    told.set()
 
     def run(*arguments: object) -> Done:
         monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])

@@ -1,4 +1,4 @@
-"""README.md and docs/: snippets run, commands and settings exist, links lead somewhere, tables and graphs are complete.
+"""README.md, docs/, deploy/: snippets run, commands and settings exist, links lead on, tables and graphs are complete.
 
 The Python blocks of a page run one after the other, in one namespace and in an empty folder. A block that begins with
 a comment with a file's name, such as ``# my_plant.py`` or ``# park.toml``, is written to that file instead.
@@ -27,12 +27,11 @@ from fedgs.cli import app
 from fedgs.config import load_settings
 from fedgs.network import load_profile
 from fedgs.settings import PlannerSettings
-from tests.test_import_directions import BASE, PACKAGE, imports_of
 
 ROOT = Path(__file__).parents[1]
 TEXT = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    for path in (ROOT / "README.md", ROOT / "deploy/README.md", *sorted((ROOT / "docs").rglob("*.md")))
 }
 BLOCK = re.compile(r"^```(python|toml)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w-]+\.(?:py|toml))\n")
@@ -76,15 +75,21 @@ def test_settings_files_can_be_read(page: str, tmp_path: Path) -> None:
                 load_profile(str(file))
 
 
+def command_of(line: str) -> tuple[click.Command, list[str]]:
+    """Return the command of a line that begins with fedgs, and its arguments."""
+    words = shlex.split(line.partition("  #")[0])[1:]
+    command: click.Command = get_command(app)
+    while isinstance(command, click.Group):
+        command = command.commands[words.pop(0)]
+    return command, words
+
+
 @pytest.mark.parametrize("page", [page for page, text in TEXT.items() if COMMAND.search(text)])
 def test_commands_and_their_options_exist(page: str) -> None:
     for line in COMMAND.findall(re.sub(r"\\\n +", "", TEXT[page])):
         if "|" in line or "…" in line:
             continue
-        words = shlex.split(line.partition("  #")[0])[1:]
-        command: click.Command = get_command(app)
-        while isinstance(command, click.Group):
-            command = command.commands[words.pop(0)]
+        command, words = command_of(line)
         options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
         for word in words:
             assert not word.startswith("-") or word.partition("=")[0] in options, line
@@ -166,39 +171,3 @@ def test_the_pictures_of_the_architecture_are_those_of_its_graphs() -> None:
         picture = (ROOT / "docs" / "images" / f"architecture-{number}.svg").read_text(encoding="utf-8")
         first = f"<!-- mermaid {hashlib.sha256(graph.encode()).hexdigest()[:16]} -->"
         assert picture.splitlines()[0] == first, "draw the picture again, see CONTRIBUTING.md"
-
-
-def test_the_graph_of_modules_is_the_real_one_and_goes_one_way() -> None:
-    graph = re.findall(r"^```mermaid\n(.*?)^```", TEXT["docs/architecture.md"], flags=re.MULTILINE | re.DOTALL)[1]
-    drawn: dict[str, set[str]] = {}
-    for line in graph.splitlines()[1:]:
-        groups = [set(re.findall(r"\w+", part)) for part in line.split("-->")]
-        for sources, ends in pairwise(groups):
-            for source in sources:
-                drawn.setdefault(source, set()).update(ends)
-    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file() and path.name != "presets"}
-    assert drawn.keys() | set().union(*drawn.values()) == folders
-    real = {
-        folder: {
-            name.split(".")[1]
-            for path in (PACKAGE / folder).rglob("*.py")
-            for name in imports_of(ast.parse(path.read_text(encoding="utf-8")))
-            if name.startswith("fedgs.") and name.split(".")[1] not in BASE
-        }
-        & (folders - {folder})
-        for folder in folders
-    }
-    for folder in folders:
-        assert _reach(real, folder) == _reach(drawn, folder), folder
-        assert folder not in _reach(real, folder), f"{folder} imports itself by way of others"
-
-
-def _reach(graph: dict[str, set[str]], start: str) -> set[str]:
-    found: set[str] = set()
-    waiting = list(graph.get(start, ()))
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting.extend(graph.get(name, ()))
-    return found

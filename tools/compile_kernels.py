@@ -1,29 +1,30 @@
-"""Compile the kernels that tests share, once. Later processes, and those side by side, load them from the cache.
+"""Compile all kernels of selection, once. Later processes, and those side by side, load them from the cache.
 
-Each solver solves one small problem. A run of one step compiles the selection of whole rounds with the default solver.
-What only a few tests need is left to them: they run on all cores, this tool on one.
+Without it nothing is missing: whoever selects for long enough compiles what is needed (``fedgs.compiled``).
 """
 
 import numpy as np
-from torch import nn
 
 import fedgs
+from fedgs.compiled import running
 from fedgs.selection import SOLVERS
+from fedgs.selection.solve import warm_up
+from fedgs.selection.stations import METHODS
+from fedgs.selection.team import TeamRule, select_teams
 
 
 def main() -> None:
-    """Call every solver that has kernels, then simulate one step."""
-    draws = np.random.default_rng(0)
-    problem = fedgs.SelectionProblem(draws.integers(0, 5, (20, 10)), np.full(10, 0.1), 4)
+    """Call every kernel on a small problem, in all ways that runs and commands do."""
+    counts, target = np.random.default_rng(0).multinomial(8, np.full(5, 0.2), size=20), np.full(5, 0.2)
+    problem = fedgs.SelectionProblem(counts, target, 4)
     for solver in SOLVERS:
-        if solver not in ("bayesian", "genetic"):
-            fedgs.solve(problem, solver)
-
-    inputs = draws.normal(size=(400, 4)).astype(np.float32)
-    machines = np.arange(400) % 10
-    federation = fedgs.Federation.from_arrays(inputs, draws.integers(0, 3, 400), devices=machines, factories=2)
-    task = fedgs.classification(nn.Linear(4, 3), classes=3)
-    fedgs.run(task, federation, rounds=1, iterations=1, batch_size=8, pick=3)
+        warm_up(solver, problem)
+    with running(compiled=True):
+        fedgs.solve(problem, "brute")
+        for solver in (*METHODS, "auto"):
+            for coverage in (0.0, 0.3):
+                rule = TeamRule(4, 1, solver, {}, target, 0, coverage=coverage)
+                select_teams(rule, 0, counts, [np.arange(10), np.arange(10, 20)], np.arange(20.0))
 
 
 if __name__ == "__main__":

@@ -25,11 +25,12 @@ def race(job: Job) -> None:
         arrays["inputs"], arrays["labels"], devices=arrays["clients"], factories=1, test=test,
         classes=[str(number) for number in range(job.classes)],
     )  # fmt: skip
+    own = fedgs.classification(job.model, job.classes) if job.own_network else None
     history = fedgs.run(
-        fedgs.classification(job.model, job.classes) if job.own_network else None, federation, algorithm="fedavg",
+        own, federation, algorithm="fedavg",
         rounds=job.rounds, batch_size=job.batch, learning_rate=job.learning_rate, device=job.device,
         eval_every=job.rounds, seed=0, callbacks=[Clock(job)],
-        settings={"task": {"model": job.network},
+        settings={**({} if own else {"task": {"model": job.network}}),
                   "algorithm": {"local_epochs": job.epochs, "devices_per_round": job.devices}},
     )  # fmt: skip
     # The last round ends with fedgs's own test, which the others do not make; it is no part of a round here.

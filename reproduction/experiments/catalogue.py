@@ -55,6 +55,16 @@ EXPERIMENTS: dict[str, Experiment] = {
     "beyond": Experiment(
         "FedGS and FedAvg both tuned", [_stage("beyond", "trial_jobs"), _stage("beyond", "final_jobs", follows=True)]
     ),
+    "best": Experiment(
+        "our best recipe, FedAvg, FedAvgM and central training, all tuned",
+        [_stage("best", "trial_jobs"), _stage("best", "final_jobs", follows=True)],
+        in_all=False,
+    ),
+    "bearings": Experiment(
+        "FedGS and others on vibration signals",
+        [_stage("bearings", "trial_jobs"), _stage("bearings", "final_jobs", follows=True)],
+        in_all=False,
+    ),
     "selection-study": Experiment("does selection earn its keep", [_stage("selection_study")]),
 }
 ALL = tuple(name for name, experiment in EXPERIMENTS.items() if experiment.in_all)

@@ -6,7 +6,7 @@ Most jobs are a training run; its file also names the rates and options it reall
 only if it was made with the same settings, federation and data set. One with other settings is not replaced:
 it is refused, unless ``again`` is given. One whose settings are the same, but left to defaults that have changed since
 then, is done anew. Files are written whole or not at all, so a reproduction can be stopped at any moment; a training
-goes on from where it had got to (:mod:`job_checkpoint`). A run that diverges (a loss that is no number) is a result
+goes on from where it had got to (:mod:`training`). A run that diverges (a loss that is no number) is a result
 too: the file says why, under ``failed``, with the curve up to there.
 """
 
@@ -30,10 +30,9 @@ from fedgs.errors import ConfigError, InputFileError, OutputError
 from fedgs.files import finite, make_folder, write_text
 from fedgs.settings import Settings
 from fedgs.simulation.folder import run_identity
-from reproduction.experiments.job_checkpoint import FOLDER as UNFINISHED
-from reproduction.experiments.job_checkpoint import JobCheckpoint, discard
 from reproduction.experiments.resolved import CLASSES, resolved_of
-from reproduction.experiments.training import train
+from reproduction.experiments.training import FOLDER as UNFINISHED
+from reproduction.experiments.training import Unfinished, discard, train
 from reproduction.experiments.workers import side_by_side
 
 FORMAT = 1
@@ -82,7 +81,7 @@ class Job:
     settings: Settings
     federation: str
     """The key of its federation, for :class:`reproduction.experiments.reproduction.Reproduction`."""
-    work: Callable[[Settings, Federation, torch.device, Share, JobCheckpoint], Result] = train
+    work: Callable[[Settings, Federation, torch.device, Share, Unfinished], Result] = train
     counts: Callable[[Settings], Any] = all_of_them
     """What of the settings makes it another job."""
     asked: str = ""
@@ -180,7 +179,7 @@ def _do(
     data: str,
     device: torch.device,
     workers: int,
-    job_checkpoint: Path,
+    place: Path,
     job: Job,
     share: Share = lambda share: None,
 ) -> Result:
@@ -188,7 +187,7 @@ def _do(
     began = time.perf_counter()
     settings, machine = json.loads(job.settings.model_dump_json()), hardware(device)
     made_with = [run_identity(job.settings, federation), data, source_digest(), machine]
-    unfinished = JobCheckpoint(job_checkpoint / job.name, json.dumps(made_with))
+    unfinished = Unfinished(place / job.name, json.dumps(made_with))
     came_out = job.work(job.settings, federation, device, share, unfinished)
     return {
         "format": FORMAT,

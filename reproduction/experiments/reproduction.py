@@ -7,7 +7,7 @@ numbers say nothing about the paper, only that everything works.
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,7 @@ import numpy as np
 
 from fedgs.config import load_settings
 from fedgs.data import DataSet, Federation, build_federation
+from fedgs.data.dataset import IndexLists
 from fedgs.errors import ConfigError
 from fedgs.settings import Settings
 from reproduction.experiments import selection_study
@@ -31,6 +32,8 @@ FILE = "FILE"
 """What a file of somebody's machine is called where others read it."""
 TRACE = "dynamics.trace"
 """The one setting that names such a file."""
+CENTRAL = f"{PAPER}-central"
+"""… of the same samples in one place."""
 LABELS = "labels"
 """… of the one whose next mini-batches the samplers select from: it needs no images."""
 LABEL_SECTIONS = ("federation", "data", "selection")
@@ -167,6 +170,8 @@ class Reproduction:
         return self._dealt[1]
 
     def _deal_out(self, key: str, seed: int) -> Federation:
+        if key == CENTRAL:
+            return in_one_place(self._deal_out(PAPER, seed))
         size = self._size()
         if key.startswith(OTHER_FACTORIES):
             dealt = size.federation.model_copy(update={"factories": int(key.removeprefix(OTHER_FACTORIES))})
@@ -201,6 +206,18 @@ class Reproduction:
         own = [override for override in self.overrides if _section(override) in ("federation", "data")]
         beneath = SMALL if self.quick else ()
         return load_settings(overrides=[*beneath, *own, "selection.cap=true"], given=own)
+
+
+def in_one_place(federation: Federation) -> Federation:
+    """Return the federation as one device that has all samples."""
+
+    def joined(lists: IndexLists) -> IndexLists:
+        return IndexLists(lists.flat, np.array([0, len(lists.flat)]))
+
+    return replace(
+        federation, device_names=("all",), factory_names=("all",), factory_of=np.zeros(1, np.int32),
+        train=joined(federation.train), test=joined(federation.test), attributes={},
+    )  # fmt: skip
 
 
 def read_by_a_label_job(settings: Settings) -> tuple[Any, ...]:

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from fedgs.algorithms import server_rule
+from fedgs.algorithms import Baseline, server_rule
 from fedgs.algorithms.client_server import rate_of
 from fedgs.config import settings_from
 from fedgs.settings import Settings
-from fedgs.simulation.components import baseline_of
+from fedgs.simulation.components import algorithm_of
 
 CLASSES = 62
 """Of FEMNIST and of the glyphs."""
@@ -33,7 +33,8 @@ def resolved_of(settings: Settings | Mapping[str, Any], classes: int = CLASSES) 
         server = settings.server
         rule = None if server.rule == "mean" else server_rule(server.rule, **server.options)
         return {"learning_rate": settings.training.learning_rate, "options": _fields(rule)}
-    baseline = baseline_of(settings, classes)
+    baseline = algorithm_of(settings, classes)
+    assert isinstance(baseline, Baseline)
     return {
         "learning_rate": rate_of(settings, baseline),
         "options": _fields(baseline, "rule", "client_lr") | _fields(baseline.rule),

@@ -25,14 +25,14 @@ from fedgs.data import DeviceStreams, Federation
 from fedgs.errors import ConfigError, MissingDependencyError, SolverError
 from fedgs.rng import key, stream
 from fedgs.selection import SOLVERS, SelectionProblem, SelectionResult, solve
-from fedgs.selection.solve import warm_up
+from fedgs.selection.solve import RIVALS, warm_up
 from fedgs.settings import Settings
 from reproduction.experiments import paper
 
 if TYPE_CHECKING:
-    from reproduction.experiments.job_checkpoint import JobCheckpoint
     from reproduction.experiments.jobs import Job, Result, Share
     from reproduction.experiments.reproduction import Reproduction
+    from reproduction.experiments.training import Unfinished
 
 INSTANCES, FEW_INSTANCES = 100, 20
 """Of a reproduction at full and at small size; the paper shows ten, one a factory."""
@@ -43,6 +43,8 @@ SLOWEST, FEWEST, SHARE = "bayesian", 2, 10
 BRUTE_CHOICES = 1_000_000_000
 """How many choices brute may try in all."""
 STARTS = ("mpinv", "zero", "random")
+SAMPLERS = tuple(name for name in SOLVERS if name not in RIVALS)
+"""Those that solve this problem; policies of other papers aim at something else."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def compare_samplers(
     problems: Sequence[SelectionProblem],
     source: str,
     seed: int = 0,
-    solvers: Sequence[str] = tuple(SOLVERS),
+    solvers: Sequence[str] = SAMPLERS,
     starts: Sequence[str] = STARTS,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Comparison:
@@ -217,7 +219,7 @@ def initialiser_jobs(reproduction: "Reproduction") -> "list[Job]":
 
 def make_jobs(reproduction: "Reproduction") -> "list[Job]":
     """Return the one job of the comparison of samplers, for the first seed."""
-    return [comparison_job(reproduction, "samplers", "samplers on the same instances", tuple(SOLVERS), ())]
+    return [comparison_job(reproduction, "samplers", "samplers on the same instances", SAMPLERS, ())]
 
 
 def comparison_job(
@@ -240,7 +242,7 @@ def _compare(
     federation: Federation,
     device: torch.device,
     share: "Share",
-    job_checkpoint: "JobCheckpoint",  # nothing of it is worth keeping
+    unfinished: "Unfinished",  # nothing of it is worth keeping
     *,
     count: int,
     solvers: Sequence[str],
@@ -258,7 +260,7 @@ def compare_on(
     federation: Federation,
     settings: Settings,
     count: int,
-    solvers: Sequence[str] = tuple(SOLVERS),
+    solvers: Sequence[str] = SAMPLERS,
     starts: Sequence[str] = STARTS,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Comparison:

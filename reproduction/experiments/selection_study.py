@@ -1,4 +1,5 @@
-"""The selection study: five ways to select, with and without the additions of our preset, on nine federations.
+"""The selection study: five ways to select, with and without the additions of our preset, and the policies of seven
+other papers, on nine federations.
 
 Selection as published lowers the divergence of each super node. Does that raise accuracy? Where devices are strongly
 skewed, it selects the same few devices again and again. The study compares policies with everything else equal (T = 50,
@@ -9,6 +10,10 @@ learning rate 0.05, the paper's network, the same iterations). Ways to select, w
     gbp-cs            the paper's, as published (L_rnd = L/5)
     exact             the optimum of every iteration (nearly always proven), no device drawn beforehand
     queues            the match weighed against virtual queues (fedgs.selection.coverage): all data used equally often
+
+Policies of other papers (``RIVALS`` of fedgs.selection.solve) select likewise in every iteration, with the defaults of
+their options and no device drawn beforehand; those that learn from training are told after each round. At the small
+size they run on the first federation only.
 
 Our preset ``coverage`` has the queues and two additions:
 
@@ -37,6 +42,7 @@ from fedgs.data import DataSet, Federation, build_federation, classes_per_device
 from fedgs.data.dataset import IndexLists
 from fedgs.errors import ConfigError
 from fedgs.rng import stream
+from fedgs.selection.solve import RIVALS
 from fedgs.settings import COVERAGE_WEIGHT, Settings
 from reproduction.experiments.jobs import Job
 
@@ -66,9 +72,10 @@ POLICIES: dict[str, Policy] = {
     "by-data-full": Policy("random-by-data", calibrated=True, class_wise=True),
     "gbp-cs-full": Policy("gbp-cs", calibrated=True, class_wise=True),
     "coverage": Policy("auto", calibrated=True, class_wise=True),
+    **{name: Policy(name) for name in RIVALS},
 }
-SELECTIONS = tuple(name for name, policy in POLICIES.items() if not policy.calibrated)
-"""Those that differ by nothing but whom they select."""
+SELECTIONS = tuple(name for name, policy in POLICIES.items() if not policy.calibrated and name not in RIVALS)
+"""Those that differ by nothing but whom they select; without those of other papers."""
 WEIGHTS = (0.003, 0.03, 3.0)
 """Further values of V beside the default, one seed, on …"""
 WEIGHED = ("alpha-0.02", "alpha-0.1-differ")
@@ -197,7 +204,9 @@ def make_jobs(reproduction: "Reproduction") -> list[Job]:
             if deal.attribute is not None and deal.attribute not in attributes:
                 continue
             for iterations in (base.training.iterations, *([long_rounds] if key == LONG_DEAL else [])):
-                found += [_job(base, seed, key, policy, iterations) for policy in (*POLICIES, UNSKEWED)]
+                few = reproduction.quick and key != next(iter(DEALS))
+                policies = [name for name in POLICIES if not (few and name in RIVALS)]
+                found += [_job(base, seed, key, policy, iterations) for policy in (*policies, UNSKEWED)]
                 for name, variant in VARIANTS.items():
                     wanted = (*variant.policies, *([UNSKEWED] if variant.unskewed else []))
                     cells = [_job(base, seed, key, policy, iterations) for policy in wanted]

@@ -2,7 +2,8 @@
 
 Four rows are added to the paper's, to measure the pieces of FedGS: the same with devices selected at
 random, with the proven optimum instead of GBP-CS, with coverage-aware selection, and CGAU with two gated layers, which
-the paper trained and did not print. The first seed runs all rows; further seeds those that the claims rest on. Jobs
+the paper trained and did not print. Three more are later baselines: SCAFFOLD, FedDyn and MOON (FedBN is FedAvg here:
+the network normalises nothing). The first seed runs all rows; further seeds those that the claims rest on. Jobs
 come in the order of what matters most.
 
 Tests are made every fifth round: "rounds to 82 %" is the first tested round at or above it, up to four rounds later
@@ -44,6 +45,12 @@ def _baseline(name: str, *options: str) -> tuple[str, ...]:
     return f"algorithm.name={name}", *(f"algorithm.options.{option}" for option in options)
 
 
+def _with_memory(name: str) -> tuple[str, ...]:
+    """A checkpoint holds what all clients remember, 9 GB at full size: there are few."""
+    return *_baseline(name), "checkpoint.every=250"
+
+
+_LATER = "a later baseline, not in the paper"
 _SEARCHED = "learning rates are the best of Reddi et al. (2021); the paper searched a grid of its own and names none"
 ROWS: dict[str, Row] = {
     "fedavg": Row("FedAvg (baseline)", "reference", _baseline("fedavg")),
@@ -101,11 +108,15 @@ ROWS: dict[str, Row] = {
         False,
     ),
     "cgau-2x": Row("CGAU, two gated layers", "CGAU", _baseline("cgau-2x"), "trained in the paper, not printed", False),
+    "scaffold": Row("SCAFFOLD", "later", _with_memory("scaffold"), f"option II, η_g = 1; {_LATER}", False),
+    "feddyn": Row("FedDyn", "later", _with_memory("feddyn"), f"α = 0.01; {_LATER}", False),
+    "moon": Row("MOON", "later", _with_memory("moon"), f"μ = 1, τ = 0.5, no projection head; {_LATER}", False),
 }
 MAIN = ("fedgs", "fedavg", "fedgs-random", "coverage")
 """What the claims rest on: these run with every seed."""
 OTHERS = ("fedgs-exact", "fedadam", "fedavgm", "fedyogi", "fedadagrad", "cgau", "fedmmd", "fedprox", "ida",
-          "ida+intrac", "ida+fedavg", "fedfusion+multi", "fedfusion+conv", "fedfusion+single", "cgau-2x")  # fmt: skip
+          "ida+intrac", "ida+fedavg", "fedfusion+multi", "fedfusion+conv", "fedfusion+single", "cgau-2x",
+          "scaffold", "feddyn", "moon")  # fmt: skip
 
 
 def make_jobs(reproduction: "Reproduction") -> list[Job]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 REFERENCE = {"fedgs": BLUE, "fedavg": GREY}
 SHADES = (RED, AMBER, GREEN, PURPLE, PINK)
-FAMILIES = ("FedProx", "IDA", "CGAU", "FedMMD", "FedFusion", "FedOpt", "selection")
+FAMILIES = ("FedProx", "IDA", "CGAU", "FedMMD", "FedFusion", "FedOpt", "later", "selection")
 COLUMNS = 4
 FAR_DOWN = 0.3
 """Rows so much below the best are shown at the edge: they would leave no room to tell the others apart."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 REMARKS = "remarks.toml"
 FIGURES = "figures"
 SECTIONS = ("report", "initialisers", "samplers", "table2", "curves", "claims", "surfaces", "fedopt-rates", "beyond",
-            "study")  # fmt: skip
+            "study", "best", "bearings")  # fmt: skip
 """The sections that remarks can belong to."""
 
 Remarks = Mapping[str, Mapping[str, Sequence[str]]]

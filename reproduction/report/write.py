@@ -13,6 +13,8 @@ from typing import Any
 from fedgs import __version__
 from fedgs.files import write_text
 from fedgs.settings import Settings
+from reproduction.experiments.bearings import PREFIX as BEARINGS
+from reproduction.experiments.best import PREFIX as BEST
 from reproduction.experiments.beyond import PREFIX as BEYOND
 from reproduction.experiments.fedopt_rates import PREFIX as RATES
 from reproduction.experiments.jobs import Result
@@ -25,7 +27,7 @@ from reproduction.experiments.table2 import PREFIX as TABLE
 from reproduction.report.html import TEMPLATES, page
 from reproduction.report.markdown import DIVERGED, percent, plural, table
 from reproduction.report.report_inputs import FIGURES, ReportInputs, gather
-from reproduction.report.sections import beyond, claims, fedopt_rates, selection, study, surfaces, table2
+from reproduction.report.sections import beyond, claims, fedopt_rates, selection, study, surfaces, table2, tuned
 
 SECTIONS: dict[str, tuple[str, Callable[[ReportInputs], dict[str, Any]]]] = {
     "table2": ("Table II", table2.table_section),
@@ -37,10 +39,13 @@ SECTIONS: dict[str, tuple[str, Callable[[ReportInputs], dict[str, Any]]]] = {
     "samplers": ("The samplers", selection.samplers_section),
     "beyond": ("Beyond the paper", beyond.section),
     "study": ("The selection study", study.section),
+    "best": ("Our best recipe", tuned.best_section),
+    "bearings": ("Bearings", tuned.bearings_section),
 }
 """By the name they have in the template, in its order: title, and the function that makes its tables and figures."""
 EXPERIMENTS_OF = {"initialisers": "initialisers-", "samplers": "samplers-", "table2": TABLE, "surfaces": SURFACES,
-                  "fedopt-rates": RATES, "beyond": BEYOND, "selection-study": CELLS}  # fmt: skip
+                  "fedopt-rates": RATES, "beyond": BEYOND, "selection-study": CELLS,
+                  "best": BEST, "bearings": BEARINGS}  # fmt: skip
 """By how the names of their jobs begin."""
 MARKDOWN, HTML = "report.md", "report.html"
 
@@ -59,16 +64,18 @@ def write_report(folder: Path, further: Sequence[Path] = ()) -> tuple[list[Path]
 def compose(inputs: ReportInputs) -> str:
     """Return the report as Markdown."""
     sections = {key: section(inputs) for key, (_, section) in SECTIONS.items()}
-    missing = [title for key, (title, _) in SECTIONS.items() if not sections[key]]
-    study_alone = len(missing) == len(SECTIONS) - 1 and bool(sections["study"])
+    # What is no part of ``all`` is not missed.
+    missing = [title for key, (title, _) in SECTIONS.items() if not sections[key] and key not in ("best", "bearings")]
+    found = [key for key, section in sections.items() if section]
+    alone = SECTIONS[found[0]][0] if found in (["study"], ["bearings"]) else ""
     text = TEMPLATES.get_template("report.md.j2").render(
         sections,
         remark=inputs.remark,
         quick=inputs.quick,
         papers_size=inputs.papers_size,
         sizes=_sizes(inputs),
-        facts=table(["", ""], _facts(inputs, missing if not study_alone else []), left=2),
-        study_alone=study_alone,
+        facts=table(["", ""], _facts(inputs, [] if alone else missing), left=2),
+        alone=alone,
         failures=_failures(inputs),
         commands=_how_to_repeat(inputs),
         figures=FIGURES,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fedgs.algorithms.fedmmd import FedMMD as FedMMD
     from fedgs.algorithms.fedprox import FedProx as FedProx
     from fedgs.data.federation import Federation as Federation
+    from fedgs.errors import FedgsError as FedgsError
     from fedgs.selection.problem import SelectionProblem as SelectionProblem
     from fedgs.selection.solve import solve as solve
     from fedgs.settings import Settings as Settings
@@ -49,6 +50,7 @@ _HOMES = {
     "FedMMD": "algorithms.fedmmd",
     "FedProx": "algorithms.fedprox",
     "Federation": "data.federation",
+    "FedgsError": "errors",
     "History": "simulation.history",
     "Metric": "tasks.metrics",
     "SelectionProblem": "selection.problem",

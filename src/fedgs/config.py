@@ -8,21 +8,26 @@ file, the key and the value.
 
 import copy
 import json
+import os
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from fedgs.errors import ConfigError, suggestion
+from fedgs.network.settings import PROFILES
 from fedgs.settings import COVERAGE_WEIGHT, InvalidCombinationError, Settings
 
-PRESETS = ("quick", "paper", "coverage", "bearings")
+PRESETS = ("quick", "paper", "coverage", "bearings", "own")
 RENAMED = {"training.model": "task.model", "beside": "baseline", "server.by_class": "server.class_wise"}
 """Keys of older versions, and what they are called now."""
+PATHS = ("data.name", "dynamics.trace", "clock.profile", "algorithm.options.pretrain_model")
+"""Settings that may be the path of a file or folder."""
 
 
 def load_settings(
@@ -31,21 +36,24 @@ def load_settings(
     preset: str | None = None,
     given: Collection[str] | None = None,
     kind: type[Settings] = Settings,
+    without: Collection[str] = (),
 ) -> Settings:
     """Read settings: the defaults, under a preset, under a TOML or JSON file, under ``key.path=value`` overrides.
 
     ``given``: those of the overrides that the user wrote, the others are an experiment's; None: all of them.
-    ``kind``: settings with sections of their own, such as those of ``fedgs plan``.
+    ``kind``: settings with sections of their own, such as those of ``fedgs plan``. ``without``: sections of the preset
+    that are left out, because they are of its own data, or because nobody would carry them out.
     """
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
     source = "settings" if given is None else "the experiment's own settings"
     under = {} if preset is None else _read_preset(preset)
+    under = {section: value for section, value in under.items() if section not in without}
     if preset is not None:
         source, values = f"preset {preset}", copy.deepcopy(under)
     if path is not None:
         source = str(path)
-        values = merged(values, _read_file(Path(path)))
+        values = merged(values, with_whole_paths(_read_file(Path(path)), Path(path).parent))
     for override in overrides:
         key, value = parse_override(override)
         assign(values, key, value, f"--set {override}")
@@ -58,12 +66,46 @@ def load_settings(
         paths = [parse_override(text)[0].split(".") for text in under["baseline"]]
         if any(_look_up(path, values) != _look_up(path, under) for path in paths):
             del values["baseline"]
-    return _validated(values, source, origin, kind)
+    return _validated(with_whole_paths(values), source, origin, kind)
+
+
+def with_whole_paths(values: dict[str, Any], folder: Path = Path()) -> dict[str, Any]:
+    """Make paths that lie in ``folder`` absolute, so that a run repeats from anywhere; names stay, and so do others."""
+    from fedgs.data.cache import cached_sets
+    from fedgs.data.sources import EMBEDDED
+
+    names = {*EMBEDDED, "femnist", *cached_sets(), *PROFILES}
+    for key in PATHS:
+        *sections, last = key.split(".")
+        place: Any = values
+        for name in sections:
+            place = place.get(name) if isinstance(place, dict) else None
+        given = place.get(last) if isinstance(place, dict) else None
+        if isinstance(given, str) and given and given not in names and (folder / given).exists():
+            place[last] = os.path.abspath(folder / given)
+    return values
+
+
+def given_values(path: str | Path | None, overrides: Iterable[str]) -> dict[str, Any]:
+    """Return what a user says himself: a file of settings under overrides, not checked yet."""
+    values = {} if path is None else _read_file(Path(path))
+    for override in overrides:
+        assign(values, *parse_override(override), f"--set {override}")
+    return values
 
 
 def checked_settings(values: Mapping[str, Any], source: str = "settings") -> Settings:
     """Return the settings of plain values that somebody wrote; an error names the new key of an old one."""
-    return _validated(dict(values), source)
+    return _validated(plain(values), source)
+
+
+def plain(value: Any) -> Any:
+    """Return plain values of nested ones: numpy's numbers and lists of them, as tables give them, become Python's."""
+    if isinstance(value, Mapping):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def settings_from(values: Mapping[str, Any], source: str = "settings") -> Settings:

@@ -12,6 +12,9 @@ from difflib import get_close_matches
 class FedgsError(Exception):
     """The parent of all errors raised on purpose by this package."""
 
+    exit_code = 2
+    """Of a command that it ends."""
+
 
 class ConfigError(FedgsError, ValueError):
     """A setting is unknown, of the wrong type, or impossible together with another one."""
@@ -55,6 +58,12 @@ class DeviceError(FedgsError, RuntimeError):
 
 class TrainingError(FedgsError, ArithmeticError):
     """Training has diverged: a loss or a weight is not a finite number."""
+
+
+class CollapseError(TrainingError):
+    """A deployment has ruined its model several times in a row: a device or a station is at fault."""
+
+    exit_code = 3
 
 
 class CheckpointError(FedgsError, ValueError):

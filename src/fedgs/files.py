@@ -44,6 +44,26 @@ def write_bytes(path: Path, content: bytes, durable: bool = False) -> Path:
     return path
 
 
+def write_with_mode(path: Path, content: bytes, mode: int, replace: bool = False) -> None:
+    """Write in one step; the file never exists with more permissions than ``mode``, nor over another one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_TRUNC, mode)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        if replace:
+            os.replace(temporary, path)
+        else:
+            os.link(temporary, path)  # fails where a file is, which a rename would not
+            temporary.unlink()
+    except FileExistsError:
+        temporary.unlink(missing_ok=True)
+        raise OutputError(f"{path}: exists already; it is left as it is") from None
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
+
+
 def sync_folder(path: Path) -> None:
     """Wait until the names in a folder are on the disk."""
     handle = os.open(path, os.O_RDONLY)
@@ -67,6 +87,8 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
         raise InputFileError(f"{path}: no such file") from None
     except Exception as error:  # a damaged archive makes numpy fail in a dozen ways, down to its header's parser
         reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+        if "pickle" in reason:  # numpy would tell how to run whatever is in it
+            reason = "it is no archive of arrays, or holds Python objects"
         raise InputFileError(f"{path}: not a readable .npz file ({reason})") from None
 
 

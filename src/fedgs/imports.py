@@ -6,9 +6,10 @@ The folder a command is started in counts as a place to import from, as it does 
 import importlib
 import os
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from fedgs.errors import ConfigError
+from fedgs.errors import AlgorithmError, ConfigError
 
 
 def is_import_path(text: Any) -> bool:
@@ -42,6 +43,18 @@ def load_object(path: str, setting: str) -> Any:
             raise ConfigError(f"{setting}={path!r}: module {module_name!r} has no {name!r}")
         found = getattr(found, part)
     return found
+
+
+def make_object(found: Any, options: Mapping[str, Any], setting: str, ready: Callable[[Any], bool]) -> Any:
+    """Return what a class or function makes with options; an object that is ``ready`` is returned and takes none."""
+    if not isinstance(found, type) and ready(found):
+        if options:
+            raise ConfigError(f"{setting}: is an object that is made already and takes no options")
+        return found
+    try:
+        return found(**options)
+    except (TypeError, AlgorithmError) as error:
+        raise ConfigError(f"{setting}: cannot be made with these options ({error})") from None
 
 
 def path_of(thing: Any) -> str:

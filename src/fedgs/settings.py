@@ -6,7 +6,7 @@ Names are words; the paper's symbol stands beside each (Table I and section VII-
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedgs.errors import AlgorithmError, ConfigError, SolverError, suggestion
 from fedgs.network.settings import ClockSettings, PlanSettings
@@ -14,7 +14,7 @@ from fedgs.section import Section
 
 
 class FederationSettings(Section):
-    """Who takes part."""
+    """The number of devices and factories."""
 
     devices: int = Field(350, ge=1, description="all devices of the park (K)")
     factories: int = Field(10, ge=1, description="factories, each with one base station (M)")
@@ -37,11 +37,9 @@ class FederationSettings(Section):
 class CoverageSettings(Section):
     """Virtual queues that give every device its fair share of turns (fedgs.simulation.selection_plan)."""
 
-    weight: float = Field(
-        0.0, ge=0, le=1e20, description="V, what a turn behind is worth in typical batches; 0: off; a good one: 0.3"
-    )
+    weight: float = Field(0.0, ge=0, le=1e20, description="weight V of the coverage queues; 0: off; recommended: 0.3")
     share: Literal["data", "turns", "fresh"] = Field(
-        "data", description="a device's fair share is by its data, equal for all, or by what is unused in its stream"
+        "data", description="fair share of a device: by its data, equal for all, or by the unused samples of its stream"
     )
 
 
@@ -50,37 +48,29 @@ COVERAGE_WEIGHT = 0.3
 
 
 class SelectionSettings(Section):
-    """Which devices a base station takes in each iteration."""
+    """How a base station selects devices in each iteration."""
 
     solver: str = Field("gbp-cs", description="a name in fedgs.selection.SOLVERS, 'auto', or package.module:name")
-    options: dict[str, Any] = Field(default_factory=dict, description="of the solver, such as starts or budget")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of the solver, such as starts or budget")
     pick: int = Field(10, ge=1, description="devices selected per factory and iteration (L)")
     coverage: CoverageSettings = CoverageSettings()
     presample: int = Field(
         default_factory=lambda given: _presample(given),
         ge=0,
         validate_default=True,
-        description="of these, how many are drawn at random beforehand (L_rnd); not given: a fifth of pick, as in the "
-        "paper, and none with coverage or random-by-data",
+        description="of these, the number that is drawn at random before the solver runs (L_rnd); not given: "
+        "a fifth of pick, as in the paper, and none with coverage, random-by-data or a policy of another paper",
     )
-    cap: bool = Field(False, description="a factory with fewer than pick devices takes all it has")
+    cap: bool = Field(False, description="a factory with fewer than pick devices selects all of them")
     start: Literal["mpinv", "zero", "random"] = Field("mpinv", description="first point of gbp-cs")
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         # Imported here, because it loads the compiler, which settings alone do not need.
-        from fedgs.selection.solve import SOLVERS, look_up
+        from fedgs.selection.solve import SOLVERS
 
         own = ":" in self.solver  # what is imported is looked at when it is
-        if self.solver != "auto" and not own and self.solver not in SOLVERS:
-            raise InvalidCombinationError("solver", f"is not a solver; {suggestion(self.solver, [*SOLVERS, 'auto'])}")
-        if self.options and not own:
-            if self.solver == "auto":
-                raise InvalidCombinationError("options", "are of one solver; name it instead of solver='auto'")
-            try:
-                look_up(self.solver, self.options)
-            except SolverError as error:
-                raise InvalidCombinationError("options", f"do not fit: {error}") from None
+        _check_solver("solver", self.solver, "options", self.options)
         if self.coverage.weight and self.solver != "auto" and not own and not SOLVERS[self.solver].bonus:
             raise InvalidCombinationError(
                 "coverage.weight",
@@ -93,93 +83,132 @@ class SelectionSettings(Section):
         return self
 
 
+def _check_solver(key: str, name: str, options_key: str, options: dict[str, Any]) -> None:
+    """Refuse a solver that there is not, or options it does not take; what is imported is looked at when it is."""
+    from fedgs.selection.solve import SOLVERS, look_up
+
+    if ":" in name:
+        return
+    if name not in ("auto", *SOLVERS):
+        raise InvalidCombinationError(key, f"is not a solver; {suggestion(name, [*SOLVERS, 'auto'])}")
+    if options and name == "auto":
+        raise InvalidCombinationError(options_key, f"are of one solver; name it instead of {key}='auto'")
+    try:
+        look_up("exact" if name == "auto" else name, options)
+    except SolverError as error:
+        raise InvalidCombinationError(options_key, f"do not fit: {error}") from None
+
+
 def _presample(given: Mapping[str, Any]) -> int:
     """L_rnd where none is given; ``given`` holds the settings before it, those that are possible."""
-    if given.get("solver") == "random-by-data" or given.get("coverage", CoverageSettings()).weight:
+    from fedgs.selection.solve import RIVALS
+
+    if given.get("solver") in ("random-by-data", *RIVALS) or given.get("coverage", CoverageSettings()).weight:
         return 0
     return round(int(given.get("pick", 10)) / 5)
 
 
 class ScheduleSettings(Section):
-    """How the learning rate moves; all times are in rounds."""
+    """The learning-rate schedule; all times are in rounds."""
 
     kind: Literal["constant", "step", "cosine"] = Field("constant", description="the paper: constant")
-    warmup: float = Field(0.0, ge=0, description="rounds over which the rate rises from 0 in a straight line")
-    every: int = Field(100, ge=1, description="step: rounds between two cuts")
-    factor: float = Field(0.5, gt=0, le=1, description="step: what a cut multiplies the rate by")
-    floor: float = Field(0.0, ge=0, le=1, description="cosine: the last rate as a share of the first")
+    warmup: float = Field(0.0, ge=0, description="rounds of linear warm-up from 0")
+    every: int = Field(100, ge=1, description="step: rounds between two reductions")
+    factor: float = Field(0.5, gt=0, le=1, description="step: factor of each reduction")
+    floor: float = Field(0.0, ge=0, le=1, description="cosine: the last learning rate as a share of the first")
 
 
 class TaskSettings(Section):
-    """What is learnt (fedgs.Task); names with a colon, package.module:name, are imported."""
+    """Network, loss and metrics (fedgs.Task); names with a colon, package.module:name, are imported."""
 
     model: str = Field("paper", description="a built-in network, or package.module:name of a network or what makes one")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the network")
     loss: str = Field("cross_entropy", description="cross_entropy, mse, l1, huber, bce, or package.module:name")
     metrics: list[str] | None = Field(
-        None, description="accuracy, mae, rmse, … or package.module:name; none: the usual"
+        None, description="accuracy, mae, rmse, … or package.module:name; none: the usual metrics of the loss"
     )
-    score: str | None = Field(None, description="the metric that counts, or loss; none: the first")
+    score: str | None = Field(None, description="the main metric, or loss; none: the first metric")
     mode: Literal["max", "min"] | None = Field(None, description="whether a higher score is better, or a lower one")
     balance: str | None = Field(None, description="package.module:name of f(targets) → bins; none: the class")
-    bins: int | None = Field(None, ge=1, description="bins that selection balances; none: as many as occur")
+    bins: int | None = Field(
+        None, ge=1, description="number of bins that selection balances; none: the bins that occur"
+    )
     prepare: str | None = Field(None, description="package.module:name of f(stored inputs) → network inputs")
     augment: str | None = Field(None, description="package.module:name of f(inputs, generator) → inputs, in training")
     features: str | None = Field(None, description="the submodule whose output FedFusion fuses")
-    head: str | None = Field(None, description="the last layer, dense with a bias a class")
+    head: str | None = Field(None, description="the last layer, linear with one bias per class")
     keep_local: list[str] = Field(default_factory=list, description="patterns of weights that stay on the devices")
 
 
 class TrainingSettings(Section):
     """How the model is trained."""
 
-    rounds: int = Field(500, ge=0, description="external synchronisations (R)")
-    iterations: int = Field(50, ge=1, description="internal synchronisations in a round (T)")
-    batch_size: int = Field(32, ge=1, description="samples of a mini-batch (n)")
-    learning_rate: float = Field(0.01, gt=0, le=1e30, description="of one SGD step (η)")
+    rounds: int = Field(500, ge=0, description="communication rounds, the paper's external synchronisations (R)")
+    iterations: int = Field(50, ge=1, description="iterations per round, the paper's internal synchronisations (T)")
+    batch_size: int = Field(32, ge=1, description="samples per mini-batch (n)")
+    learning_rate: float = Field(0.01, gt=0, le=1e30, description="learning rate of one SGD step (η)")
     optimizer: Literal["sgd", "momentum", "adam", "adamw"] = Field(
-        "sgd", description="of the stations, or of the clients of a baseline; the paper: sgd"
+        "sgd", description="optimizer of the stations, or of the clients of a baseline; the paper: sgd"
     )
-    momentum: float = Field(0.0, ge=0, lt=1, description="of sgd (0: none, the paper) and of momentum (0: 0.9)")
-    betas: list[float] = Field([0.9, 0.999], min_length=2, max_length=2, description="of adam and adamw (β₁, β₂)")
-    epsilon: float = Field(1e-8, gt=0, description="of adam and adamw (ε)")
-    weight_decay: float = Field(0.0, ge=0, description="λ, of any optimiser")
+    momentum: float = Field(
+        0.0, ge=0, lt=1, description="momentum of sgd (0: none, as in the paper) and of momentum (0 means 0.9)"
+    )
+    betas: list[float] = Field([0.9, 0.999], min_length=2, max_length=2, description="β₁ and β₂ of adam and adamw")
+    epsilon: float = Field(1e-8, gt=0, description="ε of adam and adamw")
+    weight_decay: float = Field(0.0, ge=0, description="weight decay λ of any optimizer")
     clip: float | None = Field(
-        None, gt=0, description="greatest length of a mean gradient, of a station or a client; none: any"
+        None,
+        gt=0,
+        description="gradient clipping: largest norm of a station's mean gradient, or of a client's; none: off",
     )
     calibration: float = Field(
         0.0,
         ge=0,
         le=10,
-        description="how far a station's own class mix is taken out of its loss (τ); 0: off, 1: wholly",
+        description="logit adjustment for a station's class distribution (τ); 0: off, 1: full",
     )
     schedule: ScheduleSettings = ScheduleSettings()
     engine: Literal["auto", "fused", "clients", "per-device", "graph", "stacked"] = Field(
         "auto",
-        description="fused: one step on the union batch; clients: every device's own step, side by side; per-device: "
-        "the slow oracle; graph, stacked: fused, for GPUs",
+        description="fused: one step on the union batch; clients: one step per device, in parallel; per-device: "
+        "the slow reference; graph, stacked: fused, for GPUs",
     )
     precision: Literal["float32", "tf32", "bfloat16"] = Field(
-        "tf32", description="of matrix products on a GPU; processors always compute in float32"
+        "tf32", description="precision of matrix products on a GPU; CPUs always use float32"
     )
+
+    @field_validator("betas")
+    @classmethod
+    def _decays(cls, given: list[float]) -> list[float]:
+        if not all(0 <= beta < 1 for beta in given):
+            raise ValueError("each lies from 0 to below 1")
+        return given
 
 
 class AlgorithmSettings(Section):
-    """FedGS, or one of the baselines it is compared with."""
+    """The algorithm: FedGS or a baseline."""
 
     name: str = Field("fedgs", description="fedgs, a baseline (fedgs baselines), or package.module:name of your own")
-    options: dict[str, Any] = Field(default_factory=dict, description="of a baseline, or of the objective")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of a baseline, or of the objective")
     objective: str | None = Field(
         None,
         description="fedgs: the local objective of a baseline (fedprox, fedmmd) or package.module:name; none: the loss",
     )
     kind: Literal["fedgs", "baseline"] | None = Field(
-        None, description="how an algorithm of your own runs its rounds; none: as it says itself"
+        None, description="how your own algorithm runs its rounds; none: its own attribute kind"
     )
-    devices_per_round: int | None = Field(None, ge=1, description="of a baseline; none: factories × pick (M·L)")
-    local_epochs: int = Field(5, ge=1, description="passes over its own data a device makes in a round of a baseline")
+    devices_per_round: int | None = Field(
+        None, ge=1, description="clients per round of a baseline; none: factories × pick (M·L)"
+    )
+    sampling: str = Field(
+        "random",
+        description="how a baseline's clients are chosen: random, a name in fedgs.selection.SOLVERS, 'auto', or "
+        "package.module:name",
+    )
+    sampling_options: dict[str, Any] = Field(default_factory=dict, description="options of that solver")
+    local_epochs: int = Field(5, ge=1, description="local epochs of a client in a round of a baseline")
     learning_rate: float | None = Field(
-        None, gt=0, description="of a baseline that has no client_lr of its own; none: training.learning_rate"
+        None, gt=0, description="learning rate of a baseline without its own client_lr; none: training.learning_rate"
     )
 
     @property
@@ -190,13 +219,15 @@ class AlgorithmSettings(Section):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.name == "fedgs":
-            wrong = {"options": self.options and not self.objective, "devices_per_round": self.devices_per_round}
+            wrong = {"options": self.options and not self.objective, "devices_per_round": self.devices_per_round,
+                     "sampling": self.sampling != "random", "sampling_options": self.sampling_options}  # fmt: skip
             for key in (key for key, given in wrong.items() if given):
                 raise InvalidCombinationError(key, "has no meaning with algorithm.name='fedgs'; remove it")
         elif self.objective is not None:
             raise InvalidCombinationError(
                 "objective", "is for algorithm.name='fedgs'; a baseline has an objective of its own"
             )
+        _check_solver("sampling", self.sampling, "sampling_options", self.sampling_options)
         for key, name in (("name", self.name), ("objective", self.objective)):
             if (
                 name is None or (key, name) == ("name", "fedgs") or ":" in name
@@ -220,34 +251,72 @@ class AlgorithmSettings(Section):
         return self
 
 
+class SplitSettings(Section):
+    """Split a data set among new devices with a label skew (fedgs.data.label_skew)."""
+
+    kind: Literal["dirichlet", "classes-per-device"] = Field(
+        "dirichlet", description="shares of each class from a Dirichlet distribution, or a number of classes per device"
+    )
+    devices: int | None = Field(None, ge=1, description="number of new devices; none: federation.devices")
+    alpha: float = Field(0.3, gt=0, description="dirichlet: concentration α; smaller means more label skew")
+    classes: int = Field(2, ge=1, description="classes-per-device: classes of each device (k)")
+
+
 class DataSettings(Section):
-    """The samples and how they become devices."""
+    """The data set and how it is divided among devices and factories."""
 
     name: str = Field("femnist", description="glyphs, bearings, femnist, a set of the cache, a file or a folder")
     normalise: Literal["none", "per-channel"] = Field(
-        "none", description="per-channel: mean 0 and deviation 1, from sums that devices give"
+        "none", description="per-channel: mean 0 and standard deviation 1, from sums that devices send"
     )
     samples_per_device: int | None = Field(
-        None, ge=1, description="of the embedded sets: mean number of samples; none: glyphs 230, bearings 60"
+        None, ge=1, description="embedded data sets: mean number of samples; none: glyphs 230, bearings 60"
     )
     min_samples: int = Field(100, ge=0, description="clients with fewer samples are left out (not for glyphs)")
     train_fraction: float = Field(0.9, gt=0, lt=1, description="share of a device's samples to train on")
-    partition: str = Field("balanced", description="how devices are dealt to factories")
-    attribute: str | None = Field(None, description="the clients' attribute that partition goes by")
+    validation: float = Field(
+        0.0, ge=0, lt=1, description="for tuning: test on this share of the train samples instead of the test samples"
+    )
+    partition: str = Field(
+        "balanced", description="how devices are assigned to factories: balanced, random, by-attribute, one-per-value"
+    )
+    attribute: str | None = Field(None, description="the attribute of clients that partition uses")
+    size: list[int] | None = Field(
+        None, min_length=2, max_length=2, description="folder of images: resize to height and width, or to a square"
+    )
+    grey: bool | None = Field(
+        None, description="folder of images: true makes them grey, false coloured; none: like the first image"
+    )
+    split: SplitSettings | None = Field(
+        None, description="split the samples among new devices; none: the devices of the data set"
+    )
+
+    @field_validator("size", mode="before")
+    @classmethod
+    def _square(cls, given: Any) -> Any:
+        """One side stands for both."""
+        found = [given, given] if isinstance(given, int) and not isinstance(given, bool) else given
+        if found is not None and not (isinstance(found, list) and len(found) == 2):
+            raise ValueError("give a number of pixels, or height and width: 64 or [48, 64]")
+        if isinstance(found, list) and any(isinstance(side, int) and side < 1 for side in found):
+            raise ValueError("an image has at least one pixel")
+        return found
 
 
 class DriftSettings(Section):
     """How the devices' class distributions change; times in mini-batches of a device (fedgs.data.Drift)."""
 
-    kind: Literal["none", "sudden", "gradual", "recurring"] = Field("none", description="none: they stay as they are")
+    kind: Literal["none", "sudden", "gradual", "recurring"] = Field(
+        "none", description="how class distributions change over time; none: they do not change"
+    )
     start: float = Field(100.0, ge=0, description="when the first change begins")
-    length: float = Field(100.0, gt=0, description="of the change (gradual) or of a regime (recurring)")
+    length: float = Field(100.0, gt=0, description="length of the change (gradual) or of a regime (recurring)")
     alpha: float = Field(0.3, gt=0, description="Dirichlet concentration of the new distribution")
-    spread: float = Field(0.0, ge=0, description="each device starts later by up to so much")
+    spread: float = Field(0.0, ge=0, description="each device starts later by a random delay up to this value")
 
 
 class StreamSettings(Section):
-    """What the devices' next mini-batches are (fedgs.data.DeviceStreams)."""
+    """The order of the devices' mini-batches (fedgs.data.DeviceStreams)."""
 
     mode: Literal["sticky", "fresh", "buffer"] = Field("sticky", description="when a device moves on to its next batch")
     capacity: int | None = Field(None, ge=1, description="buffer: samples a device keeps")
@@ -259,21 +328,29 @@ class EvaluationSettings(Section):
     """When and how the global model is tested."""
 
     every: int = Field(1, ge=1, description="rounds between two evaluations; round 0 and the last are always tested")
-    target: float | None = Field(None, description="the score whose first round the summary names; none: no target")
-    ema: float = Field(0.0, ge=0, lt=1, description="decay of the averaged global model that is tested instead")
+    target: float | None = Field(
+        None, description="target score: the summary has the first round that reaches it; none: no target"
+    )
+    ema: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="decay of an exponential moving average of the global model, which is tested instead; 0: off",
+    )
     weighting: Literal["test_size", "leaf"] = Field(
         "test_size",
-        description="how devices count: by their test samples; leaf: by train and test samples (the authors)",
+        description="weight of a device in tests: by its test samples; leaf: by train and test samples (the authors)",
     )
 
 
 class ServerSettings(Section):
-    """The external synchronisation."""
+    """How the top server averages the stations' models (the paper's external synchronisation)."""
 
     rule: str = Field("mean", description="mean (the paper), a server rule of fedgs.algorithms, or package.module:name")
-    options: dict[str, Any] = Field(default_factory=dict, description="of that rule")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of the server rule")
     class_wise: bool = Field(
-        False, description="mean: the classifier's row of a class is averaged by who saw the class in the round"
+        False,
+        description="with rule mean: class-wise averaging of the classifier, by how much each station saw of a class",
     )
 
     @model_validator(mode="after")
@@ -286,14 +363,14 @@ class ServerSettings(Section):
 
 
 class DynamicsSettings(Section):
-    """What can happen to devices; rates are chances for each device and iteration."""
+    """Devices that leave, return, move or fail; rates are probabilities per device and iteration."""
 
     leave: float = Field(0.0, ge=0, le=1, description="a device that is online goes offline")
     come_back: float = Field(0.1, ge=0, le=1, description="a device that is offline returns")
     move: float = Field(0.0, ge=0, le=1, description="a device moves to another factory")
-    drop_out: float = Field(0.0, ge=0, le=1, description="a selected device is lost in mid-iteration")
+    drop_out: float = Field(0.0, ge=0, le=1, description="a selected device is lost during an iteration")
     straggle: float = Field(0.0, ge=0, le=1, description="a selected device is slow")
-    straggle_share: float = Field(0.5, ge=0, lt=1, description="share of its mini-batch a slow device gets done")
+    straggle_share: float = Field(0.5, ge=0, lt=1, description="share of its mini-batch that a slow device finishes")
     trace: str | None = Field(None, description="CSV of events: iteration,device,event,factory")
 
     @property
@@ -303,19 +380,24 @@ class DynamicsSettings(Section):
 
 
 class CheckpointSettings(Section):
-    """How much a crash may cost."""
+    """How often checkpoints are written."""
 
     every: int = Field(10, ge=1, description="rounds between two checkpoints")
 
 
-class Settings(Section):
-    """Everything an experiment needs to be repeated. The defaults are the paper's."""
+LOGGERS = ("tensorboard", "mlflow", "wandb")
+"""Settings that log a run elsewhere too."""
 
-    seed: int = Field(0, ge=0, description="all random streams follow from it")
+
+class Settings(Section):
+    """All settings of a run. The defaults are those of the paper."""
+
+    seed: int = Field(0, ge=0, description="the seed of all random numbers")
     federation: FederationSettings = FederationSettings()
     selection: SelectionSettings = SelectionSettings()
     task: TaskSettings | str = Field(
-        TaskSettings(), description="what is learnt: a section, or package.module:name of a Task or what returns one"
+        TaskSettings(),
+        description="the task: a section, or package.module:name of a Task or of a function that returns one",
     )
     algorithm: AlgorithmSettings = AlgorithmSettings()
     training: TrainingSettings = TrainingSettings()
@@ -326,9 +408,16 @@ class Settings(Section):
     dynamics: DynamicsSettings = DynamicsSettings()
     clock: ClockSettings = ClockSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
+    init: str | None = Field(
+        None,
+        description="a trained model to start from: the folder of a run, a .safetensors or .pt2 file, or a saved "
+        "state_dict; none: random weights",
+    )
     tensorboard: bool = Field(False, description="also write TensorBoard events (extra fedgs[tensorboard])")
+    mlflow: bool = Field(False, description="also log to MLflow, at MLFLOW_TRACKING_URI (extra fedgs[mlflow])")
+    wandb: bool = Field(False, description="also log to Weights & Biases, see WANDB_MODE (extra fedgs[wandb])")
     baseline: list[str] = Field(
-        default_factory=list, description="key.path=value overrides of a second run that this one is compared with"
+        default_factory=list, description="key.path=value overrides of a second run, the baseline of this one"
     )
 
     @model_validator(mode="after")
@@ -381,7 +470,7 @@ class Settings(Section):
         return self
 
     def for_baseline(self) -> "Settings":
-        """Return these settings without those that only FedGS has."""
+        """Return these settings without those that only FedGS uses."""
         engine = self.training.engine if self.training.engine == "per-device" else "auto"
         objective: dict[str, Any] = {"objective": None, "options": {}} if self.algorithm.objective else {}
         return self.model_copy(
@@ -396,7 +485,7 @@ class Settings(Section):
 
 
 class PlannerSettings(Settings):
-    """The settings of a run, and what ``fedgs plan`` needs beside them."""
+    """The settings of a run, and those of ``fedgs plan``."""
 
     plan: PlanSettings = PlanSettings()
 

@@ -136,3 +136,32 @@ class Stream:
             waves, labels, _ = arrays(seed, size)
             seed += 1
             yield Batch(waves, labels)
+
+
+class Odd:
+    """A server rule that fails in one way or another."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def init(self, weights: Any) -> Any:
+        return 3 if self.how == "init" else {"mean": torch.zeros(2)} if self.how == "tensor" else {}
+
+    def update(self, state: Any, weights: Any, uploads: Any) -> Any:
+        if self.how == "update":
+            raise KeyError("momentum")
+        return {name: weight.cpu().numpy() for name, weight in weights.items()}, state
+
+
+class Stumbling(fedgs.Baseline):
+    """A baseline whose objective fails."""
+
+    def objective(self, network: Any, weights: Any, sent: Any, batch: Any) -> Any:
+        raise ValueError("a stone")
+
+
+class Forgetful(fedgs.Baseline):
+    """A baseline whose server fails."""
+
+    def update(self, state: Any, weights: Any, uploads: Any) -> Any:
+        raise KeyError("momentum")

@@ -1,7 +1,7 @@
 """The public API as a researcher uses it: run, history, callbacks, resume, compare, sweep, things by name."""
 
 import json
-import subprocess
+import statistics
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from fedgs.errors import (
     OutputError,
     TrainingError,
 )
+from fedgs.simulation import folder
 from fedgs.simulation.components import resolve
 from fedgs.simulation.run import settings_for
 from tests.api import plant
@@ -47,10 +48,7 @@ def history() -> fedgs.History:
     return run()
 
 
-def test_importing_the_package_is_light() -> None:
-    heavy = "('torch', 'numpy', 'numba', 'pydantic', 'pandas')"
-    code = f"import sys, fedgs; print([m for m in {heavy} if m in sys.modules]); dir(fedgs)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+def test_every_public_name_is_there() -> None:
     assert set(fedgs.__all__) <= set(dir(fedgs))
     for name in fedgs.__all__:
         assert getattr(fedgs, name) is not None
@@ -90,6 +88,7 @@ def test_the_model_predicts_what_was_tested(history: fedgs.History) -> None:
 def test_saved_loaded_and_resumed(history: fedgs.History, tmp_path: Path) -> None:
     history.save(tmp_path / "mine")
     loaded = fedgs.load_history(tmp_path / "mine", task=plant.signals())
+    assert list(loaded.frame()) == list(history.frame())
     assert loaded.metrics == history.metrics
     assert loaded.summary["accuracy"] == history.summary["accuracy"]
     assert loaded.name == "mine"
@@ -131,7 +130,11 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bits(optimizer: str, tmp_path
     part = run(optimizer=optimizer, rounds=4, out=tmp_path / "run", callbacks=[stop])
     assert stop.rounds == [1, 2]
     assert stop.ended == [part]
+    assert folder.has_stopped_early(tmp_path / "run")  # fedgs resume goes on too
+    with pytest.raises(InputFileError, match="has 2 of 4 rounds"):
+        folder.check_finished(tmp_path / "run")
     resumed = fedgs.resume(tmp_path / "run", plant.signals(), FEDERATION, device="cpu")
+    assert not folder.has_stopped_early(tmp_path / "run")
     assert resumed.metrics == whole.metrics
     assert all(torch.equal(resumed.weights[name], value) for name, value in whole.weights.items())
 
@@ -139,11 +142,11 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bits(optimizer: str, tmp_path
 def test_checkpoints_of_another_network_or_version_are_refused_in_a_line(tmp_path: Path) -> None:
     run(out=tmp_path / "run", callbacks=[Stop(1)])
     other = replace(plant.signals(), model=lambda: plant.Net(width=7))
-    with pytest.raises(CheckpointError, match="belongs to a run with other settings or data"):
+    with pytest.raises(CheckpointError, match="was begun with other settings, data, network or frozen weights"):
         fedgs.resume(tmp_path / "run", other, FEDERATION, device="cpu")
     inputs = FEDERATION.inputs.copy()
     inputs[100] += 1
-    with pytest.raises(CheckpointError, match="belongs to a run with other settings or data"):
+    with pytest.raises(CheckpointError, match="was begun with other settings, data, network or frozen weights"):
         fedgs.resume(tmp_path / "run", plant.signals(), replace(FEDERATION, inputs=inputs), device="cpu")
     for path in (tmp_path / "run/checkpoints").iterdir():
         facts = json.loads((path / "state.json").read_text())
@@ -221,6 +224,45 @@ def test_comparing(history: fedgs.History, tmp_path: Path) -> None:
         fedgs.compare(history, regression)
 
 
+def test_seeds_are_taken_together(history: fedgs.History, tmp_path: Path) -> None:
+    """Runs that differ in nothing but their seed are one row; anything else is a run by itself."""
+    runs = [history, *(run(seed=seed) for seed in (1, 2)), run(seed=1, learning_rate=0.07), run(algorithm="fedavg")]
+    names = ["a", "a-seed1", "a-s2", "a-7", "b"]
+    comparison = fedgs.compare(*runs, names=names)
+    assert {name: len(group) for name, group in comparison.groups.items()} == {"a": 3, "a-7": 1, "b": 1}
+    finals = [one.metrics[-1]["accuracy"] for one in runs[:3]]
+    first, other, _ = comparison.means
+    assert (first["seeds"], other["seeds"]) == (3, 1)
+    assert first["final"] == pytest.approx(sum(finals) / 3)
+    assert first["final_sd"] == pytest.approx(statistics.stdev(finals))
+    assert (other["final"], other["final_sd"]) == (runs[3].metrics[-1]["accuracy"], None)
+    assert f"{first['final']:.4g} ± {first['final_sd']:.2g}" in str(comparison)
+    assert len(comparison.rows) == 5
+    assert [line.get_label() for line in comparison.plot().axes[0].lines] == ["a", "a-7", "b"]
+    # The same seed twice says nothing of seeds; a name that another run has is not given to a group.
+    assert len(fedgs.compare(history, history, runs[1]).groups) == 3
+    assert list(fedgs.compare(*runs[1:4], names=["a-seed1", "a-s2", "a"]).groups) == ["a-seed1", "a"]
+
+
+def test_a_run_in_a_folder_is_gone_on_with_or_read(tmp_path: Path) -> None:
+    class Stop(fedgs.Callback):
+        def on_end(self, history: fedgs.History) -> None:
+            raise KeyboardInterrupt
+
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run(out=folder, resume=True, callbacks=[Stop()])
+    for _ in range(2):
+        history = run(out=folder, resume=True)
+        assert history.metrics == run().metrics
+        written = (folder / "summary.json").stat().st_mtime_ns
+    assert (folder / "summary.json").stat().st_mtime_ns == written
+    with pytest.raises(OutputError, match="holds a run with other settings; choose another folder"):
+        run(out=folder, resume=True, seed=9)
+    with pytest.raises(OutputError, match="exists already"):
+        run(out=folder)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_sweep_has_a_row_a_run(workers: int) -> None:
     options = {key: value for key, value in QUICK.items() if key != "learning_rate"}
@@ -243,6 +285,19 @@ def test_a_sweep_has_a_row_a_run(workers: int) -> None:
     assert row["loss"] == one.metrics[-1]["loss"]
 
 
+def test_a_sweep_takes_numpy_s_numbers() -> None:
+    rows = fedgs.sweep(
+        plant.signals(),
+        FEDERATION,
+        {"learning_rate": np.array([0.1, 0.2])},
+        seeds=np.arange(2),
+        **{**QUICK, "rounds": 1, "learning_rate": None},
+    ).to_dict("records")
+    assert [(row["learning_rate"], row["seed"]) for row in rows] == [(0.1, 0), (0.1, 1), (0.2, 0), (0.2, 1)]
+    with pytest.raises(ConfigError, match="give seeds=3"):
+        fedgs.sweep(plant.signals(), FEDERATION, {"learning_rate": [0.1]}, seed=5)
+
+
 def test_sweeps_that_cannot_be() -> None:
     for grid, words in (
         ({"learning_rate": 0.1}, "give a list of values"),
@@ -250,9 +305,21 @@ def test_sweeps_that_cannot_be() -> None:
         ({"lr": [0.1]}, "no keyword 'lr'"),
         ([0.1], "the grid is a list"),
         ({1: [0.1]}, "no keyword 1"),
+        ({"seed": [1, 2]}, r"give seeds=3, or seeds=\[0, 1, 2\]"),
+        ({"task.keep_local": [["fc.*"]]}, "task was given as an object too"),
+        ({"algorithm": [fedgs.FedProx()], "algorithm.options": [{"mu": 1}]}, "algorithm was given as an object too"),
     ):
         with pytest.raises(ConfigError, match=words):
             fedgs.sweep(plant.signals(), FEDERATION, grid, **{k: v for k, v in QUICK.items() if k != "learning_rate"})  # type: ignore[arg-type]
+
+
+def test_a_sweep_of_which_nothing_is_left_has_a_score_column_and_a_file_may_name_what_an_object_replaces() -> None:
+    grid = {"learning_rate": [1e30], "training.weight_decay": [0.0]}
+    frame = fedgs.sweep(
+        plant.signals(), FEDERATION, grid, algorithm=fedgs.FedProx(), settings=fedgs.Settings(),
+        **{**QUICK, "learning_rate": None, "device": "cpu"},
+    )  # fmt: skip
+    assert frame[["final", "error"]].isna().to_numpy().tolist() == [[True, False]]
 
 
 @pytest.mark.parametrize("objective", [fedgs.FedProx(mu=1.0), fedgs.FedMMD(gamma=0.5), plant.Pulled()])
@@ -355,7 +422,6 @@ def test_options_reach_the_solver() -> None:
             "cannot be made with these options",
         ),
         ({"algorithm": plant.Net}, "algorithm 'Net' is no algorithm"),
-        ({"algorithm": "fedavgg"}, "algorithm.name='fedavgg' is not a baseline; did you mean 'fedavg'"),
         ({"settings": {"selection": {"solver": f"{HERE}:missing"}}}, "has no 'missing'"),
         ({"solver": plant.wrong_ones}, "solver 'wrong_ones' gave"),
         ({"solver": plant.failing}, "solver 'failing' failed: ZeroDivisionError: two lines"),
@@ -369,7 +435,7 @@ def test_options_reach_the_solver() -> None:
         ({"callbacks": fedgs.Callback()}, "callbacks must be a list"),
         ({"settings": {"selection": {"options": {"startz": 1}}}}, "gbp-cs has no option 'startz'"),
         ({"settings": {"selection": {"solver": "auto", "options": {"starts": 1}}}}, "are of one solver"),
-        ({"settings": {"server": {"rule": f"{HERE}:Net"}}}, "which has no init and update"),
+        ({"settings": {"server": {"rule": f"{HERE}:Net"}}}, "has no init and update"),
         ({"settings": {"server": {"rule": "nowhere:Rule"}}}, "module 'nowhere' cannot be imported"),
         ({"settings": {"task": f"{HERE}:nothing"}}, "has no 'nothing'"),
         ({"settings": {"training": {"optimizer": "lion"}}}, "training.optimizer='lion' is not possible"),
@@ -378,6 +444,15 @@ def test_options_reach_the_solver() -> None:
             "task.modell='paper' is not a known setting; did you mean 'model'?",
         ),
         ({"pick": 9}, "selection.pick=9 is more than the 4 devices of a factory"),
+        ({"out": 3}, "out=3; give the path of a folder"),
+        ({"settings": {"selection": None}}, "selection is a value, not a section"),
+        ({"settings": {"training": {"betas": [1.0, 2.0]}}}, "training.betas=[1.0, 2.0] is not possible"),
+        ({"algorithm": fedgs.FedGS(rule=plant.Odd("init"))}, "Odd.init gave a int; give a dict"),
+        ({"algorithm": fedgs.FedGS(rule=plant.Odd("update"))}, "Odd.update: fails (KeyError: 'momentum')"),
+        ({"algorithm": fedgs.FedGS(rule=plant.Odd("numpy"))}, "the new one is a ndarray, no tensor"),
+        ({"algorithm": fedgs.FedGS(rule=plant.Odd("tensor"))}, "Odd.init: cannot remember 'mean', a Tensor; give"),
+        ({"algorithm": plant.Forgetful()}, "Forgetful.update: fails (KeyError: 'momentum')"),
+        ({"algorithm": plant.Stumbling()}, "the objective of Stumbling: fails on a batch (ValueError: a stone)"),
         ({"device": "tpu"}, "device='tpu' is not possible; choose auto, cpu or cuda"),
         ({"learning_rate": -1.0}, "training.learning_rate=-1.0 is not possible"),
         ({"engine": "graph"}, "takes a team's batches as one, but layer 'body.1' normalises"),

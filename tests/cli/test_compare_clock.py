@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedgs.report.units import readable_duration
-from tests.conftest import Here
+from tests.conftest import Here, error_of
 from tests.simulation.small import small_config
 
 
@@ -27,6 +27,10 @@ def test_fedgs_and_fedavg_beside_each_other(
     summary = json.loads((tmp_path / "a/summary.json").read_text())
     assert summary["clock"]["measured"] == []
     assert sum(summary["traffic"].values()) > 0
+    (tmp_path / "file").touch()
+    err = error_of(here("compare", "a", "a-fedavg", "--out", "file/both.png"))
+    assert "--out: file: cannot make this folder" in err
+    assert err.count("choose another") == 1
     code, out, err = here("compare", "a", "a-fedavg", "--out", "both.png")
     assert (code, err) == (0, "")
     heads, _, _, fedgs, fedavg, note, *_ = table(out)
@@ -65,3 +69,36 @@ def test_fedgs_and_fedavg_beside_each_other(
     code, out, err = here("compare", "a", "a-fedavg", "--out", "both.png")
     assert (code, err) == (0, "")
     assert "simulated" not in out
+
+
+@pytest.mark.usefixtures("unpainted")
+def test_seeds_are_one_row_and_the_picture_comes_first(
+    runs: Path, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By hand: final accuracies 0.5 and 0.7 are 60 ± 14.14 %, rounds to the target 2 and 3 are 2.5 ± 0.7."""
+    for number, (final, at) in enumerate([(0.5, 2), (0.7, 3)]):
+        folder = tmp_path / f"a-seed{number}"
+        shutil.copytree(runs / "a", folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"seed": number, "eval": {"target": 0.4}}))
+        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for row in rows:
+            row |= {"accuracy": final if row["round"] >= at else 0.1, "loss": 1.0 + number}
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shutil.copytree(runs / "a-fedavg", tmp_path / "a-fedavg")
+    for width in (80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        code, out, err = here("compare", "a-seed0", "a-seed1", "a-fedavg", "--out", "new/folder/all.png")
+        assert (code, err) == (0, "")
+        assert max(map(len, out.splitlines())) <= width
+        row = next(line.split() for line in out.splitlines() if line.startswith("a "))
+        scores = ["60.00±14.14%"] * (1 if width == 80 else 2)
+        assert row[1 : 5 + len(scores)] == ["fedgs", "gbp-cs", "3", "×2", *scores]
+        assert row[-4:-1] == ["1.500±0.707", "2.5±0.71", "(40%)"]
+        assert "×N: mean ± standard deviation of N seeds" in out
+        assert (tmp_path / "new/folder/all.png").is_file()
+    seen = []
+    monkeypatch.setattr("rich.console.Console.print", lambda *_, **__: seen.append((tmp_path / "b.png").is_file()))
+    assert here("compare", "a-fedavg", "--out", "b.png").code == 0
+    assert all(seen)
+    assert seen

@@ -103,11 +103,16 @@ def test_an_empty_cache(tmp_path: Path, fedgs: Here) -> None:
         (["inspect", "{file}", "--leaf-compat"], "converted already; layout, leaf_compat and invert are for"),
         (["inspect", "femnist", "--invert"], "femnist: converted already"),
         (["convert", "{file}", "out.txt"], "out.txt: the name of the output must end in .npz"),
-        (["convert", "{file}", "nowhere/out.npz"], "there is no folder nowhere"),
-        (["convert", "{folder}", "{folder}/out.npz"], "no FEMNIST here; looked for"),
+        (["convert", "{file}", "{file}/out.npz"], "cannot make this folder"),
+        (
+            ["convert", "{folder}", "{folder}/out.npz"],
+            "a folder without images; fedgs reads folders of images (device/",
+        ),
         (["convert", "{file}"], "Missing argument 'OUT.npz'"),
         (["convert", "{file}", "{folder}/out.npz", "--workers", "0"], "--workers"),
         (["convert", "{file}", "{folder}/out.npz", "--invert"], "converted already; layout"),
+        (["convert", "{file}", "{folder}/out.npz", "--size", "9"], "--size 9 is not possible"),
+        (["convert", "{file}", "{folder}/out.npz", "--size", "9x9"], "are for folders of images"),
         (["fetch", "femnist", "--dir", "{folder}", "--layout", "leaf"], "no LEAF JSON (train/*.json"),
         (["fetch", "femnist", "--layout", "csv"], "--layout csv: unknown"),
         (["fetch", "mnist"], "'mnist' cannot be fetched; femnist can"),
@@ -161,6 +166,8 @@ def test_convert_takes_what_inspect_takes(
     pictures = tmp_path / "pictures" / "camera" / "nut"
     pictures.mkdir(parents=True)
     Image.new("L", (3, 3)).save(pictures / "1.png")
+    assert fedgs("convert", tmp_path / "pictures", tmp_path / "small.npz", "--size", "2x4").code == 0
+    assert load_npz(tmp_path / "small.npz").inputs.shape == (1, 2, 4)
     monkeypatch.setattr(glyphs, "load_glyphs", lambda *_: load_npz(file))
     for what in (folder, tmp_path / "pictures", "femnist", "glyphs"):
         for command in (["inspect", what], ["convert", what, tmp_path / "out.npz"]):

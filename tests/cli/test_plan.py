@@ -3,20 +3,16 @@
 import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from fedgs.cli.plan import REPLACED, one_selection
+from fedgs.cli.plan import one_selection
 from fedgs.network import Park, fedgs_round, load_profile
-from fedgs.simulation import run_clock
+from fedgs.simulation.folder import write_lines
 from fedgs.simulation.run_clock import selection_seconds, step_seconds
-from fedgs.tasks.bind import BoundTask
-from fedgs.training import clients
-from fedgs.training.objective import Objective
-from tests.conftest import Here, error_of
+from tests.conftest import Done, Here, error_of
 
 
 def setting(*overrides: str) -> list[str]:
@@ -34,24 +30,59 @@ MEGABYTE = setting("plan.model_bytes=1e6")
 PAPER = setting("plan.model_bytes=26.4e6")
 
 
-@pytest.mark.parametrize(("internal", "seconds", "wins"), [(10, 120, True), (5, 220, False)])
-def test_the_hand_worked_park(here: Here, internal: float, seconds: float, wins: bool) -> None:
+def answer(done: Done) -> str:
+    """Return the first line of what a plan says."""
+    assert (done.code, done.err) == (0, "")
+    return done.out.splitlines()[0]
+
+
+@pytest.mark.parametrize(("internal", "seconds"), [(10, 120), (5, 220)])
+def test_the_hand_worked_park(here: Here, internal: float, seconds: float) -> None:
     options = ["plan", *HAND, *setting(*in_hertz("internal", internal))]
     code, out, err = here(*options, "--json")
     assert (code, err) == (0, "")
     said = json.loads(out)
-    assert said["fedgs_seconds"]["total"] == pytest.approx(seconds)
-    assert said["fedavg_seconds"]["total"] == pytest.approx(200)
-    assert said["fedgs_wins"] is wins
-    assert said["break_even_ratio"] == pytest.approx(said["proposition_threshold"]) == pytest.approx(50 / 9)
+    assert said["as_set"]["round"]["total"] == pytest.approx(seconds)
+    assert said["as_set"]["rounds"] == pytest.approx(147)
+    assert said["fedavg"]["round"]["total"] == pytest.approx(200)
     assert said["ratio"] == pytest.approx(internal)
-    code, out, _ = here(*options)
-    assert code == 0
-    assert (
-        "1.67 times as fast as FedAvg: it saves 80 s" if wins else "1.1 times as slow as FedAvg: it loses 20 s"
-    ) in out
-    assert "TL/(M(L−1)) = 5.556 < " in out
-    assert "FedGS wins above 5.556" in out
+    times = said["fedavg"]["seconds"] / said["fedgs"]["seconds"]
+    line = answer(here(*options))
+    assert line.startswith(f"Yes: FedGS reaches the target accuracy {times:.3g} times as fast as FedAvg, in ")
+    assert line.endswith(f", with T={said['fedgs']['iterations']} and L=10.")
+
+
+@pytest.mark.parametrize("profile", ["5g", "wifi6", "wired"])
+@pytest.mark.parametrize(
+    "park",
+    [
+        (),
+        ("selection.pick=1",),
+        ("federation.factories=1", "federation.devices=2", "selection.pick=2"),
+        ("training.iterations=1",),
+        ("training.iterations=2_000_000_000",),
+        ("clock.internal.up.rate=1e5",),
+        ("clock.direct.up.rate=1e9", "clock.direct.down.rate=1e9"),
+        ("clock.step_seconds=60", "clock.selection_seconds=60"),
+        ("plan.rounds=100", "plan.fedavg_rounds=90"),
+    ],
+)
+def test_the_first_line_answers_and_the_rest_agrees(here: Here, profile: str, park: tuple[str, ...]) -> None:
+    options = ["plan", *PAPER, "--profile", profile, *setting(*park)]
+    said = json.loads(here(*options, "--json").out)
+    done = here(*options)
+    line = answer(done)
+    times = said["times_as_fast"]
+    assert line.startswith("Yes: " if said["pays"] else "No: ")
+    assert f"with T={said['fedgs']['iterations']} and L={said['fedgs']['pick']}" in line
+    if times >= 1.1:
+        assert f"{times:.3g} times as fast" in line
+    else:
+        assert "as long as FedAvg" in line
+        better = [one for one in said["other_picks"] if one["fedavg"]["seconds"] >= 1.1 * one["fedgs"]["seconds"]]
+        assert ("it would be" in line) == bool(better)
+    assert "nan" not in done.out
+    assert "inf" not in done.out
 
 
 def test_each_direction_and_receiver_has_its_own_setting(here: Here, tmp_path: Path) -> None:
@@ -73,9 +104,9 @@ def test_each_direction_and_receiver_has_its_own_setting(here: Here, tmp_path: P
     code, out, err = here("plan", "park.toml", "--json")
     assert (code, err) == (0, "")
     said = json.loads(out)
-    assert said["fedgs_seconds"]["total"] == pytest.approx(48 + 60 + 1.25 + 2.5)
-    assert said["fedavg_seconds"]["total"] == pytest.approx(120 + 2.5)
-    assert said["times"] == {"step": "given", "select": "given"}
+    assert said["as_set"]["round"]["total"] == pytest.approx(48 + 60 + 1.25 + 2.5)
+    assert said["fedavg"]["round"]["top"] == pytest.approx(120)
+    assert (said["sources"]["step"], said["sources"]["select"]) == ("given", "given")
 
 
 @pytest.mark.parametrize(
@@ -87,17 +118,13 @@ def test_each_direction_and_receiver_has_its_own_setting(here: Here, tmp_path: P
             "",
         ),
         ([f"clock.direct.{way}.rate=999.9" for way in ("up", "down")], "of FedAvg: 1 kbit/s up, 1 kbit/s down", ""),
-        (["clock.profile=wired"], "the longest that beats FedAvg", "devices–top"),
         (["clock.profile=wifi6"], "Wi-Fi 6", "changed by settings"),
         (["clock.external.up.rate=1e7"], "changed by settings", ""),
-        (["plan.divergence=1", "training.learning_rate=0.5", "plan.smoothness=4"], "η=0.5 is above 1/β=0.25", ""),
-        (["plan.divergence=1", "training.learning_rate=0.5", "plan.smoothness=2"], "Best: T=", "is above 1/β"),
-        # 50 − 2·100·h(50)
-        (["clock.profile=wired", "plan.divergence=2"], "Here: T=50, L=10; worth 21.1 iterations", "is void"),
-        (["plan.divergence=20"], "the bound is void", ""),
-        (["selection.pick=1"], "No T at L=1 beats FedAvg", "wins above"),
-        (["selection.pick=1"], "no ratio is enough", "Best"),
-        (["plan.speedup=1.5"], "is 1.5 times as fast as FedAvg", "beats FedAvg"),
+        (["clock.profile=wired"], "rounds: of the paper: 147 and 478 to 82 %", "devices–top"),
+        (["plan.rounds=30", "plan.fedavg_rounds=90"], "rounds: given", "of the paper"),
+        (["training.iterations=300"], "T=300, as set, is too long", "longer"),
+        (["training.iterations=10"], "T=10, as set, takes", "too long"),
+        (["selection.pick=1"], "No links in the factories are fast enough", "Yes"),
     ],
 )
 def test_what_a_plan_says(here: Here, overrides: list[str], said: str, unsaid: str) -> None:
@@ -107,42 +134,22 @@ def test_what_a_plan_says(here: Here, overrides: list[str], said: str, unsaid: s
     assert not unsaid or unsaid not in out
 
 
-def test_what_proposition_4_assumes_is_said_where_it_does_not_hold(here: Here) -> None:
-    fast = setting(*in_hertz("internal", 10))
-    _, out, _ = here("plan", *HAND, *fast, *setting("clock.selection_seconds=60"))
-    assert "times as slow" in out
-    assert "TL/(M(L−1)) = 5.556 < 10 holds (assumes equal links, no selection time)." in " ".join(out.split())
-    assert "assumes" not in here("plan", *HAND, *fast)[1]
-
-
-def test_a_round_too_long_for_the_bound_is_void_and_no_more(here: Here, tmp_path: Path) -> None:
-    longest = setting("plan.divergence=1", "training.iterations=2_000_000_000")
-    code, out, _ = here("plan", *MEGABYTE, *longest, "--plot", "plan.png")
-    assert code == 0
-    assert "Best: T=" in out
-    assert "the bound is void" in out
-    assert (tmp_path / "plan.png").exists()
-
-
 def test_the_paper_model_in_a_profile(here: Here) -> None:
     _, out, _ = here("plan", "--profile", "wifi6", *setting("task.model=paper", "clock.step_seconds=0.02"), "--json")
     said = json.loads(out)
     assert said["park"]["model_bits"] == 32 * 6_603_710
     park = Park(32 * 6_603_710, step_seconds=0.02)
-    assert said["fedgs_seconds"]["total"] == pytest.approx(fedgs_round(park, load_profile("wifi6").network()).total)
-    assert said["times"] == {"step": "given", "select": "not counted"}
+    expected = fedgs_round(park, load_profile("wifi6").network()).total
+    assert said["as_set"]["round"]["total"] == pytest.approx(expected)
+    assert (said["sources"]["step"], said["sources"]["select"]) == ("given", "not counted")
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [(), ("plan.divergence=1",), ("plan.divergence=1e6", "selection.pick=1")],
-)
-def test_the_picture(here: Here, tmp_path: Path, overrides: tuple[str, ...]) -> None:
-    code, out, err = here("plan", *PAPER, "--plot", "plan.png", *setting(*overrides))
+def test_the_picture(here: Here, tmp_path: Path) -> None:
+    code, out, err = here("plan", *PAPER, "--plot", "plan.png")
     assert (code, err) == (0, "")
     assert "picture: plan.png" in out
     with Image.open(tmp_path / "plan.png") as picture:
-        assert picture.width > (1800 if "divergence" in str(overrides) else 1200)
+        assert picture.width > 1200
         assert len(set(picture.convert("RGB").resize((64, 64)).get_flattened_data())) > 20
     assert [path.name for path in tmp_path.iterdir()] == ["plan.png"]
 
@@ -181,13 +188,11 @@ def test_times_are_measured(here: Here) -> None:
         (setting("training.iterations=0"), "training.iterations=0"),
         (setting("federation.factories=0"), "federation.factories=0"),
         (setting("clock.step_seconds=-5"), "clock.step_seconds=-5 is not possible: give seconds of 0 or more"),
-        (setting("plan.divergence=-1"), "plan.divergence=-1"),
-        (setting("plan.phi=2"), "plan.phi changes nothing without δ; give plan.divergence or --run too"),
-        (setting("plan.smoothness=3"), "plan.smoothness changes nothing"),
-        (setting("plan.speedup=0"), "plan.speedup=0"),
+        (setting("plan.rounds=0", "plan.fedavg_rounds=1"), "plan.rounds=0"),
+        (setting("plan.rounds=3"), "plan.rounds and plan.fedavg_rounds go together"),
+        (setting("plan.fedavg_rounds=3"), "plan.rounds and plan.fedavg_rounds go together"),
         (setting("plan.most_iterations=0"), "plan.most_iterations=0"),
         (["--plot", "plan.doc"], "plan.doc: a picture must end in .png"),
-        (["--plot", "none/plan.png"], "there is no folder none"),
     ],
 )
 def test_wrong_arguments_are_one_line(here: Here, tmp_path: Path, options: list[str], message: str) -> None:
@@ -196,12 +201,7 @@ def test_wrong_arguments_are_one_line(here: Here, tmp_path: Path, options: list[
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_option_of_older_versions_names_the_setting(here: Here) -> None:
-    for option, name in REPLACED.items():
-        assert f"it is now a setting: --set {name}" in error_of(here("plan", option, "1"))
-
-
-def test_a_run_gives_its_park_and_what_the_bound_needs(runs: Path, here: Here) -> None:
+def test_a_run_gives_its_park_its_times_and_its_rounds(runs: Path, here: Here) -> None:
     run = str(runs / "a")
     code, out, err = here("plan", "--run", run, "--json")
     assert (code, err) == (0, "")
@@ -209,44 +209,33 @@ def test_a_run_gives_its_park_and_what_the_bound_needs(runs: Path, here: Here) -
     park = said["park"]
     assert [park[key] for key in ("factories", "devices", "pick", "iterations")] == [3, 12, 3, 4]
     assert (park["step_seconds"], park["select_seconds"]) == pytest.approx((0.5, 0.25))
-    assert (said["profile"], said["links_bits_per_second"]["external"]["up"]) == ("5g", 1e6)
-    measured = said["run"]
-    assert (measured["round"], measured["super_nodes"]) == (3, 12)  # T is 4: all of the next round
-    assert 0 < measured["divergence_actual"] <= measured["divergence"]
-    constants = said["constants"]
-    assert (constants["divergence"], constants["smoothness"]) == (measured["divergence"], measured["smoothness"])
-    assert constants["learning_rate"] == 0.1
+    assert said["bits_per_second"]["external_up"] == 1e6
+    # Both reach the target, 1 %, in the first round.
+    assert said["known_rounds"] == {"fedgs": 1, "fedavg": 1, "iterations": 4, "pick": 3}
+    assert said["sources"]["rounds"] == "of these runs: 1 and 1 to accuracy 1.0%"
     # A round of the plan is a round of the run.
     line = json.loads((runs / "a/clock.jsonl").read_text().splitlines()[-1])
-    assert said["fedgs_seconds"]["total"] == pytest.approx(line["seconds"])
-    changed = setting("training.iterations=9", "clock.step_seconds=1", "plan.smoothness=2")
+    assert said["as_set"]["round"]["total"] == pytest.approx(line["seconds"])
+    changed = setting("training.iterations=9", "clock.step_seconds=1", "plan.rounds=5", "plan.fedavg_rounds=20")
     code, out, _ = here("plan", "--run", run, "--profile", "wired", *changed)
     assert code == 0
-    measured_words = f"run {run} after round 3: δ = {measured['divergence']:.4g}"
-    for words in (measured_words, "profile wired", "9 iterations", "1 s each, given", "250 ms each, of the run"):
+    for words in ("Gigabit Ethernet", "1 s each, given", "250 ms each, of the run", "rounds: given"):
         assert words in out
 
 
-def test_a_step_of_a_run_is_measured_with_its_own_batches(
-    runs: Path, here: Here, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[tuple[object, ...]] = []
-
-    def step() -> None:
-        pass
-
-    def noted(task: BoundTask, objective: Objective, batch_size: int) -> Callable[[], None]:
-        seen.append((task.task.model, len(task.classes), task.federation.inputs.shape[1:], batch_size))
-        return step
-
-    monkeypatch.setattr(clients, "local_step", noted)
-    monkeypatch.setattr(run_clock, "fastest", lambda action, *_: 3.0 if action is step else 0.5)
-    code, out, _ = here("plan", "--run", str(runs / "a"), "--measure", "--json")
-    assert code == 0
-    assert seen == [("compact", 4, (8, 8), 5)]
-    said = json.loads(out)
-    assert said["times"] == {"step": "measured here", "select": "measured here"}
-    assert (said["park"]["step_seconds"], said["park"]["select_seconds"]) == (3, 0.5)
+def test_the_rounds_of_two_runs_are_those_to_the_best_that_both_reach(runs: Path, tmp_path: Path, here: Here) -> None:
+    for name, scores in (("a", [0.1, 0.2, 0.6, 0.7]), ("a-fedavg", [0.1, 0.1, 0.2, 0.5])):
+        shutil.copytree(runs / name, tmp_path / name)
+        lines = [{"round": number, "accuracy": score, "loss": 1.0} for number, score in enumerate(scores)]
+        write_lines(tmp_path / name / "metrics.jsonl", lines)
+    config = json.loads((tmp_path / "a/config.json").read_text())
+    config["eval"]["target"] = 0.65
+    (tmp_path / "a/config.json").write_text(json.dumps(config))
+    said = json.loads(here("plan", "--run", "a", "--json").out)
+    assert (said["known_rounds"]["fedgs"], said["known_rounds"]["fedavg"]) == (2, 3)  # to 50 %
+    shutil.rmtree(tmp_path / "a-fedavg")
+    said = json.loads(here("plan", "--run", "a", "--json").out)
+    assert (said["known_rounds"]["fedgs"], said["known_rounds"]["fedavg"]) == (147, 478)
 
 
 def test_a_slow_round_does_not_move_the_time_of_a_selection() -> None:
@@ -259,13 +248,11 @@ def test_a_run_that_cannot_be_planned_with_is_one_line(runs: Path, tmp_path: Pat
     run, flat = str(runs / "a"), str(runs / "a-fedavg")
     (tmp_path / "bare").mkdir()
     shutil.copy(runs / "a/config.json", tmp_path / "bare")
-    own = "and --run: δ is measured in the run's own park"
     for arguments, words in (
         (["--run", "nowhere"], "nowhere: is not the folder of a run"),
-        (["--run", flat], f"--run {flat}: is a run of fedavg, which has no super nodes"),
-        (["--run", "bare"], "--run bare: has no checkpoint yet"),
-        (["--run", run, *setting("selection.pick=2")], f"selection.pick=2 {own}"),
-        (["--run", run, *setting("task.model=paper")], f"task.model=paper {own}"),
+        (["--run", flat], f"--run {flat}: is a run of fedavg; give a run of fedgs"),
+        (["--run", "bare"], "--run bare: has made no round yet"),
         (["x.toml", "--run", run], "x.toml and --run: a run has settings of its own"),
+        (["--measure", "--run", run], "--measure and --run: the run has measured its times"),
     ):
         assert words in error_of(here("plan", *arguments))

@@ -3,21 +3,23 @@
 import io
 import re
 import shutil
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from rich.console import Console
+from safetensors.torch import load_file, save_file
 
 from fedgs.algorithms.run_state import RunState
-from fedgs.cli.run_display import RunDisplay
+from fedgs.cli.run_display import ProgressLines, RunDisplay
 from fedgs.simulation.folder import create_run, write_lines
 from tests.conftest import Here, error_of
 from tests.simulation.small import is_one_line, small_config, small_settings
 
 BASELINE_RUN = "baseline=['selection.solver=random']"
-PICTURES = ("learning.png", "divergence.png", "selection.png", "comparison.png")
+PICTURES = ("learning.png", "divergence.png", "selection.png", "confusion.png", "comparison.png")
 
 
 @pytest.mark.usefixtures("unpainted")
@@ -62,6 +64,27 @@ def test_resume_finishes_both_runs_and_compares_them(
         assert (first / picture).is_file()
         assert "nothing left to do" not in out
 
+    # What a finished run has lost is said.
+    (first / "confusion.json").rename(tmp_path / "kept.json")
+    assert "a: confusion.json is missing; to have it again take summary.json away" in here("resume", "a").out
+    (tmp_path / "kept.json").rename(first / "confusion.json")
+    lines = (first / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    rounds = len(lines) - 1
+    for left, words in (
+        (lines[:-1], f"has {rounds - 1} of {rounds} rounds"),
+        ([lines[0], *lines[2:]], f"has {rounds - 1} of {rounds} rounds"),
+        ([lines[0], *lines[2:], lines[-1]], f"has {rounds - 1} of {rounds} rounds"),
+        ([*lines[:-2], lines[-1], lines[-2]], f"its lines are not rounds 0 to {rounds}"),
+        (lines[1:], f"its lines are not rounds 0 to {rounds}"),
+    ):
+        (first / "metrics.jsonl").write_bytes(b"".join(left))
+        assert words in error_of(here("resume", "a"))
+    (first / "metrics.jsonl").write_bytes(b"".join(lines))
+    weights = load_file(first / "model.safetensors")
+    save_file({name: value * torch.nan for name, value in weights.items()}, first / "model.safetensors")
+    assert "cannot be read as a model (NaN or infinity)" in error_of(here("resume", "a"))
+    save_file(weights, first / "model.safetensors")
+
     # Another run in the place of the second is left alone.
     shutil.rmtree(second)
     create_run(second, small_settings("seed=7"))
@@ -99,6 +122,27 @@ def test_the_display_of_a_baseline_counts_rounds() -> None:
     assert "s/round" in file.getvalue()
 
 
+def test_without_a_terminal_a_line_is_printed_now_and_then() -> None:
+    file, settings = io.StringIO(), small_settings("training.rounds=500")
+    console = Console(width=80, file=file, force_terminal=False)
+
+    def wait_for(words: str) -> None:
+        deadline = time.monotonic() + 30
+        while words not in file.getvalue():
+            assert time.monotonic() < deadline, file.getvalue()
+            time.sleep(0.01)
+
+    with ProgressLines(0.02, console) as lines:
+        wait_for("fedgs: reads the data")
+        display = RunDisplay("a", settings, console, lines)
+        display.on_begin(SimpleNamespace(state=RunState(250, torch.zeros(1), {}), score="accuracy"))  # type: ignore[arg-type]
+        wait_for("fedgs:  50% 0:00:00 left -:--:-- a the first round …\n")
+        display.on_round(RunState(251, torch.zeros(1), {}), {"round": 251, "accuracy": 0.8123})
+        wait_for(" a 251/500  acc 81.2%\n")
+        display.on_stop(None)
+        wait_for("fedgs: writes results and pictures …\n")
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 99, 100, 120])
 def test_the_display_is_one_line_that_begins_with_the_times(width: int) -> None:
     lines = shown(width, "[bold]")
@@ -125,7 +169,7 @@ def test_a_picture_that_cannot_be_written_is_one_line(runs: Path, tmp_path: Path
 
 
 def test_a_picture_of_an_unknown_kind_is_one_line(runs: Path, here: Here) -> None:
-    assert "ends in .png" in here("compare", runs / "a", "--out", "both.word").err
+    assert "both.word: no picture has the ending .word" in here("compare", runs / "a", "--out", "both.word").err
 
 
 @pytest.mark.parametrize(

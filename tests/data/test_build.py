@@ -14,6 +14,7 @@ from fedgs.data import arrays, sources
 from fedgs.data.arrays import JoinedArray
 from fedgs.data.bearings import load_bearings
 from fedgs.errors import DataError
+from fedgs.tasks.prepare import as_tensor
 
 ROWS = np.arange(24, dtype=np.float64).reshape(12, 2) / 7
 LABELS = np.array([0, 1, 2] * 4)
@@ -137,6 +138,22 @@ def test_a_digest_reads_all_of_a_small_array_and_some_rows_of_a_large_one(monkey
     assert read == [0, 3, 6, 9]
 
 
+def test_columns_of_mixed_tables_and_bytes_in_another_order() -> None:
+    """Numbers are numbers, whatever a table holds them as; and a share may be numpy's."""
+    numbers = np.arange(24) % 12
+    federation = made(
+        inputs=np.zeros((24, 2), ">f4"),
+        targets=numbers.astype(object),
+        devices=np.arange(24) % 2,
+        test=np.float32(0.25),
+    )
+    assert federation.classes == tuple(map(str, range(12)))
+    assert np.array_equal(federation.targets, numbers)
+    assert as_tensor(federation.inputs).shape == (24, 2)
+    assert federation.test.sizes.tolist() == [3, 3]
+    assert made(targets=(numbers[:12] / 7).astype(object)).classes == ("all",)
+
+
 def test_targets_that_are_no_classes() -> None:
     assert made(targets=np.linspace(0, 1, 12)).classes == ("all",)
     assert made(targets=ROWS).classes == ("all",)
@@ -170,7 +187,6 @@ def test_targets_that_are_no_classes() -> None:
         ({"factories": np.arange(12)}, r"device '03' has samples in factories \d"),
         ({"factories": np.arange(5)}, "factories has 5 entries for 12 samples"),
         ({"factories": 7}, "cannot assign 3 devices to 7 factories"),
-        ({"inputs": ROWS[:5]}, "5 rows of inputs, 12 rows of targets"),
         ({"classes": 3}, "classes=3; give a list of names"),
         ({"classes": ["a", "b"]}, "label 2 has no class; there are 2 classes"),
         (
@@ -179,6 +195,14 @@ def test_targets_that_are_no_classes() -> None:
         ),
         ({"targets": np.where(np.arange(12) == 9, np.inf, 0.5)}, r"targets of sample 9 \(device '07'\) hold NaN"),
         ({"inputs": {"a": ROWS, "b": ROWS[:3]}}, "12 rows of inputs 'a', 3 rows of inputs 'b'"),
+        ({"inputs": {"a": (ROWS, ROWS)}}, "inputs are nested; give an array, or a tuple or a dict of arrays"),
+        ({"inputs": np.ma.masked_array(ROWS, ROWS[5, 1] == ROWS)}, "inputs hold masked values; fill them in"),
+        ({"test": [ROWS, LABELS]}, "test must be a share, 12 bools, or a tuple of arrays"),
+        ({"test": ({"a": ROWS}, LABELS)}, "test inputs are a dict of 'a', train inputs an array"),
+        ({"test": (ROWS, (LABELS, LABELS))}, "test targets are a tuple of 2 arrays, train targets an array"),
+        ({"factories": [None] * 12}, "factories of sample 0 is None; name it, or drop the sample"),
+        ({"seed": "a"}, "seed='a'; give a whole number"),
+        ({"classes": ["a", "b", "b"]}, "the class 'b' is there twice"),
     ],
 )
 def test_what_is_wrong_is_one_line(options: dict[str, Any], words: str) -> None:
@@ -222,12 +246,18 @@ def test_torch_data_sets() -> None:
     ("sets", "words"),
     [
         ({}, "no data set in it"),
-        ({"x": 3}, "device 'x': a int has no length"),
+        ({"x": 3}, "device 'x': int has no length"),
         ([Squares(3)], "a list of data sets; give a dict"),
         ({"x": [(np.zeros(2), 0.5), (np.zeros(2), np.inf)]}, "device 'x': targets of item 1 hold NaN or infinity"),
         ({"x": Squares(0)}, "device 'x': its data set is empty"),
         ({"x": [1, 2, 3]}, "device 'x': item 0 is a int; \\(input, target\\) is expected"),
         ({"x": [(np.zeros(2), 0), (np.zeros(3), 1)]}, "device 'x': item 1 has shapes"),
+        ({"x": [(np.zeros(2), 0), ({"a": np.zeros(2)}, 1)]}, "item 1 has shapes a dict of 'a'"),
+        ({"x": [((np.zeros(2), {"a": np.zeros(2)}), 0)]}, "item 0 are nested"),
+        (
+            {"x": [(np.zeros(2), 0)] * 4, "y": [((np.zeros(2),), 1)] * 4},
+            "samples of device 'y' are a tuple of 1 arrays",
+        ),
         ({"x": [(np.zeros(2), 0)] * 4, "y": [(np.zeros(3), 1)] * 4}, "differ in the shape of their samples"),
     ],
 )
@@ -243,3 +273,5 @@ def test_a_federation_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     federation = fedgs.Federation.load("bearings", devices=20, seed=0, partition="by-attribute", attribute="plant")
     assert len(federation) == 20
     assert federation.inputs.shape[1:] == (3, 1024)
+    with pytest.raises(DataError, match=r"Federation\.load has no option 'facories'"):
+        fedgs.Federation.load("glyphs", facories=3)

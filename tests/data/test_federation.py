@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -218,22 +216,12 @@ def test_an_inconsistent_federation(change: dict[str, object], message: str) -> 
         replace(consistent, **change)  # type: ignore[arg-type]
 
 
-def test_importing_the_room_loads_nothing_heavy() -> None:
-    heavy = {"torch", "matplotlib", "PIL", "numba", "pyarrow", "pandas", "h5py", "ijson", "scipy"}
-    code = f"import sys, fedgs.data.femnist, fedgs.data.glyphs, fedgs.cli; print({heavy} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"targets": np.array([0, -1, 1])}, "label -1 is negative"),
-        ({"targets": np.array([0.0, 1.0, 1.0])}, "labels are float64"),
         ({"targets": np.zeros((3, 1), np.uint8)}, r"labels are uint8 \(3, 1\)"),
-        ({"inputs": np.zeros((), np.uint8)}, r"inputs have shape \(\)"),
         ({"clients": np.array([0.0, 0.0, 1.0])}, "clients are float64"),
         ({"client_names": ("a", "a")}, "the client name 'a' is there twice"),
-        ({"classes": ("x", "x")}, "the class 'x' is there twice"),
         (
             {"attributes": {"line": np.array([0.5, 1.0])}},
             "attribute 'line' has 2 values for 2 clients; one whole number",

@@ -1,4 +1,5 @@
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -36,8 +37,10 @@ def test_only_the_file_is_left_and_an_older_one_is_replaced(tmp_path: Path) -> N
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"nowhere/a.npz: cannot be written \(No such file or directory\)"):
-        save_npz(small_set(), tmp_path / "nowhere" / "a.npz")
+    save_npz(small_set(), tmp_path / "new" / "folder" / "b.npz")
+    with pytest.raises(OutputError, match="cannot make this folder"):
+        save_npz(small_set(), tmp_path / "new" / "folder" / "b.npz" / "c.npz")
+    shutil.rmtree(tmp_path / "new")
     (tmp_path / "a.npz").mkdir()
     with pytest.raises(OutputError, match=r"a.npz: cannot be written"):
         save_npz(small_set(), tmp_path / "a.npz")
@@ -50,10 +53,8 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         ({"fedgs_format": None}, "not written by fedgs .* it holds attribute_line, classes"),
         ({"fedgs_format": np.int64(9)}, "fedgs_format 9 is unknown"),
         ({"targets": np.zeros(3, np.uint8)}, "5 rows of inputs, 3 rows of targets"),
-        ({"targets": np.full(5, 7, np.uint8)}, "label 7 has no class"),
         ({"clients": None}, "no array 'clients' or 'owners'; it holds"),
         ({"classes": np.array("no")}, "'classes' has 0 dimensions"),
-        ({"inputs": np.uint8(1)}, r"inputs have shape \(\)"),
         ({"fedgs_format": np.int64([1, 1])}, "fedgs_format .1 1. is unknown"),
     ],
 )

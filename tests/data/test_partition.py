@@ -54,6 +54,14 @@ def test_by_attribute_one_factory_a_value() -> None:
     assert federation.device_names == ("w001", "w004", "w003", "w000", "w002", "w005")
 
 
+def test_one_per_value_keeps_factories_of_unequal_size_together() -> None:
+    dataset = numbered([10] * 6, attributes={"plant": np.array([7, 0, 7, 3, 0, 7], np.int32)})
+    federation = build_federation(dataset, 3, "one-per-value", attribute="plant")
+    assert federation.factory_sizes.tolist() == [2, 1, 3]
+    with pytest.raises(DataError, match="gives 3 factories, one for each plant, not 2; set"):
+        build_federation(dataset, 2, "one-per-value", attribute="plant")
+
+
 def test_by_attribute_in_equal_pieces() -> None:
     values = np.arange(350, dtype=np.int32) % 7
     of_device = assigned(NAMES, 10, "by-attribute", 0, kind=values)

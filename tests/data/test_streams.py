@@ -1,7 +1,6 @@
 import json
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -119,17 +118,6 @@ def test_resume_continues_the_same_stream(
         assert resumed.counts.tolist() == streams.counts.tolist()
         assert resumed.take(selected).tolist() == streams.take(selected).tolist()
     assert resumed.state_dict() == streams.state_dict()
-
-
-def test_state_survives_an_npz_file(tmp_path: Path) -> None:
-    streams = DeviceStreams(federation_of([9, 20]), 4)
-    streams.advance([1])
-    np.savez(tmp_path / "state.npz", **streams.state_dict())
-    resumed = DeviceStreams(federation_of([9, 20]), 4)
-    with np.load(tmp_path / "state.npz") as state:
-        resumed.load_state(state)
-    assert resumed.state_dict() == streams.state_dict()
-    assert resumed.next_indices().tolist() == streams.next_indices().tolist()
 
 
 @settings(max_examples=30, deadline=None)

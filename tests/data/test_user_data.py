@@ -105,6 +105,7 @@ ONE = np.zeros((1, 3, 3), np.uint8)
         ((ONE, [0], [1]), {"client_names": ["a"]}, "outside the 1 client names"),
         ((ONE, [0], ["x"]), {"client_names": ["a"]}, "client 'x' is not among the 1 client names"),
         ((ONE, [0]), {"test": [True, False]}, r"test mask has 2 entries \(bool\) for 1 samples"),
+        ((ONE, [0]), {"test": [0.3]}, r"test mask has 1 entries \(float64\) for 1 samples"),
         ((ONE, [0]), {"attributes": {"line": [1, 2]}}, "attribute 'line' has 2 values for 1 clients"),
         ((ONE, [0]), {"attributes": {"line": 3}}, "attribute 'line' has 1 values for 1 clients; give a list"),
         *(((ONE, [0]), {"attributes": {"line": value}}, "attribute 'line' must be whole numbers")
@@ -138,10 +139,21 @@ def test_folder_by_class_in_colour(tmp_path: Path) -> None:
     assert from_folder(tmp_path, grey=True, size=(6, 5)).inputs.shape == (2, 6, 5)
 
 
+def test_folder_by_factory_device_and_class(tmp_path: Path) -> None:
+    for place in ("harbour/cam1/nut", "harbour/cam2/bolt", "airport/cam1/nut"):
+        picture(tmp_path / place / "1.png", 1)
+    dataset = from_folder(tmp_path)
+    assert dataset.client_names == ("airport-cam1", "harbour-cam1", "harbour-cam2")
+    assert dataset.attributes["factory"].tolist() == [0, 1, 1]
+    (tmp_path / "station").mkdir()
+    with pytest.raises(InputFileError, match="station: a factory without any image"):
+        from_folder(tmp_path)
+
+
 def test_bad_folders(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match="none: no such folder"):
         from_folder(tmp_path / "none")
-    with pytest.raises(InputFileError, match="no image"):
+    with pytest.raises(InputFileError, match=r"no image .* put them there as device/class/photo\.png, factory/device"):
         from_folder(tmp_path)
     picture(tmp_path / "a" / "nut" / "1.png", 1)
     picture(tmp_path / "b" / "nut" / "2.png", 1, size=(5, 5))
@@ -161,7 +173,7 @@ def test_bad_folders(tmp_path: Path) -> None:
     assert from_folder(tmp_path, classes=["bolt", "nut"]).labels.tolist() == [1, 1]
     (tmp_path / "b" / "bolt").rmdir()
     picture(tmp_path / "b" / "3.png", 1)
-    with pytest.raises(FedgsError, match="every image must lie at"):
+    with pytest.raises(FedgsError, match=r"every image must lie at the same depth, as device/class/photo\.png"):
         from_folder(tmp_path)
 
 

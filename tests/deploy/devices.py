@@ -17,11 +17,13 @@ from fedgs.data import DataSet, Federation
 from fedgs.data.npz import save_npz
 from fedgs.deploy import pki
 from fedgs.deploy.agent import Agent
+from fedgs.deploy.factory_numbers import FactoryNumbers
 from fedgs.deploy.pki import Bundle, Identity
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.round_messages import RoundResult, decode_result, encode_order
 from fedgs.deploy.settings import DeviceSettings, TopSettings
 from fedgs.deploy.sources import Batch, Source, open_source
+from fedgs.deploy.station_list import StationList
 from fedgs.deploy.tensors import Flat, Shapes
 from fedgs.deploy.top_process import carry_out
 from fedgs.deploy.trainers import LinearTrainer
@@ -92,9 +94,9 @@ async def good_devices(
         yield agents
 
 
-def agent(park: Park, station: StationHandle, name: str, source: Source, **more: Any) -> Agent:
+def agent(park: Park, station: StationHandle, name: str, source: Source, failover: float = 20.0, **more: Any) -> Agent:
     """Return a device in this process."""
-    identity, settings = Identity("park", "device", name), DeviceSettings(longest_wait=0.5)
+    identity, settings = Identity("park", "device", name), DeviceSettings(longest_wait=0.5, failover=failover)
     return Agent(identity, station.devices, source, bundle(park, "device", name), settings, **more)
 
 
@@ -168,9 +170,11 @@ def good_answer(
 async def run_top(park: Park, stations: Sequence[StationHandle], options: Sequence[str], **behaviour: Any) -> None:
     """Carry out a run from this process."""
     certificate = bundle(park, "top", "top")
-    transports = [GrpcTransport(one.top, certificate, Identity("park", "top", "top"), 2.0) for one in stations]
+    numbers, identity = FactoryNumbers(), Identity("park", "top", "top")
+    numbers.reserve([one.top for one in stations])
+    listed = StationList([GrpcTransport(one.top, certificate, identity, 2.0, numbers=numbers) for one in stations])
     settings = load_settings(overrides=list(options))
-    await carry_out(settings, TopSettings.model_validate(behaviour), park.folder / "state", transports)
+    await carry_out(settings, TopSettings.model_validate(behaviour), park.folder / "state", listed)
 
 
 async def train(park: Park, federation: Federation, held_out: DataSet, options: Sequence[str]) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ from fedgs.data.npz import save_npz
 from fedgs.deploy import pki
 from fedgs.deploy.logs import JsonLines, log
 from fedgs.deploy.metrics import StationMetrics
-from fedgs.deploy.park import dataset_of
+from fedgs.deploy.park_data import dataset_of
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.round_messages import RoundOrder, RoundResult, decode_result, encode_order
 from fedgs.deploy.settings import StationSettings
@@ -68,6 +68,8 @@ class Park:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.pki = folder / "pki"
+        self.path: Path | None = None
+        """Where processes import fedgs from; None: as the test itself."""
         self.processes: list[subprocess.Popen[bytes]] = []
         self.served = AsyncExitStack()
         pki.create_authority(self.pki)
@@ -76,8 +78,9 @@ class Park:
         """Serve a station from this process until the test ends; all that reaches it comes over real connections."""
         bundle = None if insecure else pki.Bundle(pki.issue(self.pki, "station", name, pki.LOOPBACK))
         (self.folder / name).mkdir(mode=0o700)
-        station = Station(StationSettings(**settings), StationMetrics(), insecure=insecure)
-        control = Control(name, station, self.folder / name)
+        given = StationSettings(**settings)
+        station = Station(given, StationMetrics(given.metrics_devices), bundle)
+        control = Control(name, station, self.folder / name, bundle)
         handler = logging.FileHandler(self.folder / f"{name}.log")
         handler.setFormatter(JsonLines())
         log.logger.addHandler(handler)
@@ -93,6 +96,9 @@ class Park:
         self, name: str, *arguments: str, module: str = "fedgs", folder: Path | None = None
     ) -> "subprocess.Popen[bytes]":
         """Start a process that logs to NAME.log, in a folder of its own or in the park's."""
+        environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+        if self.path is not None:
+            environment["PYTHONPATH"] = str(self.path)
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
@@ -100,7 +106,7 @@ class Park:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                env={name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"},
+                env=environment,
             )
         self.processes.append(process)
         return process
@@ -136,11 +142,14 @@ class Park:
         self, stations: "Sequence[StationHandle]", *overrides: str, more: Sequence[str] = ()
     ) -> "subprocess.Popen[bytes]":
         """Start a top server with the state folder ``state``."""
+        return self.top_of(",".join(station.top for station in stations), *overrides, more=more)
+
+    def top_of(self, stations: str, *overrides: str, more: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
+        """Start a top server with these ``--stations``."""
         if not (self.pki / "top").exists():
             pki.issue(self.pki, "top", "top")
-        addresses = ",".join(station.top for station in stations)
         settings = [part for override in overrides for part in ("--set", override)]
-        return self.start("top", "top", "--stations", addresses, "--state", "state", *more, *settings)
+        return self.start("top", "top", "--stations", stations, "--state", "state", *more, *settings)
 
     def rounds(self) -> list[dict[str, Any]]:
         """Return the metrics of the top server's rounds so far."""
@@ -174,6 +183,11 @@ class StationHandle:
     ) -> None:
         self.park, self.name, self.runs, self.devices, self.top = park, name, runs, devices, top
         self.socket = park.folder / name / "control.sock"
+
+    @property
+    def control(self) -> Control:
+        assert isinstance(self.runs, Control)
+        return self.runs
 
     @property
     def process(self) -> "subprocess.Popen[bytes]":

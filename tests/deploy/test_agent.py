@@ -84,6 +84,73 @@ def test_batches_that_do_not_fit_the_task_are_named(images: tuple[int, ...], lab
     assert reason in str(wrong.value)
 
 
+CLASS_NAMES = ["dent", "ok", "rust", "scratch"]
+
+
+class Named:
+    """A source whose classes have names; a batch has one sample of each, and zeros of the first."""
+
+    def __init__(self, *classes: str) -> None:
+        self.classes = classes
+
+    def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
+        labels = np.zeros(size, np.int64)
+        labels[: len(self.classes)] = np.arange(len(self.classes))
+        while True:
+            yield Batch(np.zeros((size, *SHAPE), np.uint8), labels, self.classes)
+
+
+@pytest.mark.parametrize(
+    ("mine", "counts"),
+    [
+        (("dent", "ok", "rust", "scratch"), [2, 1, 1, 1]),
+        (("scratch", "ok"), [0, 1, 0, 4]),  # in another order, and two are missing
+        (("0", "1", "2"), [3, 1, 1, 0]),  # numbers name nothing: they stay
+        ((), [5, 0, 0, 0]),
+    ],
+)
+def test_classes_are_those_of_the_task_by_name(mine: tuple[str, ...], counts: list[int]) -> None:
+    task = named_task("r", batch_size=BATCH, class_names=CLASS_NAMES)
+    assert announced(Named(*mine), task) == counts
+
+
+@pytest.mark.parametrize(
+    ("mine", "names", "reason"),
+    [
+        (
+            ("OK", "dent"),
+            CLASS_NAMES,
+            "the class 'OK' is not one of the task's; did you mean 'ok'",
+        ),
+        (
+            ("dent", "spot"),
+            CLASS_NAMES,
+            "'spot' is not one of the task's; they are dent, ok, rust",
+        ),
+        (("dent", "ok"), [], "the classes here have names (dent, ok), the task's have none"),
+    ],
+)
+def test_an_unknown_class_is_refused_by_name(mine: tuple[str, ...], names: list[str], reason: str) -> None:
+    with pytest.raises(DataError) as wrong:
+        announced(Named(*mine), named_task("r", batch_size=BATCH, class_names=names))
+    assert reason in str(wrong.value)
+
+
+def test_missing_classes_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        made = agent("a", Named("ok", "dent"))
+        await made._begin(named_task("r", batch_size=BATCH, class_names=CLASS_NAMES))
+        for _ in range(3):
+            await made._next(None)
+            assert made._work is not None
+            made._work.batch = None
+
+    with caplog.at_level("INFO"):
+        asyncio.run(run())
+    said = [record.getMessage() for record in caplog.records if "missing here" in record.getMessage()]
+    assert len(said) == 1
+
+
 def test_a_new_run_goes_on_with_the_same_stream() -> None:
     """Another run of the same shape takes the batch that is waiting; another batch size begins the stream anew."""
 

@@ -26,21 +26,37 @@ from tests.conftest import Here
         ("device --station 127.0.0.1:1 --id a --source glyphs:1 --certificates b", "of device 'b', not of 'a'"),
         ("device --station 127.0.0.1:1 --id s --source glyphs:1 --certificates s1", "belongs to a station"),
         ("device --station 127.0.0.1:1 --id a --source glyphs:1 --certificates b --insecure", "exclude each other"),
+        ("device --station 127.0.0.1:1 --id c --source glyphs:1 --certificates c", "can read this key (mode 640)"),
+        ("device --station 127.0.0.1:1 --id c --source no --certificates c --allow-open-keys", "expected npz:FILE"),
         ("top --stations 127.0.0.1:1,127.0.0.1:1 --state t --insecure", "an address is there twice"),
         ("top --stations , --state t --insecure", "name at least one HOST:PORT"),
+        ("top --stations no.txt --state t --insecure", "--stations no.txt: neither a file nor an address"),
+        ("device --station 127.0.0.1:1,b --id d --source glyphs:1 --insecure", "'b' is not an address"),
         ("top --stations 127.0.0.1:1 --state t --insecure --wire int8", "--wire int8: input should be"),
         ("top --stations 127.0.0.1:1 --state t --insecure --image 28", "--image 28: expected HEIGHTxWIDTH"),
         ("top --stations 127.0.0.1:1 --state t --insecure --target no.json", "not a JSON list of shares"),
         ("top --stations 127.0.0.1:1 --state t --insecure --held-out no.npz", "no.npz: no such file"),
         ("top --stations 127.0.0.1:1 --state t --insecure --min-stations 2", "--min-stations 2 of 1 stations"),
+        ("top --stations 127.0.0.1:1 --state t --insecure --listen 0.0.0.0:0", "on the loopback only"),
+        ("top --stations 127.0.0.1:1 --state t --certificates t1 --listen 10.0.0.1:0", "names no host"),
+        ("status --top nowhere --insecure", "is not an address"),
+        ("status --top 127.0.0.1:1 --insecure", "127.0.0.1:1: nobody answers"),
+        ("status --top 10.0.0.1:1 --insecure", "on the loopback only"),
+        ("status --top 127.0.0.1:1 --certificates b", "belongs to a device, not to a operator"),
+        ("status --top 127.0.0.1:1", "pki/operator/operator: ca.crt cannot be read"),
+        ("ui --top 127.0.0.1:1 --insecure", "127.0.0.1:1: nobody answers"),
+        ("ui --insecure", "are for --top"),
         ("top --stations 127.0.0.1:1 --state t --insecure --set dynamics.leave=0.1", "is for simulations"),
-        ("top --stations 127.0.0.1:1 --state t --insecure --set data.normalise=per-channel", "is for simulations"),
+        ("top --stations 127.0.0.1:1 --state t --insecure --set eval.ema=0.5", "is for simulations"),
     ],
 )
 def test_mistakes_are_one_line(here: Here, tmp_path: Path, arguments: str, reason: str) -> None:
     pki.create_authority(tmp_path / "authority")
     pki.issue(tmp_path / "authority", "device", "b", out=tmp_path / "b")
     pki.issue(tmp_path / "authority", "station", "s1", out=tmp_path / "s1")
+    pki.issue(tmp_path / "authority", "device", "c", out=tmp_path / "c")
+    (tmp_path / "c" / "key.pem").chmod(0o640)
+    pki.issue(tmp_path / "authority", "top", "t1", out=tmp_path / "t1")
     code, _, err = here(*arguments.split())
     assert code == 2
     assert reason in err, err

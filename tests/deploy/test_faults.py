@@ -15,8 +15,20 @@ from fedgs.deploy.sources import Batch
 from fedgs.deploy.tensors import Flat, Shapes
 from fedgs.deploy.trainers import LinearTrainer
 from fedgs.errors import PeerError
-from tests.deploy.devices import Noise, agent, bundle, good_devices, run_round, run_top, running
-from tests.deploy.processes import CLASSES, SHAPE, Park, StationHandle, named_task, wait_for
+from fedgs.training.calibration import ClassMix
+from tests.deploy.devices import (
+    Noise,
+    agent,
+    bundle,
+    counts_of,
+    drawn,
+    good_devices,
+    run_round,
+    run_top,
+    running,
+    trained,
+)
+from tests.deploy.processes import CLASSES, SHAPE, SHAPES, UNIFORM, Park, StationHandle, named_task, wait_for
 
 STUCK = """
 import asyncio, sys, time
@@ -133,6 +145,33 @@ async def test_devices_join_in_mid_round_and_outlive_their_station(park: Park) -
             result = await asyncio.to_thread(again.round, 2, 3)
             assert result.iterations == 3
             assert {device.name: device.turns for device in again.status().devices} == {"a": 3, "b": 3, "c": 3}
+
+
+async def test_a_station_that_is_told_to_stop_keeps_its_round_and_goes_on_with_it(park: Park) -> None:
+    """Every iteration counts once: the weights are those of plain SGD on the batches of all three devices."""
+    iterations = 400
+    station = park.station("s1", "--min-devices", "3", "--gather", "20", "--drain", "8")
+    async with good_devices(park, station, "a", "b", "c") as agents:
+        training = asyncio.ensure_future(run_round(station, 1, iterations))
+        await asyncio.to_thread(wait_for, lambda: station.status().iteration > 20, 20, "the round to be under way")
+        began = time.monotonic()
+        station.process.terminate()
+        assert await asyncio.to_thread(station.process.wait, 20) == 0
+        assert time.monotonic() - began < 8
+        with pytest.raises(PeerError, match=r"the station stops|connection was lost"):
+            await training
+        (kept,) = park.log("s1", "round is kept")
+        assert 20 < kept["iteration"] < iterations
+        again = await asyncio.to_thread(park.station, "s1", "--min-devices", "3", "--gather", "20")
+        result = await run_round(again, 1, iterations)
+        assert (result.iterations, result.events) == (iterations, {})
+        assert result.took_part == ["a", "b", "c"]
+        assert sum(agent.steps for agent in agents) == 3 * iterations
+    assert [line["iteration"] for line in park.log("s1", "round goes on")] == [kept["iteration"]]
+    mix, weights = ClassMix(1, UNIFORM, 2, 0.0), np.zeros(SHAPES.size, np.float32)
+    for batches in drawn(range(3), iterations):
+        weights = trained(weights, batches, np.array(counts_of(batches)), mix)
+    np.testing.assert_allclose(result.weights, weights, atol=1e-5)
 
 
 async def test_no_device_is_online(park: Park) -> None:

@@ -1,3 +1,6 @@
+from concurrent.futures import Future
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -22,6 +25,23 @@ def ready(number: int, *counts: int) -> Ready:
     return Ready(number, np.array(counts))
 
 
+def test_the_state_of_a_member() -> None:
+    roster = Roster(failures=1)
+    link = NoLink()
+    member = roster.join("a", link)
+    states = [roster.state(member)]
+    roster.announce(member, ready(1, 1, 1))
+    states.append(roster.state(member))
+    member.asked = SimpleNamespace(answer=Future())
+    states.append(roster.state(member))
+    member.asked.answer.cancel()  # the station waits for it no longer, and it has not answered
+    states.append(roster.state(member))
+    roster.failed(member, "late")
+    states.append(roster.state(member))
+    roster.leave("a", link)
+    assert [*states, roster.state(member)] == ["waiting", "ready", "training", "late", "quarantined", "offline"]
+
+
 def test_only_ready_members_that_are_not_quarantined_can_be_selected_by_name() -> None:
     clock = Clock()
     roster = Roster(failures=2, quarantine=60, clock=clock)
@@ -39,16 +59,19 @@ def test_only_ready_members_that_are_not_quarantined_can_be_selected_by_name() -
     assert [member.name for member in roster.candidates()] == ["a", "b", "c"]
 
 
-def test_a_success_makes_up_for_failures_and_coming_anew_does_not() -> None:
+def test_two_successes_undo_a_failure_and_coming_anew_does_not() -> None:
+    """Late every other time: 1, ½, 1½, 1, 2, 1½, 2½, 2, 3."""
     roster = Roster(failures=3)
     member = roster.join("a", NoLink())
-    roster.failed(member, "late")
-    roster.failed(member, "late")
-    roster.succeeded(member)
-    assert not roster.failed(member, "late")
-    assert not roster.failed(roster.join("a", NoLink()), "late")
-    assert roster.failed(roster.join("a", NoLink()), "late")
-    assert (member.all_failures, member.turns) == (5, 1)
+    for _ in range(4):
+        assert not roster.failed(roster.join("a", NoLink()), "late")
+        roster.succeeded(member)
+    assert roster.failed(member, "late")
+    assert (member.all_failures, member.turns) == (5, 4)
+    for _ in range(9):  # late every third time is not too often
+        assert not roster.failed(member, "late")
+        roster.succeeded(member)
+        roster.succeeded(member)
 
 
 def test_an_old_connection_that_ends_does_not_take_the_new_one_with_it() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,15 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from fedgs.cli.park_display import picture
-from fedgs.deploy.park import LocalPark
+from fedgs.data.npz import save_npz
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.settings import Settings
 from fedgs.simulation.federations import load_federation
 from fedgs.simulation.run import execute
 from tests.conftest import Here
+from tests.deploy.by_hand import played
 from tests.deploy.processes import wait_for
-from tests.simulation.small import small_config, small_federation, small_settings
+from tests.simulation.small import small_config, small_set
 
 
 def options(folder: Path, rounds: int, stations: int = 2) -> list[str]:
@@ -48,24 +50,117 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
-def test_a_park_runs_to_the_simulators_end_and_leaves_no_process(tmp_path: Path) -> None:
+def test_a_park_runs_to_the_simulators_end_leaves_no_process_and_can_be_replayed_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Started where the user's own module is, which its processes, in other folders, import too.
+
+    Its commands.txt, line by line, starts the same processes again.
+    """
+    data = small_set()
+    names = tuple(f"Halle {number:02d}, Tür Süd ß" for number in range(len(data.client_names)))
+    save_npz(replace(data, client_names=names), tmp_path / "bars.npz")
+    (tmp_path / "plant_here.py").write_text("def first(problem, rng):\n    return list(range(problem.pick))\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    given = [*options(tmp_path, 3), "--set", "selection.solver=plant_here:first", "--out", "park"]
     done = subprocess.run(
-        [sys.executable, "-m", "fedgs", *options(tmp_path, 3), "--out", "park"],
+        [sys.executable, "-c", "from fedgs.__main__ import main; main()", *given],
         cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert [line.split("  ")[0] for line in done.stdout.splitlines()[:4]] == [f"round {n}/3" for n in range(4)]
     assert "park: done after 3 rounds, accuracy" in done.stdout
+    assert "bars: 4 of its 12 devices, at 2 stations;" in done.stderr
     assert not processes_of(tmp_path / "park")
     lines = [json.loads(line) for line in (tmp_path / "park/top/metrics.jsonl").read_text().splitlines()]
     assert [line.get("stations") for line in lines] == [None, 2, 2, 2]
     assert lines[-1]["devices"] == 4
-    commands = (tmp_path / "park/commands.txt").read_text().splitlines()
-    assert [command.split()[1] for command in commands] == ["station"] * 2 + ["device"] * 4 + ["top"]
     settings = Settings.model_validate_json((tmp_path / "park/config.json").read_text())
     simulated = execute(settings, load_federation(settings)).weights
     for name, weight in load_file(tmp_path / "park/top/model.safetensors").items():
         torch.testing.assert_close(weight, simulated[name], rtol=0, atol=1e-5)
+    head, *commands, last = (tmp_path / "park/commands.txt").read_text().splitlines()
+    assert head.startswith("#")
+    assert len(commands) == 6
+    with played([*commands, f"{last} --set training.rounds=4"], tmp_path / "park"):
+        metrics = (tmp_path / "park/top/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in metrics] == [0, 1, 2, 3, 4]
+    assert not processes_of(tmp_path / "park")
+
+
+def process_with(folder: Path, role: str) -> int:
+    """Return the first process of a role that works in a folder."""
+    for process in processes_of(folder):
+        with suppress(OSError):
+            if f"\0fedgs\0{role}\0" in Path(f"/proc/{process}/cmdline").read_text():
+                return process
+    return 0
+
+
+def test_a_park_survives_deaths_ends_where_one_dies_at_once_and_goes_on_in_its_folder(tmp_path: Path) -> None:
+    """Real signals. The device's last death is for good: its data are gone, until the same command writes them."""
+    park = tmp_path / "park"
+
+    def up(rounds: int) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "fedgs", *options(tmp_path, rounds, stations=1), "--out", "park"]
+        with (tmp_path / "out.txt").open("w") as out:
+            return subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=subprocess.PIPE, text=True)
+
+    def rounds() -> int:
+        file = park / "top/metrics.jsonl"
+        return file.read_bytes().count(b"\n") - 1 if file.exists() else -1
+
+    def metrics() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (park / "top/metrics.jsonl").read_text().splitlines()]
+
+    def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "fedgs", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=150,
+            check=False,
+        )  # fmt: skip
+
+    def kill(role: str) -> None:
+        victim, before = process_with(park, role), rounds()
+        os.kill(victim, signal.SIGKILL)
+        wait_for(lambda: process_with(park, role) not in (0, victim), 20, f"another {role}")
+        wait_for(lambda: rounds() > before + 3, 30, f"rounds after the death of the {role}")
+
+    process = up(100_000)
+    try:
+        wait_for(lambda: rounds() > 2, 60, "the park to train")
+        for role in ("device", "station", "top"):
+            kill(role)
+        assert process.poll() is None
+        for arguments in (["add", "park"], ["remove", "park", "station-1"]):
+            before = rounds()
+            done = command("park", "stations", *arguments)
+            assert done.returncode == 0, done.stderr
+            wait_for(lambda: rounds() > before + 3, 60, "rounds after the change")  # noqa: B023
+        wait_for(lambda: metrics()[-1]["devices"] == 2, 60, "both devices at the other station")
+        assert [line["stations"] for line in metrics() if "stations" in line][-1] == 1
+        assert list(json.loads((park / "stations.json").read_text())) == ["station-2"]
+        for arguments in (["remove", "park", "station-2"], ["remove", "park", "station-7"], ["add", "nowhere"]):
+            done = command("park", "stations", *arguments)
+            assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        device = process_with(park, "device")
+        name = Path(f"/proc/{device}/cmdline").read_text().split("--id\0")[1].split("\0")[0]
+        (park / f"data/{name}.npz").unlink()
+        os.kill(device, signal.SIGKILL)
+        _, said = process.communicate(timeout=150)
+    finally:
+        process.kill()
+    assert process.returncode == 2
+    *notices, last = said.splitlines()
+    assert f"{name} has ended with code 2: fedgs: error: data/{name}.npz: no such file" in last
+    assert last.endswith("(4 times in a row, each within 10 s of its start)")
+    assert "station-1 has ended with code -9; it is started again in 0.5 s" in notices
+    assert not processes_of(park)
+    before = rounds()
+    process = up(before + 3)
+    process.communicate(timeout=150)
+    assert (tmp_path / "out.txt").read_text().splitlines()[-1].startswith(f"park: done after {before + 3} rounds")
+    assert [line["round"] for line in metrics()] == list(range(before + 4))
+    assert command("park", "stations", "add", "park").returncode == 2  # it has ended
 
 
 @pytest.mark.parametrize("deed", [signal.SIGINT, signal.SIGKILL])
@@ -96,7 +191,7 @@ def test_whoever_stops_a_park_stops_all_of_it(tmp_path: Path, deed: signal.Signa
     assert "Ctrl-C end" in text
     if deed == signal.SIGINT:
         assert process.returncode == 130
-        assert "stopped after" in text
+        assert text.index("stops all processes") < text.index("stopped after")
 
 
 def read_all(terminal: int, into: list[bytes]) -> None:
@@ -105,54 +200,70 @@ def read_all(terminal: int, into: list[bytes]) -> None:
             into.append(data)
 
 
-def test_the_table_shows_stations_devices_round_and_accuracy(tmp_path: Path) -> None:
-    class Still(LocalPark):
-        """A park of which only the picture is of interest."""
+def test_the_table_shows_stations_devices_round_and_accuracy() -> None:
+    devices = [
+        pb.DeviceStatus(name="camera-1", state="ready", turns=17),
+        pb.DeviceStatus(name="camera-2", state="quarantined", turns=3, failures=4, last_failure="a loss of nan"),
+        pb.DeviceStatus(name="camera-3", state="offline"),
+    ]
+    first = pb.StationStatus(name="station-1", round=3, iteration=7, iterations=25, loss=1.25, divergence=0.125,
+                             iterations_per_second=80, devices=devices)  # fmt: skip
+    reports = [pb.StationReport(name="station-1", status=first), pb.StationReport(name="station-2", fault="gone")]
+    lines: list[dict[str, Any]] = [
+        {"round": 0, "accuracy": 0.1, "loss": 1.4},
+        {"round": 1, "accuracy": 0.3, "loss": 1.2},
+        {"round": 2, "divergence": 0.2},
+    ]
 
-        def status(self, station: str) -> pb.StationStatus | None:
-            if station == "station-2":
-                return None
-            devices = [
-                pb.DeviceStatus(name="camera-1", state="ready", turns=17),
-                pb.DeviceStatus(
-                    name="camera-2", state="quarantined", turns=3, failures=4, last_failure="a loss of nan"
-                ),
-                pb.DeviceStatus(name="camera-3", state="offline"),
-            ]
-            return pb.StationStatus(name=station, round=3, iteration=7, iterations=25, loss=1.25, divergence=0.125,
-                                    iterations_per_second=80, devices=devices)  # fmt: skip
+    def printed() -> list[str]:
+        console = Console(width=80, record=True, file=io.StringIO())
+        console.print(picture(pb.TopStatus(round=2, rounds=9, stations=reports), lines, "1:01", []))
+        return [line.rstrip() for line in console.export_text().splitlines() if line.strip()]
 
-        def lines(self) -> list[dict[str, Any]]:
-            return [
-                {"round": 0, "accuracy": 0.1, "loss": 1.4},
-                {"round": 1, "accuracy": 0.3, "loss": 1.2},
-                {"round": 2, "divergence": 0.2},
-            ]
-
-    settings = small_settings("training.rounds=9", "selection.pick=2", "federation.devices=4", "federation.factories=2")
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(picture(Still(tmp_path / "park", settings, small_federation(4, 2)), 61.0))
-    shown = [line.rstrip() for line in console.export_text().splitlines() if line.strip()]
-    assert shown[0] == "round 2/9   accuracy 30.00%   divergence 0.200   1:01   Ctrl-C ends it"
+    shown = printed()
+    assert shown[0] == "round 2/9   accuracy 30.00%   divergence 0.200   1:01"
     assert [line.split() for line in shown if "station-1" in line] == [
         ["station-1", "2", "online", "iteration", "7/25", "0.125", "1.250", "80.0"]
     ]
     assert any(line.split() == ["camera-1", "ready", "17"] for line in shown)
     assert any(line.split() == ["camera-2", "quarantined,", "4", "failed", "3"] for line in shown)
-    assert any(line.split() == ["station-2", "starting"] for line in shown)
+    assert any(line.split() == ["station-2", "no", "answer"] for line in shown)
     assert max(map(len, shown)) <= 80
+    first.devices.extend(pb.DeviceStatus(name=f"more-{number}", state="late") for number in range(40))
+    reports[0] = pb.StationReport(name="station-1", status=first)
+    shown = printed()  # too many for a row each: they are counted
+    assert len(shown) == 5
+    assert "42 online" in shown[2]
+    assert "40 late, 1 quarantined" in shown[3]
+
+
+def test_the_data_of_a_park_are_written_again_but_not_over_those_of_others(here: Here, tmp_path: Path) -> None:
+    given = ["data", *options(tmp_path, 2)[2:], "--out", "park"]
+    for _ in range(2):
+        done = here("park", *given)
+        assert done.code == 0, done.err
+    first, *stations = done.out.splitlines()
+    assert "park/data" in first
+    devices = [name for line in stations for name in line.partition(": ")[2].split(", ")]
+    assert sorted(path.stem for path in (tmp_path / "park/data").glob("*.npz")) == sorted([*devices, "held-out"])
+    code, _, err = here("park", *given, "--set", "seed=7")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "holds a park with seed=" in err
 
 
 def test_what_is_wrong_with_a_park_is_one_line(here: Here, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     for arguments, reason in (
-        ([*options(tmp_path, 2), "--out", "there"], "there: exists already"),
+        ([*options(tmp_path, 2), "--out", "there"], "there: exists already and is no park"),
         (["park", "up", "--wire", "int4"], "--wire int4: input should be"),
-        (["park", "up", "--set", "data.normalise=per-channel"], "is for simulations"),
+        (["park", "up", "--set", "eval.ema=0.5"], "is for simulations"),
         (["park", "up", "--set", "selection.pick=9"], "selection.pick=9 is more than the 4 devices"),
         (["park", "up", "nowhere.toml"], "no such file"),
+        ([*options(tmp_path, 2), "--set", "task=nowhere:task"], "module 'nowhere' cannot be imported"),
+        ([*options(tmp_path, 2), "--set", "task.loss=hinge"], "task.loss='hinge' is not a loss"),
     ):
         code, _, err = here(*arguments)
         assert code == 2
         assert reason in err
         assert err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bars.npz", "there"]

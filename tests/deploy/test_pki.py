@@ -1,4 +1,7 @@
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -6,6 +9,7 @@ from cryptography import x509
 
 from fedgs.deploy import pki
 from fedgs.deploy.pki import Bundle, Identity, identity_of, parse_uri
+from fedgs.deploy.revocation import Certificates
 from fedgs.deploy.transport import check_plain, split_address
 from fedgs.errors import IdentityError, OutputError, PeerError
 from tests.conftest import Here
@@ -30,6 +34,38 @@ def test_keys_are_their_owners_alone_and_nothing_is_overwritten(tmp_path: Path) 
     assert mode(bundle / "key.pem") == 0o600
     assert Bundle(bundle).check("device") == Identity("park", "device", "camera-1")
     assert not list(tmp_path.rglob(".*"))
+    first, elsewhere = pki.read_certificate(bundle / "cert.pem"), tmp_path / "elsewhere"
+    pki.issue(tmp_path, "device", "camera-1", out=elsewhere)
+    for folder in (bundle, elsewhere):  # whoever has the older one is refused, and the list goes with the newer one
+        assert "superseded" in Certificates(folder).fault(first)
+    assert not Certificates(elsewhere).fault(pki.read_certificate(elsewhere / "cert.pem"))
+    (tmp_path / "ca.key").chmod(0o640)
+    with pytest.raises(IdentityError, match=r"ca\.key: other users can read this key \(mode 640\)"):
+        pki.issue(tmp_path, "device", "camera-2")
+
+
+SERVICE = """
+import os, sys
+from pathlib import Path
+from fedgs.deploy.pki import Bundle
+os.setgroups([]), os.setgid(10001), os.setuid(10001)
+print(Bundle(Path(".")).fault("device"))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a key away")
+def test_a_key_of_root_may_be_readable_for_the_group_of_a_service(tmp_path: Path) -> None:
+    """As Kubernetes and systemd hand it over; a key that all users can read is refused."""
+    pki.create_authority(tmp_path)
+    bundle = pki.issue(tmp_path, "device", "d")
+    os.chown(bundle / "key.pem", 0, 10001)
+    faults = []
+    for permissions in (0o440, 0o444):
+        (bundle / "key.pem").chmod(permissions)
+        found = subprocess.run([sys.executable, "-c", SERVICE], cwd=bundle, capture_output=True, text=True, check=True)
+        faults.append(found.stdout.strip())
+    assert faults[0] == ""
+    assert "mode 444" in faults[1]
 
 
 def test_a_certificate_says_who_it_is_and_what_it_is_for(tmp_path: Path) -> None:

@@ -2,16 +2,16 @@
 
 import io
 import json
-import logging
 import re
 import stat
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
-import prometheus_client
 import pytest
 
 from fedgs.deploy import logs
+from fedgs.deploy.membership import Roster
 from fedgs.deploy.metrics import StationMetrics, TopMetrics
 from fedgs.deploy.process import claim
 from fedgs.deploy.settings import StationSettings
@@ -62,7 +62,9 @@ def logged(as_json: bool) -> str:
 
 def test_an_exception_is_logged_with_type_message_and_traceback() -> None:
     first, *rest = logged(as_json=False).splitlines()
-    assert first.endswith("ERROR   stream failed  device=a")
+    when, said = first.split(" ", 1)
+    assert said == "ERROR   stream failed  device=a"
+    assert datetime.fromisoformat(when).tzinfo is not None
     assert rest[0].startswith("Traceback")
     assert rest[-1] == "KeyError: 'weights'"
     line = json.loads(logged(as_json=True))
@@ -70,11 +72,25 @@ def test_an_exception_is_logged_with_type_message_and_traceback() -> None:
     assert "in logged" in line["traceback"]
 
 
-def test_other_lines_have_none() -> None:
-    out = io.StringIO()
-    logs.set_up("info", True, out)
-    logs.log.log(logging.INFO, "device joined")
-    assert json.loads(out.getvalue()).keys() == {"time", "level", "event"}
+def test_a_line_has_date_offset_level_and_process_and_the_last_ones_are_kept() -> None:
+    out, began = io.StringIO(), datetime.now(UTC)
+    logs.set_up("warning", True, out, "station s1")
+    logs.log.info("device joined", device="a")  # below what is printed, but an event all the same
+    logs.log.warning("device left")
+    line = json.loads(out.getvalue())
+    assert line.keys() == {"time", "level", "process", "event"}
+    assert (line["level"], line["process"], line["event"]) == ("warning", "station s1", "device left")
+    assert abs(datetime.fromisoformat(line["time"]) - began).total_seconds() < 60
+    joined, left = logs.recent.after(1)[-2:]
+    assert (joined.what, joined.details, joined.process, joined.level) == (
+        "device joined",
+        "device=a",
+        "station s1",
+        "info",
+    )
+    assert left.time == line["time"]
+    assert [event.what for event in logs.recent.after(joined.number)] == ["device left"]
+    assert logs.recent.after(0) == []
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "deployment.md").read_text(encoding="utf-8")
@@ -92,9 +108,34 @@ def test_every_option_of_a_station_is_explained_with_its_default() -> None:
         assert defaults[name.replace("_", "-")] == shown
 
 
+def exposed() -> tuple[set[str], set[str]]:
+    """Return the names of all metrics, and of all their samples."""
+    station = StationMetrics()
+    roster = Roster()
+    roster.join("a", None)  # type: ignore[arg-type]
+    station.show(roster)
+    families = [family for metrics in (station, TopMetrics()) for family in metrics.registry.collect()]
+    names = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
+    return names, {sample.name for family in families for sample in family.samples}
+
+
 def test_every_metric_is_listed() -> None:
-    for metrics in (StationMetrics(), TopMetrics()):
-        page = prometheus_client.generate_latest(metrics.registry).decode()
-        for name in re.findall(r"^# TYPE (\w+) (?:counter|gauge|histogram)", page, flags=re.MULTILINE):
-            if not name.endswith("_created"):
-                assert f"`{name}" in PAGE, name
+    assert [name for name in sorted(exposed()[0]) if f"`{name}" not in PAGE] == []
+
+
+def test_the_dashboard_asks_for_metrics_that_exist_and_for_each_of_them() -> None:
+    dashboard = json.loads((Path(__file__).parents[2] / "deploy/grafana/fedgs.json").read_text(encoding="utf-8"))
+    assert dashboard["schemaVersion"] >= 36
+    assert "__inputs" not in dashboard  # the data source is chosen by a variable
+    variables = {one["name"]: one for one in dashboard["templating"]["list"]}
+    assert (variables["datasource"]["type"], variables["datasource"]["query"]) == ("datasource", "prometheus")
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    targets = [target for panel in panels for target in panel["targets"]]
+    assert {one["datasource"]["uid"] for one in [*panels, *targets]} == {"${datasource}"}
+    asked = {name for target in targets for name in re.findall(r"fedgs_\w+", target["expr"])}
+    assert {name for target in targets for name in re.findall(r"\$(?!__)(\w+)", target["expr"])} <= set(variables)
+    names, samples = exposed()
+    assert sorted(asked - samples) == []
+    stems = {re.sub(r"_(bucket|count|sum)$", "", name) for name in asked}
+    assert sorted(names - stems) == []

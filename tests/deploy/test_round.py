@@ -13,7 +13,7 @@ from fedgs.deploy.pki import Identity
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.rounds import averaged
 from fedgs.deploy.settings import DeviceSettings
-from fedgs.deploy.station import Answer
+from fedgs.deploy.streams import Answer
 from fedgs.deploy.tensors import Shapes
 from fedgs.training.calibration import ClassMix
 from tests.deploy.devices import Noise, counts_of, drawn, good_devices, run_round, running, trained

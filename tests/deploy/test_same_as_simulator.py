@@ -19,6 +19,7 @@ from fedgs.deploy.sources import open_source
 from fedgs.deploy.torch_trainer import TorchTrainer
 from fedgs.deploy.trainers import Trainer, make_trainer
 from fedgs.errors import ConfigError
+from fedgs.simulation.exported import load_model
 from fedgs.simulation.folder import create_run
 from fedgs.simulation.run import execute
 from fedgs.simulation.selection_plan import SelectionPlan
@@ -27,8 +28,12 @@ from tests.deploy.devices import agent, run_top, running, train
 from tests.deploy.processes import Park
 from tests.simulation.small import SMALL, small_set, small_settings
 
+TRICKS = ["training.calibration=1", "server.class_wise=true"]
+OWN = ["data.normalise=per-channel", "training.optimizer=adam", "training.learning_rate=0.002"]
+COVERAGE = ["selection.coverage.weight=0.5", "selection.coverage.share=turns"]
 
-@pytest.mark.parametrize("more", [[], ["training.calibration=1", "server.class_wise=true", "training.clip=0.1"]])
+
+@pytest.mark.parametrize("more", [[], [*TRICKS, "training.clip=0.1", *COVERAGE], [*TRICKS, *OWN]])
 async def test_a_park_ends_with_the_simulators_teams_and_weights(park: Park, tmp_path: Path, more: list[str]) -> None:
     """2 stations × 5 devices, T=5, R=3, over mTLS; the oracle is the simulator's per-device path."""
     options = [
@@ -55,7 +60,14 @@ async def test_a_park_ends_with_the_simulators_teams_and_weights(park: Park, tmp
     assert set(real) == set(simulated)
     for name, weight in simulated.items():
         torch.testing.assert_close(real[name], weight, rtol=0, atol=1e-5)
-    assert [(line["round"], line.get("stations")) for line in park.rounds()] == [(0, None), (1, 2), (2, 2), (3, 2)]
+    lines = park.rounds()
+    assert [(line["round"], line.get("stations")) for line in lines] == [(0, None), (1, 2), (2, 2), (3, 2)]
+    if "mean_0" in real:
+        pixels = federation.inputs[federation.train.flat] / 255.0  # of all devices, and of nothing else
+        facts = load_model(park.folder / "state" / "model.safetensors").facts
+        assert facts.normalisation["mean_0"] == pytest.approx([pixels.mean()], rel=1e-6)
+        assert facts.normalisation["deviation_0"] == pytest.approx([pixels.std()], rel=1e-6)
+        assert facts.normalisation == load_model(tmp_path / "simulated").facts.normalisation
 
 
 COMMON = [

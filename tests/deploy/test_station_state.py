@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fedgs.deploy.metrics import StationMetrics
 from fedgs.deploy.round_messages import RoundOrder, RoundResult, decode_result
-from fedgs.deploy.rounds import RoundTrainer, StationCalibration, StationOptimizer
+from fedgs.deploy.round_state import PartialRound, StationCalibration, StationOptimizer
+from fedgs.deploy.rounds import RoundTrainer
 from fedgs.deploy.settings import StationSettings
 from fedgs.deploy.station import Station
 from fedgs.deploy.station_process import REMEMBERED, Control
@@ -150,7 +151,7 @@ class Counting(RoundTrainer):
     times = 0
     loss = 1.0
 
-    async def carry_out(self, order: RoundOrder) -> RoundResult:
+    async def carry_out(self, order: RoundOrder, part: PartialRound | None = None) -> RoundResult:
         self.times += 1
         return RoundResult(
             order.run, order.round, order.shapes, order.weights, 1, 5, self.loss, 0.0, 0, np.zeros(0)
@@ -158,7 +159,7 @@ class Counting(RoundTrainer):
 
 
 def control_in(folder: Path) -> tuple[Control, Counting]:
-    station = Station(StationSettings(), StationMetrics(), insecure=True)
+    station = Station(StationSettings(), StationMetrics(), None)
     control = Control("s1", station, folder)
     control.trainer = trainer = Counting(station)
     return control, trainer

@@ -2,13 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save
 
 from fedgs.algorithms.class_wise import FLOOR
 from fedgs.config import load_settings
@@ -16,7 +20,9 @@ from fedgs.deploy.metrics import TopMetrics
 from fedgs.deploy.round_messages import RoundOrder, RoundResult
 from fedgs.deploy.run_spec import RunSpec, check_deployable
 from fedgs.deploy.settings import TopSettings
-from fedgs.deploy.top import Top, TopState, load_state, make_rule, pooled, save_model, save_state, settings_digest
+from fedgs.deploy.station_list import StationList
+from fedgs.deploy.top import Top, make_rule, pooled
+from fedgs.deploy.top_state import TopState, checkpoints, load_state, save_model, save_state, settings_digest
 from fedgs.deploy.transport import Transport, checked_result
 from fedgs.errors import CheckpointError, ConfigError, IdentityError, PeerError, TrainingError
 from fedgs.settings import Settings
@@ -27,7 +33,16 @@ SETTINGS = load_settings(
 )
 
 
-class Fake:
+class Numbered:
+    """A station with a number."""
+
+    factory = 0
+
+    async def find(self) -> int:
+        return self.factory
+
+
+class Fake(Numbered):
     """A station that moves the weights by a fixed amount; ``deeds`` happen before it answers, one a call."""
 
     def __init__(self, name: str, move: float, *deeds: Callable[[], object], iterations: int = 3) -> None:
@@ -60,10 +75,19 @@ async def hangs() -> None:
     await asyncio.sleep(3600)
 
 
-def top(*stations: Transport, settings: Settings = SETTINGS, target: bool = True, **policy: object) -> Top:
+def top(*stations: Numbered, settings: Settings = SETTINGS, target: bool = True, **policy: object) -> Top:
     run_spec = RunSpec(settings, "run", 2, json.dumps([[8, 8], "uint8"]), "0123456789abcdef", "last")
     wanted = np.array([0.5, 0.5]) if target else None
-    return Top(run_spec, stations, TopSettings.model_validate(policy), TopMetrics(), None, wanted)
+    for number, station in enumerate(stations):
+        station.factory = number
+    return Top(
+        run_spec,
+        StationList(cast(Sequence[Transport], stations)),
+        TopSettings.model_validate(policy),
+        TopMetrics(),
+        None,
+        wanted,
+    )
 
 
 def play(server: Top, rounds: int = 1, **weights: torch.Tensor) -> TopState:
@@ -89,7 +113,7 @@ def test_a_round_is_the_plain_mean_of_the_stations() -> None:
 
 
 def test_a_station_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedgs.deploy.top.AGAIN", 0.01)
+    monkeypatch.setattr("fedgs.deploy.station_calls.AGAIN", 0.01)
     late = Fake("b", 3.0, gone, renewing, gone)
     assert advance(top(Fake("a", 1.0), late)) == [3.0, 4.0]
     assert len(late.orders) == 4
@@ -139,7 +163,7 @@ def test_calibration_clipping_and_the_optimiser_go_into_every_order() -> None:
     assert [order.optimizer for order in station.orders] == [Optimizer("momentum", 0.5)]
 
 
-class Seeing:
+class Seeing(Numbered):
     """A station whose weights are all ``value`` after the round, and whose teams have seen some classes."""
 
     def __init__(self, name: str, value: float, *seen: int) -> None:
@@ -189,7 +213,7 @@ def test_by_class_needs_a_dense_last_layer_and_says_so_before_anybody_is_asked()
 def test_a_station_that_says_nothing_of_classes_is_asked_again_and_never_averaged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fedgs.deploy.top.AGAIN", 0.01)
+    monkeypatch.setattr("fedgs.deploy.station_calls.AGAIN", 0.01)
     silent = Seeing("b", 10.0, 1, 3)
     server = top(Seeing("a", 0.0, 6, 2), silent, settings=BY_CLASS)
     told = silent.run_round
@@ -224,13 +248,16 @@ def test_weights_beyond_measure_end_the_run() -> None:
 def test_settings_only_a_simulation_can_follow_are_refused() -> None:
     check_deployable(SETTINGS)
     check_deployable(load_settings(overrides=["training.momentum=0.5"]))  # a station's own optimiser
-    for override in ("data.normalise=per-channel", "dynamics.leave=0.1", "streams.mode=fresh", "algorithm.name=fedavg"):
+    check_deployable(load_settings(preset="quick"))  # its baseline is another run
+    for override in ("eval.ema=0.5", "dynamics.leave=0.1", "streams.mode=fresh", "algorithm.name=fedavg"):
         with pytest.raises(ConfigError, match="is for simulations"):
             check_deployable(load_settings(overrides=[override]))
     with pytest.raises(ConfigError, match=r"coverage\.share='data' depends on how much data a device has"):
         check_deployable(load_settings(overrides=["selection.coverage.weight=0.3"]))
     with pytest.raises(ConfigError, match="use 'random'"):
         check_deployable(load_settings(overrides=["selection.solver=random-by-data"]))
+    with pytest.raises(ConfigError, match="which stations do not keep"):
+        check_deployable(load_settings(overrides=["selection.solver=oort"]))
     with pytest.raises(ConfigError, match="--min-stations 2 of 1 stations"):
         top(Fake("a", 1.0), min_stations=2)
     with pytest.raises(ConfigError, match="needs training accuracies"):
@@ -241,7 +268,7 @@ def test_a_checkpoint_holds_everything_and_belongs_to_its_run(tmp_path: Path) ->
     settings = load_settings(overrides=["server.rule=fedadam", "training.rounds=9"])
     server = top(Fake("a", 1.0), settings=settings)
     state = play(server, z=torch.tensor([1.0, 2.0]), a=torch.ones(2, 2))  # not in the order of the alphabet
-    digest = settings_digest(settings, "0123456789abcdef", 1)
+    digest = settings_digest(settings, "0123456789abcdef")
     save_state(tmp_path, state, digest)
     back = load_state(tmp_path, digest)
     assert back is not None
@@ -251,8 +278,8 @@ def test_a_checkpoint_holds_everything_and_belongs_to_its_run(tmp_path: Path) ->
     for name in state.weights:
         assert torch.equal(one.weights[name], other.weights[name])
     for changed in (
-        settings_digest(SETTINGS, "0123456789abcdef", 1),
-        settings_digest(settings, "fedcba9876543210", 1),  # another network
+        settings_digest(SETTINGS, "0123456789abcdef"),
+        settings_digest(settings, "fedcba9876543210"),  # another network
     ):
         with pytest.raises(CheckpointError, match="belongs to a run with other settings"):
             load_state(tmp_path, changed)
@@ -260,6 +287,54 @@ def test_a_checkpoint_holds_everything_and_belongs_to_its_run(tmp_path: Path) ->
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines] == [0, 1]
     assert load_state(tmp_path / "none", "x") is None
-    (tmp_path / "checkpoint.safetensors").write_bytes(b"torn")
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        load_state(tmp_path, "x")
+    (newest,) = checkpoints(tmp_path)
+    newest.rename(tmp_path / "checkpoint.safetensors")  # as earlier versions wrote it
+    back = load_state(tmp_path, digest)
+    assert back is not None
+    assert back.round == 1
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+
+
+def torn(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def with_nan(path: Path) -> None:
+    """A checkpoint whose digest is right."""
+    facts = safe_open(path, "pt").metadata()
+    content = save({name: value * torch.nan for name, value in load_file(path).items()}, facts)
+    path.unlink()
+    path.with_name(f"{path.name.split('.')[0]}.{sha256(content).hexdigest()}.safetensors").write_bytes(content)
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_when_all_are_the_end_is_clear(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = top(Fake("a", 1.0))
+    state = play(server, w=torch.tensor([1.0, 2.0]))
+    for _ in range(4):
+        state = asyncio.run(server.advance(state))
+        save_state(tmp_path, state, "x")
+    assert [path.name[:19] for path in checkpoints(tmp_path)] == [f"checkpoint-0000000{n}" for n in (5, 4, 3)]
+    reasons = ["SHA-256 of its name", "SHA-256 of its name", "not finite"]
+    for number, damage in enumerate((flipped, torn, with_nan)):
+        damage(checkpoints(tmp_path)[number])
+        caplog.clear()
+        if number == 2:
+            with pytest.raises(CheckpointError, match=r"all 3 checkpoints are damaged .* put one back from a copy"):
+                load_state(tmp_path, "x")
+        else:
+            back = load_state(tmp_path, "x")
+            assert back is not None
+            assert (back.round, len(back.metrics)) == (4 - number, 5 - number)
+        shown = [vars(record)["reason"] for record in caplog.records]
+        assert [reason in found for reason, found in zip(reasons, shown, strict=False)] == [True] * (number + 1)
+    for path in checkpoints(tmp_path)[:2]:
+        path.unlink()
+    save_state(tmp_path, play(server, w=torch.tensor([1.0, 2.0])), "x")
+    assert [path.name[:19] for path in checkpoints(tmp_path)] == ["checkpoint-00000001"]  # later ones are no more

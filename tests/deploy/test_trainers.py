@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -45,3 +47,32 @@ def test_a_step_moves_the_weights_down_the_gradient(model: str, shape: tuple[int
 def test_an_unknown_model_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"task\.model='huge' is not a built-in network"):
         make_trainer(named_task("r", "huge", 4, (8, 8), 6))
+
+
+def twice(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return 2 * cross_entropy(outputs, targets, reduction="none")
+
+
+def test_a_loss_by_name_is_that_of_the_module() -> None:
+    batch = Batch(np.random.default_rng(2).integers(0, 256, (6, 8, 8)).astype(np.uint8), np.arange(6) % 4)
+    found = []
+    for loss in ("cross_entropy", f"{__name__}:twice"):
+        task = named_task("r", "linear", 4, (8, 8), 6, spec=json.dumps({"model": "linear", "loss": loss}))
+        found.append(make_trainer(task).step(np.zeros(4 * 65, np.float32), batch, 0.5))
+    np.testing.assert_allclose(found[1][0], 2 * found[0][0], atol=1e-6)
+    assert found[1][1] == pytest.approx(2 * found[0][1])
+
+
+def stumbling(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    raise KeyError("a stone\non the way")
+
+
+def test_whatever_a_task_raises_is_one_line() -> None:
+    task = named_task(
+        "r", "linear", 4, (8, 8), 6, spec=json.dumps({"model": "linear", "loss": f"{__name__}:stumbling"})
+    )
+    with pytest.raises(ConfigError, match="cannot train on this batch") as error:
+        make_trainer(task).step(
+            np.zeros(4 * 65, np.float32), Batch(np.zeros((6, 8, 8), np.uint8), np.arange(6) % 4), 0.5
+        )
+    assert "\n" not in str(error.value)

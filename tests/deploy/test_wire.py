@@ -206,9 +206,10 @@ def result(**changes: Any) -> RoundResult:
     return replace(good, **changes)
 
 
-@pytest.mark.parametrize("version", [0, 1, 2, 3, 5])
-def test_other_versions_are_refused(version: int) -> None:
-    assert VERSION == 4
+@pytest.mark.parametrize("apart", [-VERSION, -3, -2, -1, 1, 2, 3])
+def test_versions_next_to_each_other_work_together_and_others_are_refused(apart: int) -> None:
+    """The refusal names both versions, and who is to update."""
+    version = VERSION + apart
     for kind, data, decode in (
         (pb.RoundIn, encode_order(order(class_wise=True, clip=2.0)), decode_order),
         (pb.RoundOut, encode_result(result()), decode_result),
@@ -216,7 +217,12 @@ def test_other_versions_are_refused(version: int) -> None:
         message = kind.FromString(data)
         assert message.version == VERSION
         message.version = version
-        with pytest.raises(WireError, match=f"protocol version {version}, this end speaks 4; install the same fedgs"):
+        if abs(apart) == 1:
+            assert decode(serialise(message)).round == 1
+            continue
+        ends = ("top server", "station") if kind is pb.RoundIn else ("station", "top server")
+        both = f"protocol version {version} of the {ends[0]}, {VERSION} of the {ends[1]}"
+        with pytest.raises(WireError, match=rf"{both}.*update fedgs on the {ends[apart > 0]}"):
             decode(serialise(message))
 
 
@@ -265,6 +271,8 @@ def test_orders_that_cannot_be_are_refused(asked: dict[str, Any], field: str, va
         ({"weights": np.full(SHAPES.size, np.inf, np.float32)}, "weights that are not finite"),
         ({"task": named_task("r", classes=3)}, "a target of 4 classes, the task has 3"),
         ({"task": named_task(spec="{")}, "spec is"),
+        ({"task": named_task(class_names=["ok", "dent", "ok"])}, "3 names of classes, 1 of them twice"),
+        ({"task": named_task(class_names=["ok\n"])}, "class_names is 'ok"),
         ({"task": named_task(inputs="]")}, "inputs is"),
     ],
 )
@@ -366,7 +374,7 @@ def test_any_order_is_one_or_a_wire_error(data: bytes) -> None:
 
 LEAVES_A_DEVICE = {
     "Hello": {"version", "software"},
-    "Ready": {"batch_id", "batch_size", "class_counts"},
+    "Ready": {"batch_id", "batch_size", "class_counts", "moments"},
     "Update": {"step", "batch_id", "num_samples", "loss", "change", "next"},
     "Part": {"data"},
     "Params": {"tensors", "dtype", "size", "data", "buffers", "integers"},
@@ -398,11 +406,11 @@ def test_no_field_of_the_wire_could_carry_a_sample() -> None:
 
 
 def test_nothing_more_leaves_a_station() -> None:
-    """What a station passes on to the top server is sums and means over devices, never a device's own numbers."""
+    """What a station passes on to the top server is sums and means over devices, never numbers of a device's data."""
     fields = {field.name for field in pb.RoundOut.DESCRIPTOR.fields}
     assert fields == {
         "version", "run", "round", "weights", "iterations", "samples", "loss", "divergence", "devices", "announced",
-        "events", "seen",
+        "events", "seen", "took_part", "online", "moments", "queues",
     }  # fmt: skip
 
 

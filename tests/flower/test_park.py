@@ -21,6 +21,7 @@ from fedgs.data import Federation
 from fedgs.data.npz import save_npz
 from fedgs.data.user_data import from_arrays
 from fedgs.deploy.park import LocalPark, running
+from fedgs.deploy.top_state import checkpoints
 from fedgs.errors import ConfigError, WorkerError
 from fedgs.flower.park import FlowerPark, started_here
 from fedgs.settings import Settings
@@ -83,7 +84,7 @@ def test_adam_over_super_nodes_and_whoever_kills_the_park_ends_all_of_it(tmp_pat
     )  # fmt: skip
     try:
         wait_for(lambda: 1 in rounds_in(tmp_path / "park/top/metrics.jsonl"), 120, "the park to train")
-        with safe_open(tmp_path / "park/top/checkpoint.safetensors", "pt") as file:
+        with safe_open(checkpoints(tmp_path / "park/top")[0], "pt") as file:
             assert {"server/m_t/dense.weight", "server/v_t/dense.weight"} <= set(file.keys())
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=30)
@@ -113,7 +114,7 @@ def test_a_run_that_ends_too_early_says_why(tmp_path: Path, monkeypatch: Any) ->
 def test_a_rule_that_flower_does_not_have_is_found_before_anything_is_written(tmp_path: Path) -> None:
     settings, federation = small_park(tmp_path, "server.rule=FedAdm")
     with pytest.raises(ConfigError, match="did you mean 'FedAdam'"):
-        FlowerPark(tmp_path / "park", settings, federation).prepare()
+        FlowerPark(tmp_path / "park", settings, federation).check_folder()
     assert not (tmp_path / "park").exists()
 
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedgs.errors import ConfigError, NetworkError
-from fedgs.network import PROFILES, ClockSettings, LinksSettings, Park, fedgs_wins, load_profile
+from fedgs.network import PROFILES, ClockSettings, Park, fedgs_wins, load_profile
 from fedgs.network.settings import ChannelSettings
 
 WAN = "[external.up]\nrate = 1e6\n[external.down]\nrate = 2e6\n"
@@ -124,8 +124,3 @@ def test_clock_settings_give_a_clock() -> None:
 def test_impossible_clock_settings(values: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         ClockSettings.model_validate(values)
-
-
-def test_settings_cannot_be_changed() -> None:
-    with pytest.raises(ValidationError):
-        LinksSettings().internal = None  # type: ignore[assignment,misc]

@@ -149,12 +149,13 @@ class Case:
     shape: tuple[int, ...]
     kind: str = "float32"
     autoencodes: bool = False
+    head: str | None = None
 
     @property
     def task(self) -> fedgs.Task:
         if self.autoencodes:
             return fedgs.reconstruction(self.model, by="mode")
-        return fedgs.classification(self.model, CLASSES)
+        return fedgs.classification(self.model, CLASSES, head=self.head)
 
     def federation(self, seed: int = 0) -> fedgs.Federation:
         draws = np.random.default_rng(seed)
@@ -182,7 +183,7 @@ class Case:
 
 CASES = {
     "mlp on tables": Case(Table, (6,), "float64"),
-    "1-D CNN with BatchNorm": Case(Signal, (2, 24)),
+    "1-D CNN with BatchNorm": Case(Signal, (2, 24), head="fc"),
     "ResNet-8 with GroupNorm": Case(ResNet8, (32, 32, 3), "uint8"),
     "dropout CNN": Case(Dropping, (8, 8), "uint8"),
     "frozen backbone": Case(Frozen, (6,)),

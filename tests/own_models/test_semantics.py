@@ -1,6 +1,8 @@
 """What must hold for any network: buffers, frozen weights, train and eval mode, randomness, what stays on a device."""
 
 import copy
+import random
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,14 +11,15 @@ import torch
 from torch import Tensor, nn
 
 import fedgs
-from fedgs.errors import ConfigError, DataError
+from fedgs.algorithms.fedavg import FedAvg
+from fedgs.errors import CheckpointError, ConfigError, DataError
 from fedgs.simulation.run import settings_for
 from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.tasks.bind import bind
 from fedgs.training.engine import Setup
 from fedgs.training.fused import FactoryThreads
 from fedgs.training.layout import Layout
-from fedgs.training.network import ModuleNetwork
+from fedgs.training.network import ModuleNetwork, sharing_copy
 from fedgs.training.per_device import PerDeviceEngine
 from fedgs.training.probe import SAMPLES, probe
 from fedgs.training.store import SampleStore
@@ -83,13 +86,59 @@ def test_frozen_weights_neither_train_nor_travel() -> None:
         trained = history.model
         assert torch.equal(trained.get_parameter("backbone.0.weight"), first.get_parameter("backbone.0.weight"))
         assert not torch.equal(trained.get_parameter("head.weight"), first.get_parameter("head.weight"))
-        assert set(history.weights) == {"head.weight", "head.bias"}
+        assert history.finished is not None
+        assert set(history.finished.layout.names) == {"head.weight", "head.bias"}  # of checkpoints and messages
         sent = history.summary["traffic"]["device_station_up"]
         times = history.summary["selection"]
         assert sent > 0
         assert times["never_selected"] <= 8
         head = 4 * (12 * CLASSES + CLASSES)
         assert sent % head == 0  # kilobytes, not the backbone
+
+
+def test_a_backbone_that_was_trained_elsewhere_comes_along_with_the_model(tmp_path: Path) -> None:
+    """The files of a run, and its identity, have the frozen weights of a module in them: its name makes others."""
+    federation, rows = CASES["frozen backbone"].federation(), torch.randn(5, 6)
+    given, other = Frozen(), Frozen()
+    history = fedgs.run(fedgs.classification(given, CLASSES), federation, **QUICK)
+    history.save(tmp_path / "run")
+    with torch.no_grad():
+        wanted = history.model(rows)
+        assert torch.equal(fedgs.load_history(tmp_path / "run").model(rows), wanted)
+    file = history.export(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(fedgs.load_model(file).predict(rows.numpy()).outputs, wanted.numpy())
+    assert torch.equal(history.model.get_parameter("backbone.0.weight"), given.backbone[0].weight)
+    for task in (None, fedgs.classification(other, CLASSES)):
+        with pytest.raises(CheckpointError, match="frozen weights"):
+            fedgs.resume(tmp_path / "run", task, federation, device="cpu")
+    fedgs.resume(tmp_path / "run", fedgs.classification(given, CLASSES), federation, device="cpu")
+
+
+class Inner(nn.Module):
+    """Has a part of the name that normalising gives to the whole network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.network = nn.Embedding(5, 3), nn.Linear(9, CLASSES)
+
+    def forward(self, words: Tensor, rows: Tensor) -> Tensor:
+        outputs: Tensor = self.network(torch.cat([self.words(words).mean(1), rows], 1))
+        return outputs
+
+
+@pytest.mark.parametrize("normalise", ["none", "per-channel"])
+def test_a_model_is_made_again_whatever_its_parts_are_called(normalise: str, tmp_path: Path) -> None:
+    """Of words and signals only the signals are normalised."""
+    federation = CASES["mlp on tables"].federation()
+    inputs = (federation.targets[:, None] + np.arange(2), federation.inputs)
+    both = fedgs.Federation.from_arrays(inputs, federation.targets, devices=np.arange(100) % 8, factories=2)
+    history = fedgs.run(
+        fedgs.classification(Inner, CLASSES), both, **QUICK, settings={"data": {"normalise": normalise}}
+    )
+    history.save(tmp_path / "run")
+    batch = [torch.from_numpy(inputs[0][:5]), torch.from_numpy(inputs[1][:5]).float()]
+    with torch.no_grad():
+        assert torch.equal(fedgs.load_history(tmp_path / "run").model(*batch), history.model(*batch))
 
 
 def test_tied_weights_stay_tied() -> None:
@@ -210,7 +259,7 @@ def test_dropout_of_engines_is_equal_in_distribution() -> None:
 
 
 def test_functional_dropout_is_found_and_reproducible() -> None:
-    masks: list[bytes] = []
+    masks: list[Tensor] = []
 
     class Hidden(nn.Module):
         def __init__(self) -> None:
@@ -220,7 +269,7 @@ def test_functional_dropout_is_found_and_reproducible() -> None:
         def forward(self, rows: Tensor) -> Tensor:
             dropped = nn.functional.dropout(rows, 0.5, self.training)
             if self.training:
-                masks.append((dropped == 0).numpy().tobytes())
+                masks.append(dropped == 0)
             outputs: Tensor = self.fc(dropped)
             return outputs
 
@@ -233,8 +282,72 @@ def test_functional_dropout_is_found_and_reproducible() -> None:
     one, again = (fedgs.run(case.task, case.federation(), **QUICK) for _ in range(2))
     assert one.metrics == again.metrics
     steps = masks[-QUICK["rounds"] * QUICK["iterations"] * 2 :]  # of two factories; those before are the probe's
-    assert len(set(steps)) == len(steps)
+    assert len({mask.numpy().tobytes() for mask in steps}) == len(steps)
     assert torch.equal(torch.get_rng_state(), state)  # the user's own generator is left alone
+
+
+class Tripled(nn.Dropout):
+    """A child of a dropout layer that does something else."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return 3 * rows
+
+
+class Locked(nn.Dropout):
+    """Drops the same columns in all rows."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return rows * torch.empty(1, rows.shape[1]).bernoulli_(1 - self.p) if self.training else rows
+
+
+class Drawing(nn.Module):
+    """Draws random numbers in training, in one way or another."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        drop: nn.Module = Locked(0.5) if how == "own layer" else nn.Dropout(0.5 if how == "used twice" else 0.0)
+        self.layers, self.how = nn.Sequential(nn.Linear(6, 8), drop, nn.Linear(8, 8), drop, nn.Linear(8, CLASSES)), how
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if self.training and self.how == "numpy":
+            rows = rows * torch.from_numpy(np.random.rand(*rows.shape)).float()  # noqa: NPY002
+        if self.training and self.how == "Python":
+            rows = rows * random.random()
+        outputs: Tensor = self.layers(rows)
+        return outputs
+
+
+@pytest.mark.parametrize("how", ["used twice", "own layer", "numpy", "Python"])
+def test_whatever_a_network_draws_follows_the_seed(how: str) -> None:
+    case = Case(lambda: Drawing(how), (6,))
+    found = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        random.seed(seed)
+        found.append([fedgs.run(case.task, case.federation(), algorithm=name, **QUICK) for name in ("fedgs", "fedavg")])
+        assert random.random() == random.Random(seed).random()  # the user's own generators are left alone
+    assert [one.metrics for one in found[0]] == [one.metrics for one in found[1]]
+    reads = probe(bind(case.task, case.federation())).reads_values
+    assert reads == (f"its training draws from the generator of {how}" if how in ("numpy", "Python") else "")
+
+
+def test_a_child_of_a_dropout_layer_stays_what_it_is() -> None:
+    federation = CASES["mlp on tables"].federation()
+    one, other = (
+        fedgs.run(
+            fedgs.classification(lambda last=last: nn.Sequential(nn.Linear(6, CLASSES), last), CLASSES),
+            federation,
+            **QUICK,
+        )
+        for last in (Tripled(0.0), Times())
+    )
+    assert one.metrics == other.metrics
+
+
+class Times(nn.Module):
+    def forward(self, rows: Tensor) -> Tensor:
+        return 3 * rows
 
 
 def test_a_network_that_mixes_samples_without_a_known_layer_is_found() -> None:
@@ -264,6 +377,17 @@ class Noisy(Table):
         return super().forward(rows)
 
 
+class Gated(Table):
+    """Mixes samples behind a gate that is shut at the start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Parameter(torch.zeros(1))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return super().forward(rows + self.gate * rows.mean(0))
+
+
 def centred_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(outputs - outputs.mean(0), targets, reduction="none")
 
@@ -285,8 +409,9 @@ def mixup(rows: Tensor, generator: torch.Generator) -> Tensor:
         (fedgs.Task(Table, augment=lambda rows, generator: rows + 0.5 * rows.flip(0)), "task.augment"),
         (fedgs.Task(Table, augment=mixup), "task.augment"),
         (fedgs.Task(Noisy), "the network's output"),
+        (fedgs.Task(Gated), "the network's output"),
     ],
-    ids=["loss", "size of a batch", "prepare", "augment", "mixup", "noisy network"],
+    ids=["loss", "size of a batch", "prepare", "augment", "mixup", "noisy network", "shut gate"],
 )
 def test_whatever_mixes_samples_is_found(task: fedgs.Task, what: str) -> None:
     """Devices whose samples are all of one class do not hide it."""
@@ -298,7 +423,7 @@ def test_whatever_mixes_samples_is_found(task: fedgs.Task, what: str) -> None:
     assert probe(bind(task, skewed)).mixes_samples.startswith(what)
     with pytest.raises(ConfigError, match=f"as one, but {what}"):
         fedgs.run(task, skewed, **QUICK, engine="fused")
-    if task.augment is None and task.model is Table:  # where nothing is drawn, engines come to the same weights
+    if task.augment is None and task.model is not Noisy:  # where nothing is drawn, engines come to the same weights
         fast_and_slow(task, skewed)
 
 
@@ -316,6 +441,55 @@ def test_losses_that_cannot_be_right_are_refused() -> None:
         fedgs.run(crossed, federation, **QUICK)
     with pytest.raises(ConfigError, match="has no gradient"):
         fedgs.run(fedgs.Task(Table, loss=lambda o, t: centred_loss(o.detach(), t)), federation, **QUICK)
+
+
+def flipped(inputs: Tensor, generator: torch.Generator) -> Tensor:
+    return inputs.flip(1) if torch.rand((), generator=generator) < 0.5 else inputs
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"augment": flipped}, "(bool)"),
+        ({"prepare": lambda raw: raw.float() / float(raw.abs().max())}, "(float)"),
+        (
+            {"loss": lambda o, t: nn.functional.cross_entropy(o * o.new_tensor(2.0), t, reduction="none")},
+            "(new_tensor)",
+        ),
+        ({"loss": lambda o, t: torch.zeros_like(o[:, 0]).index_add(0, torch.where(t > 0)[0], o[t > 0, 0])}, "(where)"),
+        ({"augment": lambda inputs, generator: inputs * random.random()}, "generator of Python"),
+    ],
+)
+def test_what_no_captured_graph_can_hold_is_found_in_every_part_of_a_step(fields: dict[str, Any], word: str) -> None:
+    """A GPU then runs the step without a graph."""
+    assert word in probe(bind(fedgs.Task(Table, **fields), CASES["mlp on tables"].federation(), 0)).reads_values
+
+
+@pytest.mark.parametrize("algorithm", ["fedgs", "fedavg"])
+def test_an_augmentation_that_ignores_its_generator_follows_the_seed_too(algorithm: str) -> None:
+    task = fedgs.Task(Table, augment=lambda inputs, generator: inputs + torch.randn_like(inputs))
+    found = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        found.append(fedgs.run(task, CASES["mlp on tables"].federation(), algorithm=algorithm, **QUICK).metrics)
+    assert found[0] == found[1]
+
+
+def test_a_forward_pass_that_takes_derivatives_is_tested_too() -> None:
+    class Derived(nn.Module):
+        """Its outputs are derivatives of an energy."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.energy = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+
+        def forward(self, rows: Tensor) -> Tensor:
+            with torch.enable_grad():
+                at = rows.detach().requires_grad_()
+                (slopes,) = torch.autograd.grad(self.energy(at).sum(), at, create_graph=True)
+            return slopes[:, :CLASSES]
+
+    fast_and_slow(fedgs.classification(Derived, CLASSES), CASES["mlp on tables"].federation())
 
 
 def test_python_that_reads_values_is_found() -> None:
@@ -400,9 +574,84 @@ def test_what_devices_keep_to_themselves(algorithm: str) -> None:
     places = torch.from_numpy(layout.local_places)
     assert torch.equal(state.weights[places], start[places])  # the server has never seen them
     shared = run("1-D CNN with BatchNorm", algorithm=algorithm)
+    normalised = fedgs.run(
+        task, federation, algorithm=algorithm, **QUICK, settings={"data": {"normalise": "per-channel"}}
+    )
+    names = normalised.finished.layout.local  # type: ignore[union-attr]
+    assert names == {f"network.{name}" for name in layout.local}
     ratio = history.summary["traffic"]["device_station_up"] / shared.summary["traffic"]["device_station_up"]
     assert ratio == pytest.approx(layout.shared_size / layout.size)
     assert history.metrics[-1]["loss"] == pytest.approx(slow.metrics[-1]["loss"], rel=1e-4)
+
+
+def test_a_server_rule_and_a_pull_know_nothing_of_what_devices_keep() -> None:
+    """One round of FedProx, worked out with plain torch: one batch holds all samples of a device."""
+    seen, federation = set[str](), CASES["mlp on tables"].federation()
+    task = fedgs.classification(Table, CLASSES, keep_local=["layers.3.*"])
+
+    class Noting(FedAvg):
+        def update(self, state: Any, weights: Any, uploads: Any) -> Any:
+            seen.update(weights, *(upload.weights for upload in uploads))
+            return super().update(state, weights, uploads)
+
+    found = fedgs.run(
+        task, federation, algorithm=fedgs.FedProx(mu=5.0, rule=Noting()), **{**QUICK, "batch_size": 100, "rounds": 2},
+        settings={"algorithm": {"local_epochs": 3, "devices_per_round": 8}},
+    )  # fmt: skip
+    assert seen == {"layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias"}
+    sent = bind(task, federation, 0).module
+    models = [copy.deepcopy(sent) for _ in range(len(federation))]
+    shares = federation.train.sizes / federation.train.sizes.sum()
+    for _ in range(2):
+        for device, model in enumerate(models):
+            with torch.no_grad():
+                for name in seen:
+                    model.get_parameter(name).copy_(sent.get_parameter(name))
+            for _ in range(3):
+                before = copy.deepcopy(model)
+                train_with_torch(
+                    model, torch.optim.SGD(model.parameters(), 0.05), federation, [federation.train[device]]
+                )
+                with torch.no_grad():
+                    for name in seen:
+                        away = before.get_parameter(name) - sent.get_parameter(name)
+                        model.get_parameter(name).sub_(5.0 * 0.05 * away)
+        with torch.no_grad():
+            for name in seen:
+                parts = zip(shares, models, strict=True)
+                sent.get_parameter(name).copy_(sum(share * one.get_parameter(name).double() for share, one in parts))
+    for name in ("layers.0.weight", "layers.3.weight"):
+        each = torch.stack([model.get_parameter(name) for model in models]).mean(0)
+        wanted = sent.get_parameter(name) if name in seen else each
+        torch.testing.assert_close(found.weights[name], wanted, rtol=1e-4, atol=1e-6, check_dtype=False)
+
+
+class Unused(Table):
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = nn.Linear(3, 3)
+
+
+@pytest.mark.parametrize("engine", ["auto", "clients"])
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [
+        (fedgs.classification(Unused, CLASSES), {"weight_decay": 0.1}),
+        (fedgs.classification(Unused, CLASSES), {"weight_decay": 0.1, "optimizer": "adamw"}),
+        (fedgs.classification(Table, CLASSES, keep_local=["layers.3.*"]), {"clip": 0.1}),
+    ],
+    ids=["unused weight decays", "with adamw", "clipping sees what is sent"],
+)
+def test_a_station_treats_all_weights_it_has_alike(task: fedgs.Task, settings: dict[str, Any], engine: str) -> None:
+    federation = CASES["mlp on tables"].federation()
+    found = [
+        fedgs.run(task, federation, **QUICK, engine=name, settings={"training": settings}).weights
+        for name in (engine, "per-device")
+    ]
+    for name, value in found[0].items():
+        torch.testing.assert_close(value, found[1][name], rtol=1e-4, atol=1e-6)
+    first = bind(task, federation).module.state_dict()
+    assert all(not torch.equal(value, first[name]) for name, value in found[0].items())
 
 
 def test_patterns_that_cannot_be_kept() -> None:
@@ -556,18 +805,17 @@ def test_a_network_is_never_changed_by_a_run() -> None:
 
 
 def test_frozen_backbones_are_shared_by_all_copies_of_a_network() -> None:
-    task = bind(fedgs.classification(Frozen, CLASSES), CASES["frozen backbone"].federation(), 0)
-    network = ModuleNetwork(task, torch.device("cpu"))
-    one, other = network._copy(True), network._copy(False)
+    one, other = (sharing_copy(module) for module in [Frozen()] * 2)
     assert one.get_parameter("backbone.0.weight").data_ptr() == other.get_parameter("backbone.0.weight").data_ptr()
 
 
 def test_baselines_that_cut_a_network_say_what_they_need() -> None:
     federation = CASES["1-D CNN with BatchNorm"].federation()
     gated = {"settings": {"algorithm": {"options": {"pretrain_rounds": 1, "units": 5}}}}
-    for algorithm, options, words in (("cgau", gated, "task.head"), ("fedfusion+conv", {}, "task.features")):
-        with pytest.raises(ConfigError, match=words):
-            fedgs.run(CASES["1-D CNN with BatchNorm"].task, federation, algorithm=algorithm, **QUICK, **options)
+    uncut, needs = fedgs.classification(Signal, CLASSES), {"cgau": "head", "moon": "head", "fedfusion+conv": "features"}
+    for algorithm, part in needs.items():
+        with pytest.raises(ConfigError, match=rf"task\.{part}"):
+            fedgs.run(uncut, federation, algorithm=algorithm, **QUICK, **(gated if algorithm == "cgau" else {}))
     task = fedgs.classification(Signal, CLASSES, head="fc", features="body")
     for algorithm in ("cgau", "fedfusion+conv", "fedfusion+multi", "fedfusion+single", "fedmmd"):
         fast_and_slow(task, federation, 1e-4, algorithm=algorithm, rounds=1, **(gated if algorithm == "cgau" else {}))

@@ -1,32 +1,32 @@
-"""The picture of a plan: what its axes show."""
+"""The picture of a plan: what its axes show, and a legend that nothing runs through."""
 
 import pytest
 from matplotlib.figure import Figure
 
-from fedgs.network import BoundConstants
-from fedgs.network.planner import make_plan
-from fedgs.report.plan_figures import _draw_lengths, _draw_objective
+from fedgs.network import KnownRounds, make_plan
+from fedgs.report.plan_figures import draw_lengths, draw_ratios
 from tests.network.parks import HAND, hand_network
 
 
-@pytest.mark.parametrize(("divergence", "last"), [(1.0, 100), (400.0, 5)])
-def test_the_third_panel_ends_with_the_bound(divergence: float, last: int) -> None:
-    plan = make_plan(HAND, hand_network(10.0), BoundConstants(0.01, 1.0, divergence))
-    axes = Figure().subplots()
-    _draw_objective(axes, plan)
-    assert axes.get_xlim() == (0.5, last + 0.5)
-    assert all(tick == int(tick) for tick in axes.get_xticks())
-    labels = axes.get_legend_handles_labels()[1]
-    if last == 5:  # T = 1 alone is left
-        assert "this park: T=50, bound void" in labels
-        assert "bound void at L=10" in labels
-        assert axes.lines[0].get_marker() == "s"
-    else:
-        assert any(label.startswith("this park: T=50, L=10, ") for label in labels)
-
-
-def test_there_is_no_half_an_iteration() -> None:
-    axes = Figure().subplots()
-    _draw_lengths(axes, make_plan(HAND.but(iterations=2), hand_network(1.5)))
-    assert axes.get_xlim()[0] == 0.5
-    assert all(tick == int(tick) for tick in axes.get_xticks())
+@pytest.mark.parametrize(
+    ("plan", "labels"),
+    [
+        (make_plan(HAND, hand_network(10.0)), ["best T of FedGS: 36", "best T of FedAvg: 32", "T as set: 50"]),
+        (make_plan(HAND.but(iterations=10**9), hand_network(10.0)), ["best T of FedGS: 36", "best T of FedAvg: 32"]),
+        (make_plan(HAND, hand_network(10.0), KnownRounds(9, 9)), ["best T of FedGS: 50", "best T of FedAvg: 50"]),
+    ],
+)
+def test_each_marker_is_named_and_each_name_has_a_handle(plan, labels) -> None:  # type: ignore[no-untyped-def]
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    draw_lengths(left, plan, ("h", 3600.0))
+    draw_ratios(right, plan, ("h", 3600.0))
+    markers = [line for line in left.lines if line.get_marker() != "None"]
+    assert [line.get_label() for line in markers] == labels
+    figure.draw_without_rendering()
+    for axes in (left, right):
+        legend = axes.get_legend()
+        assert legend is not None
+        assert len(legend.legend_handles) == len(legend.get_texts()) > 2
+        assert all(handle is not None and handle.get_visible() for handle in legend.legend_handles)
+        assert legend.get_window_extent().y1 < axes.get_window_extent().y0  # below the axes

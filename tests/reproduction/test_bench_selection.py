@@ -7,26 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from fedgs.selection import SOLVERS
 from reproduction.experiments import samplers
 from tests.conftest import Here, error_of
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_bench_selection_writes_tables_and_figures(tmp_path: Path, here: Here) -> None:
     out = tmp_path / "bench"
     small = ["--set", "federation.devices=60", "--set", "federation.factories=5", "--set", "selection.pick=5"]
     code, said, err = here("bench-selection", "--instances", 3, "--seed", 2, "--json", "--out", out, *small)
     assert code == 0, err
-    assert [row["solver"] for row in json.loads(said)["rows"]] == list(SOLVERS)
+    assert [row["solver"] for row in json.loads(said)["rows"]] == list(samplers.SAMPLERS)
     assert {path.name for path in out.iterdir()} == {
         "samplers.csv", "samplers.json",
         *(f"{name}.{kind}" for name in ("divergence", "time", "divergence-over-time", "initialisers")
           for kind in ("png", "svg")),
     }  # fmt: skip
-    for figure in out.glob("*.png"):
-        assert figure.read_bytes().startswith(b"\x89PNG")
     rows = {row["solver"]: row for row in csv.DictReader((out / "samplers.csv").read_text().splitlines())}
-    assert list(rows) == list(SOLVERS)
+    assert list(rows) == list(samplers.SAMPLERS)
     assert float(rows["exact"]["gap"]) == pytest.approx(0)
     assert float(rows["brute"]["mean"]) == pytest.approx(float(rows["exact"]["mean"]))
     assert rows["bayesian"]["instances"] == "2"

@@ -8,15 +8,10 @@ from tests.reproduction.made_up import diverged, full_size, results_of, run
 def test_both_sides_try_the_same() -> None:
     jobs = trial_jobs(full_size())
     assert len(jobs) == 2 * len(TRIALS)
-    assert {job.settings.training.rounds for job in jobs} == {100}
     by_side = {side: [job for job in jobs if job.name.startswith(f"beyond-{side}-")] for side in SIDES}
     for ours, theirs in zip(*by_side.values(), strict=True):
         assert ours.settings.training == theirs.settings.training
         assert (ours.settings.algorithm.name, theirs.settings.algorithm.is_baseline) == ("fedgs", True)
-    rules = {job.settings.server.rule for job in by_side["fedgs"]}
-    assert rules == {"mean", "fedavgm", "fedadam"}
-    own = {job.settings.algorithm.name: job.settings.algorithm.options for job in by_side["fedavg"]}
-    assert own == {"fedavg": {}, "fedavgm": {"client_lr": 0.03}, "fedadam": {"client_lr": 0.03}}
 
 
 def test_the_best_late_tests_are_chosen_and_what_went_astray_is_not() -> None:

@@ -240,9 +240,7 @@ def test_an_error_in_a_process_is_told_as_it_is_and_ends_the_others(tmp_path: Pa
     until(lambda: not multiprocessing.active_children())  # the pool's own thread may be the one that reaps them
 
 
-def wait_long(
-    settings: Settings, federation: Federation, device: torch.device, share: object, job_checkpoint: object
-) -> Result:
+def wait_long(settings: Settings, federation: Federation, device: torch.device, *_: object) -> Result:
     Path(os.environ["FEDGS_TEST_PIDS"], str(os.getpid())).touch()
     time.sleep(60)
     return {}
@@ -252,11 +250,19 @@ def test_nobody_works_on_when_the_program_is_killed(tmp_path: Path, monkeypatch:
     pids = tmp_path / "pids"
     pids.mkdir()
     monkeypatch.setenv("FEDGS_TEST_PIDS", str(pids))
-    wanted = [Job(name, name, small_settings(), "bars", wait_long) for name in ("first", "second")]
-    arguments = (wanted, tmp_path / "out", dealt, "d", CPU, None, None, 2)
+    arguments = (
+        [Job("first", "first", small_settings(), "bars", wait_long)],
+        tmp_path / "out",
+        dealt,
+        "d",
+        CPU,
+        None,
+        None,
+        2,
+    )
     program = multiprocessing.get_context("spawn").Process(target=run_jobs, args=arguments)
     program.start()
-    until(lambda: len(list(pids.iterdir())) == 2)
+    until(lambda: len(list(pids.iterdir())) == 1)
     assert program.pid is not None
     os.kill(program.pid, signal.SIGKILL)
     until(lambda: not any(_lives(int(path.name)) for path in pids.iterdir()))
@@ -285,9 +291,8 @@ def die(settings: Settings, federation: Federation, device: torch.device, *_: ob
 
 
 def test_a_process_that_is_killed_ends_in_one_clear_line(tmp_path: Path) -> None:
-    wanted = [Job(name, name, small_settings(), "bars", die) for name in ("first", "second")]
     with pytest.raises(DeviceError, match="fewer than --jobs 2"):
-        run_jobs(wanted, tmp_path, dealt, "d", CPU, workers=2)
+        run_jobs([Job("first", "first", small_settings(), "bars", die)], tmp_path, dealt, "d", CPU, workers=2)
     assert not list((tmp_path / "parts").iterdir())
 
 

@@ -30,16 +30,15 @@ def test_the_numbers_of_runs() -> None:
     first = len(table_jobs(one))
     assert f"| {first}, and {len(table_jobs(two)) - first} for every further seed" in row("table2")
     finals = len(final_jobs(one, results_of("beyond", lambda job: 0.5, one)))
-    assert f"| {len(trial_jobs(one))} of 100 rounds, and {finals} of 500 a seed |" in row("beyond")
+    assert f"| {len(trial_jobs(one))} of 100 rounds, and {finals} of 500 rounds for each seed |" in row("beyond")
     every = len(study_jobs(two)) - len(study_jobs(one))
     longer, clipped = (sum(variant_of(job.name) == name for job in study_jobs(one)) for name in VARIANTS)
     weights = len(study_jobs(one)) - every
-    assert f"| {every - longer - clipped} of 60 rounds a seed" in row("selection-study")
     assert (
-        f", as are {longer} with a 4× learning rate and {clipped} with a 4× learning rate and clipped gradients, "
-        in row("selection-study")
-    )
-    assert f", and {weights} in all with other weights" in row("selection-study")
+        f"| for each seed (default: 0, 1 and 2) {every - longer - clipped} of 60 rounds, "
+        f"{longer} with a 4× learning rate, and {clipped} with a 4× learning rate and clipped gradients; "
+        f"in addition {weights} with other weights"
+    ) in row("selection-study")
     assert f"| {len(surface_jobs(one))} of 500 rounds (24 cells; one seed)" in row("surfaces")
     assert f"| {len(rates_jobs(one))} of 60 rounds (one seed)" in row("fedopt-rates")
 

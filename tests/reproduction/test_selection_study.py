@@ -39,28 +39,9 @@ def test_every_federation_meets_every_policy() -> None:
         assert jobs[-len(longer) :] == longer  # what the targets are about comes first
         assert [job.settings.seed for job in longer] == sorted(job.settings.seed for job in longer)
         jobs = jobs[: -len(longer)]
-    assert {(job.settings.training.learning_rate, job.settings.training.clip) for job in jobs} == {(0.05, None)}
     assert len(jobs) == 2 * (len(DEALS) + 1) * (len(POLICIES) + 1) + len(WEIGHED) * len(WEIGHTS)
     assert [job.settings.seed for job in jobs] == sorted(job.settings.seed for job in jobs)
     assert sorted(MILD_TO_SKEWED) == sorted(DEALS)
-    long_rounds = [job for job in jobs if "-T200-" in job.name]
-    assert {job.federation for job in long_rounds} == {"alpha-0.1-differ", "alpha-0.1-differ-unskewed"}
-    assert {job.settings.training.rounds * job.settings.training.iterations for job in jobs} == {3000}
-    assert {job.settings.eval.every for job in jobs} == {1, 2}
-    chosen = {job.name.rpartition("-seed-")[0]: job.settings.selection for job in jobs}
-    assert (chosen["study-natural-gbp-cs"].presample, chosen["study-natural-exact"].presample) == (2, 0)
-    assert chosen["study-natural-coverage"].coverage.weight == chosen["study-natural-queues"].coverage.weight == 0.3
-    assert chosen["study-alpha-0.02-queues-V3"].coverage.weight == 3
-    natural = {job.name.rpartition("-seed-")[0].removeprefix("study-natural-"): job.settings
-               for job in jobs if job.federation == "natural"}  # fmt: skip
-    assert {policy for policy, made in natural.items() if made.training.calibration} == {
-        "coverage", "calibrated", "queues-calibrated", "by-data-full", "gbp-cs-full",
-    }  # fmt: skip
-    full = {"coverage", "by-data-full", "gbp-cs-full"}
-    assert {policy for policy, made in natural.items() if made.server.class_wise} == full
-    assert natural["coverage"].selection == natural["queues"].selection
-    assert natural["gbp-cs-full"].selection == natural["gbp-cs"].selection
-    assert chosen["study-natural-random-by-data"].solver == "random-by-data"
     without = full_size((0,))
     object.__setattr__(without.dataset, "attributes", {})
     assert not any(job.federation == "by-form" for job in make_jobs(without))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedgs.compiled import running
 from fedgs.selection import SOLVERS
 from fedgs.selection.coverage import fair_shares, queues_after
 from fedgs.selection.team import TeamRule, select_teams
@@ -31,9 +32,9 @@ from tests.simulation.small import small_federation, small_settings
 def test_teams_are_those_of_the_simulator(options: list[str], compiled: bool) -> None:
     federation = small_federation()
     settings = small_settings("training.iterations=12", *options)
-    plan = SelectionPlan(federation, settings, compiled=compiled)
     watched = SelectionPlan(federation, settings)
-    expected = plan.next_round()
+    with running(compiled):
+        expected = SelectionPlan(federation, settings).next_round()
     selection, factory = settings.selection, 1
     mine = federation.devices_of(factory)
     queue = np.zeros(len(mine))

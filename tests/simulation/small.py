@@ -34,6 +34,7 @@ SMALL = [
     "training.batch_size=5",
     "training.learning_rate=0.1",
     "checkpoint.every=1",
+    "clock.step_seconds=0.01",  # to measure it takes as long as a round
     "data.min_samples=0",
 ]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import conv2d, cross_entropy, linear
+from torch.nn.functional import conv2d, cosine_similarity, cross_entropy, linear
 
 from fedgs.data import DataSet, Federation, build_federation
 from fedgs.simulation.simulator import Simulator
@@ -114,3 +114,61 @@ def test_two_rounds_written_out(
         images, labels = batch(FEDERATION.test_indices(device))
         right = (logits_of(weights, images, NAMES.index(device_name)).argmax(1) == labels).double().mean()
         assert tested.devices[device] == pytest.approx(float(right))
+
+
+def step_down(name: str, own: Weights, before: Weights, memory: Weights, kept: Weights, samples: np.ndarray) -> Weights:
+    """One local step; ``before`` is the global model, ``memory`` the server's and ``kept`` the client's own."""
+    images, labels = batch(samples[samples >= 0])
+    own = {key: weight.clone().requires_grad_() for key, weight in own.items()}
+    loss = cross_entropy(plain_logits(own, images, 0), labels)
+    if name == "scaffold":
+        loss = loss + sum(((memory[key] - kept[key]) * own[key]).sum() for key in own)
+    elif name == "feddyn":
+        loss = loss + sum((0.05 * (own[key] - before[key]) ** 2 - kept[key] * own[key]).sum() for key in own)
+    else:
+        far, near = (cosine_similarity(hidden(own, images), hidden(other, images)) / 0.5 for other in (kept, before))
+        loss = loss - 0.3 * (near.exp() / (near.exp() + far.exp())).log().mean()
+    gradients = torch.autograd.grad(loss, list(own.values()))
+    return {key: w.detach() - RATE * g for (key, w), g in zip(own.items(), gradients, strict=True)}
+
+
+@pytest.mark.parametrize("name", ["scaffold", "feddyn", "moon"])
+def test_clients_that_remember_written_out(name: str) -> None:
+    """Three rounds of seven of twelve devices, so that many take part again."""
+    options = {"feddyn": ["alpha=0.1"], "moon": ["mu=0.3"]}.get(name, [])
+    settings = small_settings(
+        f"algorithm.name={name}", *(f"algorithm.options.{option}" for option in [*options, "weighting=uniform"]),
+        "algorithm.local_epochs=1", "algorithm.devices_per_round=7", f"training.learning_rate={RATE}",
+    )  # fmt: skip
+    with Simulator(settings, FEDERATION) as simulator:
+        first = simulator.begin()
+        last = list(simulator.rounds(first))[-1]
+        plan = simulator.plan
+        plan.load_state(first.plan)
+        weights = {key: weight.clone() for key, weight in simulator.layout.views(first.weights).items()}
+        found = simulator.layout.views(last.weights)
+    memory = {key: torch.zeros_like(weight) for key, weight in weights.items()}
+    kept = [dict(weights if name == "moon" else memory) for _ in NAMES]
+    for _ in range(3):
+        following = plan.next_round()
+        sums, changes = ({key: torch.zeros_like(weight) for key, weight in weights.items()} for _ in range(2))
+        for place, device in enumerate(following.devices.tolist()):
+            own, steps = dict(weights), int((following.samples[:, place, 0] >= 0).sum())
+            for samples in following.samples[:steps, place]:
+                own = step_down(name, own, weights, memory, kept[device], samples)
+            for key in own:
+                way = own[key] - weights[key]
+                sums[key] += own[key] / 7
+                if name == "moon":
+                    kept[device][key] = own[key]
+                elif name == "scaffold":
+                    change = -memory[key] - way / (steps * RATE)
+                    kept[device][key] = kept[device][key] + change
+                    changes[key] += change / 12
+                else:
+                    kept[device][key] = kept[device][key] - 0.1 * way
+                    changes[key] -= 0.1 * way / 12
+        memory = {key: value + changes[key] for key, value in memory.items()}
+        weights = {key: value - memory[key] / 0.1 if name == "feddyn" else value for key, value in sums.items()}
+    for key, weight in weights.items():
+        assert torch.allclose(found[key], weight, atol=2e-5), key

@@ -3,14 +3,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from fedgs.config import load_settings, settings_from
 from fedgs.selection.coverage import fair_shares
 from fedgs.simulation.selection_plan import SelectionPlan, count_classes, view_round
 from fedgs.simulation.simulator import Simulator
 from fedgs.simulation.summary import jain, summarise
-from tests.simulation.small import resumed, small_federation, small_settings, small_states
+from tests.simulation.small import small_federation, small_settings
 
 FEDERATION = small_federation()
 ON = ("selection.solver=auto", "selection.coverage.weight=0.3", "selection.presample=0")
@@ -152,16 +151,6 @@ def test_a_round_is_seen_worked_by_hand() -> None:
     assert window == pytest.approx([0.0])  # each iteration is far off, the round is not
     for nobody in view_round(count_classes(np.full((2, 1, 2, 2), -1, np.int32), labels, 4), target):
         assert np.isnan(nobody).all()
-
-
-def test_queues_are_in_the_checkpoint() -> None:
-    options = (*ON, "training.rounds=4", "dynamics.leave=0.1", "dynamics.move=0.1")
-    states = small_states(*options)
-    assert any(states[2].plan["queue"])
-    again = resumed(states[2], *options)
-    assert again.plan == states[-1].plan
-    assert again.metrics == states[-1].metrics
-    assert torch.equal(again.weights, states[-1].weights)
 
 
 def test_a_run_reports_how_it_selected() -> None:

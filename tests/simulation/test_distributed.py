@@ -19,14 +19,15 @@ from tests.conftest import Here
 from tests.simulation.small import small_config, small_federation, small_settings
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "fedgs")
-RANKS = ("-m", "tests.simulation.ranks", "2")
+RANKS = ("-m", "tests.simulation.ranks")
 """What torchrun starts, without waiting for torch to be imported three times."""
-BASELINE = """baseline=["algorithm.name=ida+intrac", "algorithm.devices_per_round=8", "algorithm.local_epochs=2"]"""
+BASELINE = """baseline=["algorithm.name=ida+intrac", "algorithm.devices_per_round=8", "algorithm.local_epochs=2",
+              "algorithm.sampling=power-of-choice"]"""
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def start(launcher: tuple[str, ...], *arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, *launcher, *arguments, "--device", "cpu"]
+    command = [sys.executable, *launcher, *arguments]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=cwd, env=ENVIRONMENT)
 
@@ -44,29 +45,28 @@ def assert_same(one: Path, other: Path) -> None:
 
 
 def test_two_processes_give_what_one_gives_and_speak_with_one_voice(tmp_path: Path, here: Here) -> None:
-    """FedGS: three factories on two ranks. Then IDA: participants are shared out, its server needs all uploads."""
+    """FedGS: three factories on two ranks. Then IDA: participants, selected by their losses, are
+    shared out, and its server needs all uploads."""
     options = small_config(
         tmp_path, "training.momentum=0.5", "training.calibration=1", "server.class_wise=true", "training.rounds=4",
         "dynamics.leave=0.05", "checkpoint.every=2", BASELINE,
     )  # fmt: skip
-    assert here("run", *options, "--out", "one", "--device", "cpu")[0] == 0
-    process = start(RANKS, "run", *options, "--out", "two", cwd=tmp_path)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
+    command = ("run", *options, "--device", "cpu", "--out")
+    assert here(*command, "one")[0] == 0
+    out, err = start(RANKS, *command, "two", "then", *command, "one", cwd=tmp_path).communicate(timeout=120)
+    assert [line for line in out.splitlines() if line.startswith("ended")] == ["ended with 0", "ended with 2"], err
     assert out.count("two: accuracy") == 1
     for name in ("", "-ida+intrac"):
         assert_same(tmp_path / f"two{name}", tmp_path / f"one{name}")
-    process = start(RANKS, "run", *options, "--out", "one", cwd=tmp_path)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode != 0
     assert [line for line in err.splitlines() if line.startswith("fedgs:")] == [
-        "fedgs: error: one: exists already; choose another folder (out), or go on with: fedgs resume one"
+        "fedgs: error: one: exists already; choose another folder (out), go on with: fedgs resume one, or "
+        "replace it (overwrite)"
     ]
 
 
 def test_a_lost_rank_ends_the_job_and_the_run_is_resumed(tmp_path: Path) -> None:
     options = small_config(tmp_path, "training.momentum=0.5", "training.rounds=60", "checkpoint.every=2")
-    process = start(TORCHRUN, "run", *options, "--out", "lost", cwd=tmp_path)
+    process = start(TORCHRUN, "run", *options, "--device", "cpu", "--out", "lost", cwd=tmp_path)
     metrics = tmp_path / "lost" / "metrics.jsonl"
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (metrics.exists() and metrics.read_bytes().count(b"\n") > 5):
@@ -81,9 +81,8 @@ def test_a_lost_rank_ends_the_job_and_the_run_is_resumed(tmp_path: Path) -> None
     assert len(ours) == 1
     assert ours[0].endswith("with: fedgs resume RUN")
     assert not (tmp_path / "lost" / "summary.json").exists()
-    process = start(RANKS, "resume", "lost", cwd=tmp_path)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
+    out, err = start(RANKS, "resume", "lost", "--device", "cpu", cwd=tmp_path).communicate(timeout=120)
+    assert "ended with 0" in out, err
     rounds = [json.loads(line)["round"] for line in metrics.read_text().splitlines()]
     assert rounds == list(range(61))
 

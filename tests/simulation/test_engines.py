@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from fedgs.errors import ConfigError
 from fedgs.settings import TrainingSettings
 from fedgs.simulation.selection_plan import SelectionPlan
-from fedgs.training.engine import Setup, make_engine
+from fedgs.training.engine import RoundResult, Setup, make_engine
 from fedgs.training.fused import FactoryThreads
 from fedgs.training.graph import GraphEngine
 from fedgs.training.layout import Layout
@@ -63,20 +64,27 @@ def plan(unequal: bool) -> RoundPlan:
     return RoundPlan(1, whole.devices, whole.samples, sizes, whole.divergence, shifts=shifts)
 
 
+def rates_of(name: str) -> np.ndarray:
+    """With large steps of a large network one unit at the edge of its rectifier tells rounding errors apart."""
+    return RATES if name == "compact" else 0.1 * RATES
+
+
+@cache
+def oracle(unequal: bool, clip: float | None, momentum: float, name: str) -> RoundResult:
+    engine = PerDeviceEngine(made(momentum, clip, name))
+    return engine.train_round(first_weights(name), plan(unequal), rates_of(name))
+
+
 @pytest.mark.parametrize("unequal", [False, True])
 @pytest.mark.parametrize("clip", [None, SHORT])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("name", ["compact", "paper"])
 def test_fused_equals_per_device(unequal: bool, clip: float | None, momentum: float, name: str) -> None:
-    weights = first_weights(name)
-    schedule = plan(unequal)
-    # With large steps of a large network one unit at the edge of its rectifier tells rounding errors apart.
-    rates = RATES if name == "compact" else 0.1 * RATES
+    weights, schedule, rates = first_weights(name), plan(unequal), rates_of(name)
     slow, fast = PerDeviceEngine(made(momentum, clip, name)), FactoryThreads(made(momentum, clip, name))
-    expected = slow.train_round(weights, schedule, rates)
+    expected = oracle(unequal, clip, momentum, name)
     if clip is not None:
-        free = PerDeviceEngine(made(momentum, None, name)).train_round(weights, schedule, rates)
-        assert not torch.allclose(expected.stations, free.stations, atol=1e-4)
+        assert not torch.allclose(expected.stations, oracle(unequal, None, momentum, name).stations, atol=1e-4)
     found = fast.train_round(weights, schedule, rates)
     assert not torch.allclose(expected.stations, weights.expand_as(expected.stations), atol=1e-4)
     torch.testing.assert_close(found.stations, expected.stations, rtol=1e-4, atol=3e-6)
@@ -159,27 +167,14 @@ def test_gpu_engines_equal_per_device(
     unequal: bool, clip: float | None, momentum: float, engine: type[GraphEngine] | type[StackedEngine], device: str
 ) -> None:
     """Without a GPU their steps as they stand, not captured; the stacked one with the plain pieces of its kernels."""
-    weights = first_weights("paper")
-    schedule = plan(unequal)
-    expected = PerDeviceEngine(made(momentum, clip, "paper")).train_round(weights, schedule, 0.1 * RATES)
-    trained = engine(made(momentum, clip, "paper", device))
-    for found in (trained.train_round(weights, schedule, 0.1 * RATES) for _ in range(2)):  # the memory is used again
+    expected = oracle(unequal, clip, momentum, "paper")
+    trained, given = engine(made(momentum, clip, "paper", device)), (first_weights("paper"), plan(unequal))
+    for found in (trained.train_round(*given, rates_of("paper")) for _ in range(2)):  # the memory is used again
         torch.testing.assert_close(found.stations.cpu(), expected.stations, rtol=1e-4, atol=3e-6)
         np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-4)
         if momentum:
             velocity = found.memory["velocity"].cpu()
             torch.testing.assert_close(velocity, expected.memory["velocity"], rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("engine", ["per-device", "fused", "stacked"])
-def test_an_engine_is_told_how_long_gradients_may_be(engine: str) -> None:
-    asked = make_engine(made(0.5, 0.25, "paper", engine=engine))
-    weights = first_weights("paper")
-    expected = PerDeviceEngine(made(0.5, 0.25, "paper")).train_round(weights, plan(False), 0.1 * RATES)
-    found = asked.train_round(weights, plan(False), 0.1 * RATES)
-    torch.testing.assert_close(found.stations, expected.stations, rtol=1e-4, atol=3e-6)
-    free = PerDeviceEngine(made(0.5, None, "paper")).train_round(weights, plan(False), 0.1 * RATES)
-    assert not torch.allclose(free.stations, expected.stations, atol=1e-4)
 
 
 @pytest.mark.parametrize("engine", [PerDeviceEngine, FactoryThreads, StackedEngine])

@@ -65,8 +65,12 @@ def test_a_file_gives_the_outputs_of_the_trained_network(run: Path, tmp_path: Pa
     np.testing.assert_allclose(said.outputs, wanted, atol=1e-5)
     np.testing.assert_allclose(said.probabilities.sum(1), 1)
     assert said.labels == [SHADES[place] for place in wanted.argmax(1)]
+    for other in (np.int64, np.uint16, np.float32, np.float64):  # the same numbers as another type
+        np.testing.assert_array_equal(model.predict(images.astype(other)).outputs, said.outputs)
     facts = model.facts
     assert (facts.classes, facts.inputs, facts.version) == (list(SHADES), [[8, 8, 3], "uint8"], fedgs.__version__)
+    weights = fedgs.load_history(run).weights
+    assert facts.normalisation == {name: weights[name].tolist() for name in ("mean_0", "deviation_0")}
     assert sorted(path.name for path in tmp_path.iterdir()) == [file.name]
 
 
@@ -77,6 +81,8 @@ def test_onnx_says_its_facts_to_anybody(run: Path, tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(str(file))
     facts = json.loads(session.get_modelmeta().custom_metadata_map["fedgs"])
     assert facts["classes"] == list(SHADES)
+    assert len(facts["normalisation"]["mean_0"]) == 3
+    assert facts["version"] == fedgs.__version__
     assert session.get_inputs()[0].shape[1:] == [3, 8, 8]
 
 
@@ -144,14 +150,21 @@ def test_what_cannot_be_done_is_one_line(run: Path, tmp_path: Path, here: Here) 
     (tmp_path / "torn.pt2").write_bytes(b"no model")
     (tmp_path / "torn.safetensors").write_bytes(b"no model")
     np.save(tmp_path / "flat.npy", np.zeros((2, 5), np.float32))
+    image = np.full((1, 8, 8, 3), 7.0)
+    wrong = {"half": image / 2, "unit": image / 7, "true": image > 0, "high": image + 249, "below": -image.astype(int)}
+    for name, array in {**wrong, "nan": image * np.nan, "infinite": image * np.inf}.items():
+        np.save(tmp_path / f"{name}.npy", array)
     for arguments, words in (
         (("export", "nowhere", "a.pt2"), "nowhere"),
         (("export", "run", "a.h5"), "must end in"),
-        (("export", "run", "no/a.pt2"), "there is no folder no"),
+        (("export", "run", "run/config.json/a.pt2"), "cannot make this folder"),
         (("predict", "run", "nowhere"), "no such file"),
         (("predict", "nowhere", "empty"), "no such file"),
         (("predict", "run", "empty"), "no image"),
         (("predict", "run", "flat.npy"), "takes inputs of shape 8×8×3"),
+        *((("predict", "run", f"{name}.npy"), "trained on inputs of uint8, given are") for name in wrong),
+        (("predict", "run", "nan.npy"), "the inputs hold NaN or infinity"),
+        (("predict", "run", "infinite.npy"), "the inputs hold NaN or infinity"),
         (("predict", "run", "run/config.json"), "give a folder of images"),
         (("predict", "torn.onnx", "flat.npy"), "cannot be read as a model"),
         (("predict", "torn.pt2", "flat.npy"), "cannot be read as a model"),
@@ -161,6 +174,7 @@ def test_what_cannot_be_done_is_one_line(run: Path, tmp_path: Path, here: Here) 
         code, _, error = here(*arguments)
         assert (code, len(error.splitlines())) == (2, 1), (arguments, error)
         assert words in error, (arguments, error)
+    assert here("export", "run", "new/folder/a.safetensors")[0] == 0  # as every command does that writes
 
 
 def test_a_stranger_s_file_and_a_notebook_s_network(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_run_leaves_its_folder_and_compares(tmp_path: Path, here: Here) -> Non
     assert results(tmp_path / "again") == results(tmp_path / "runs/a")
 
 
-def test_a_loss_that_explodes_keeps_the_last_good_round(tmp_path: Path, here: Here) -> None:
+def test_a_loss_that_explodes_leaves_no_folder_without_a_round(tmp_path: Path, here: Here) -> None:
     options = small_config(tmp_path, "training.learning_rate=1e18", "checkpoint.every=50")
     code, _, err = here("run", *options, "--out", "wild")
     assert code == 2
@@ -96,8 +96,7 @@ def test_a_loss_that_explodes_keeps_the_last_good_round(tmp_path: Path, here: He
     assert "factory-0" in err
     assert "learning rate 1e+18" in err
     assert err.count("\n") == 1
-    assert (tmp_path / "wild/checkpoints/round-000000/state.json").exists()
-    assert not (tmp_path / "wild/summary.json").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["bars.npz"]
 
 
 @pytest.mark.parametrize(
@@ -106,10 +105,8 @@ def test_a_loss_that_explodes_keeps_the_last_good_round(tmp_path: Path, here: He
         (["run", "--preset", "slow"], "there is no such preset; choose one of quick, paper, coverage"),
         (["run", "nowhere.toml"], "nowhere.toml: no such file"),
         (["run", "--device", "tpu"], "choose auto, cpu or cuda"),
-        (["run", "--set", "federation.factories=500"], "is more than devices"),
         (["run", "--set", "data.name=nowhere"], "nowhere: no such file or folder"),
         (["run", "--set", "training.engine=graph", "--device", "cpu"], "needs device='cuda'"),
-        (["run", "--set", "training.round=3"], "did you mean 'rounds'?"),
         (["run", "--set", "dynamics.trace=nowhere.csv"], "nowhere.csv: the trace cannot be read"),
         (["run", "--out", "there"], "there: exists already"),
         (["run", "--out", "file/run"], "file: cannot make this folder"),

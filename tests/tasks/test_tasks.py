@@ -1,6 +1,8 @@
 """Losses, metrics and bins by hand; what does not fit a federation in one line."""
 
 import math
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import fedgs
-from fedgs.errors import ConfigError
+from fedgs.errors import ConfigError, FedgsError
 from fedgs.tasks.bind import bind
 from fedgs.tasks.losses import LOSSES, Loss
 from fedgs.tasks.metrics import METRICS, Metric, auroc
@@ -77,6 +79,9 @@ def test_quantile_bins_hold_equally_many_samples() -> None:
     assert counts.sum() == 5000
     assert (np.abs(counts - 500) < 60).all()
     assert len(bins.names()) == len(set(bins.names())) == 10
+    for odd in (np.exp(4 * DRAWS.normal(size=3000)), np.append(DRAWS.normal(size=2999), 1e9)):  # tails, an outlier
+        counts = np.bincount(QuantileBins(10).fit(np.array_split(odd, 7))(odd), minlength=10)
+        assert (np.abs(counts - 300) < 30).all()
     flat = QuantileBins(3).fit([np.ones(5)])
     assert set(flat(np.ones(5)).tolist()) == {2}
     assert QuantileBins(2, 1, (0.5,))(np.array([[9, 0.2], [9, 0.7]])).tolist() == [0, 1]
@@ -168,6 +173,83 @@ def scalar_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(outputs, targets)
 
 
+class Locked(nn.Linear):
+    """Holds what cannot be copied."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 3)
+        self.lock = threading.Lock()
+
+
+class Stateful(nn.Linear):
+    """Has a state that is no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 3)
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"calls": 1}
+
+
+class Gives(nn.Module):
+    """Gives its outputs in some form or other."""
+
+    def __init__(self, form: Callable[[Tensor], Any], training: bool = False) -> None:
+        super().__init__()
+        self.layer, self.form, self.only = nn.Linear(4, 3), form, training
+
+    def forward(self, rows: Tensor) -> Any:
+        outputs = self.layer(rows)
+        return self.form(outputs) if self.training or not self.only else outputs
+
+
+def stumble(outputs: Tensor) -> Tensor:
+    raise RuntimeError("over a stone\nand a root")
+
+
+def broken_after(rows: int) -> Callable[[Tensor, Any], Tensor]:
+    def augment(inputs: Tensor, generator: Any) -> Tensor:
+        return inputs if len(inputs) > rows else 1 / 0  # type: ignore[return-value]
+
+    return augment
+
+
+def last_sensor(raw: Tensor) -> Tensor:
+    if bool((raw == float(ROWS[-1, 0])).any()):
+        raise ValueError("bad sensor")
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "words"),
+    [
+        (fedgs.Task(Gives(stumble, True)), {}, r"task.model Gives: .* \(RuntimeError: over a stone\)"),
+        (fedgs.Task(Gives(lambda o: (o, o), True)), {}, "cross_entropy: cannot take what the network gives in"),
+        (fedgs.Task(linear(), loss=lambda o, t: stumble(o) if o.requires_grad else o.sum(1)), {}, "task.loss <lambda>"),
+        (fedgs.Task(linear(), augment=broken_after(3)), {"algorithm": "fedavg"}, "task.augment: fails on a batch"),
+        (fedgs.Task(linear(), prepare=last_sensor), {"rounds": 9}, r"task.prepare: fails on .*bad sensor"),
+        (
+            fedgs.Task(linear(), prepare=lambda raw: 1 / 0),
+            {"settings": {"data": {"normalise": "per-channel"}}},
+            "task.prepare: fails on",
+        ),
+        (
+            fedgs.Task(linear(), metrics={"m": Metric(lambda o, t: o[:, 0], pool=lambda v, t: 1 / 0)}),
+            {},
+            "task.metrics m: its pool fails on",
+        ),
+        (fedgs.Task(linear(), metrics=Metric(lambda o, t: o[:, 0], pool=lambda v, t: v)), {}, "pool gives ndarray"),
+        (fedgs.Task(lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))), {"batch_size": 1}, "network needs 2"),
+        (fedgs.Task(linear(), loss=lambda o, t: o.sum(1) * math.nan), {}, "so mend the network or the loss"),
+    ],
+)  # fmt: skip
+def test_what_fails_later_is_one_line_too(task: fedgs.Task, options: dict[str, Any], words: str) -> None:
+    quick = {"rounds": 1, "iterations": 1, "batch_size": 4, "pick": 2, "device": "cpu"}
+    with pytest.raises(FedgsError, match=words) as error:
+        fedgs.run(task, federation(), **{**quick, **options})
+    assert "\n" not in str(error.value)
+
+
 class Fickle:
     """Gives another network at each call."""
 
@@ -192,11 +274,10 @@ class Fickle:
         (fedgs.Task(linear(2)), LABELS, "gives 2 outputs, the targets go up to class 2; give the last layer 3 outputs"),
         (fedgs.classification(linear(), 2), LABELS, "targets go up to class 2, but the task has 2 classes"),
         (
-            fedgs.classification(linear(), ["c", "b", "a"]),
+            fedgs.classification(linear(), ["a", "b", "d"]),
             np.array(["a", "b", "c"])[LABELS],
-            "are a, b, c, the task's c,",
+            "the class 'c' is not one of the task's; they are a, b, d",
         ),
-        (fedgs.classification(linear(), ["a", "b", "d"]), np.array(["a", "b", "c"])[LABELS], "c, the task's a, b, d;"),
         (fedgs.Task(linear()), VALUES, "its targets are no classes, which cross-entropy needs"),
         (fedgs.Task(linear(), loss="mse"), LABELS, r"task.loss mse: cannot take outputs \(2, 3\) float32"),
         (fedgs.Task(lambda: nn.Linear(5, 3)), LABELS, r"fails on inputs \(2, 4\) float32 \(RuntimeError"),
@@ -245,15 +326,48 @@ class Fickle:
         (fedgs.reconstruction(linear(4)), None, "the targets have no column 'anomalous'"),
         (
             fedgs.reconstruction(linear(4), by="mode", anomalous=None),
+            {"mode": LABELS / 2},
+            "column 'mode' of the targets holds fractions",
+        ),
+        (fedgs.regression(linear(1), 2), np.array(["a", "b", "c"])[LABELS], r"its targets are names \(a, …\)"),
+        (fedgs.Task(linear(), metrics=3), LABELS, "task.metrics=3; give names, or a dict"),
+        *(
+            (fedgs.Task(linear(), metrics={name: lambda o, t: o[:, 0]}), LABELS, f"the name '{name}' is taken")
+            for name in ("learning_rate", "missing_classes", "target", "solver", "score", "clock", "")
+        ),
+        (fedgs.Task(linear(), balance=lambda t: t * 10**9), LABELS, "gives bin 2000000000; number them 0, 1, 2"),
+        (fedgs.Task(lambda: Locked()), LABELS, "cannot be copied .*lock"),
+        (fedgs.Task(Locked()), LABELS, "cannot be copied .*lock"),
+        (fedgs.Task(Stateful), LABELS, "'_extra_state' is no tensor"),
+        (fedgs.Task(Gives(lambda o: (o, (o, o)))), LABELS, "its output '1' is a tuple; give a tensor, or a tuple"),
+        (fedgs.Task(Gives(lambda o: [o, o])), LABELS, "its outputs are a list"),
+        (fedgs.Task(Gives(lambda o: {"o": o, "aux": None})), LABELS, "its output 'aux' is a NoneType"),
+        (
+            fedgs.reconstruction(linear(4), by="mode", anomalous=None),
             {"mode": np.array(["idle", "load"] * 30)},
             "column 'mode' of the targets holds text",
         ),
+        (
+            fedgs.reconstruction(linear(4), by="mode", anomalous=None),
+            {"mode": np.array([0.0, 0.7] * 30)},
+            "column 'mode' of the targets holds fractions",
+        ),
+        (fedgs.Task("photo"), LABELS, r"task.model='photo' takes images \(height, width"),
     ],
 )
 def test_what_does_not_fit_is_one_line(task: fedgs.Task, targets: Any, words: str) -> None:
-    with pytest.raises(ConfigError, match=words) as error:
+    with pytest.raises(FedgsError, match=words) as error:
         bind(task, federation(targets))
     assert "\n" not in str(error.value)
+
+
+def test_classes_have_the_order_of_the_task_by_their_names() -> None:
+    """The data have ok and rust, numbered 0 and 1; the task knows four classes in an order of its own."""
+    data = federation(np.array(["ok", "rust"] * 30))
+    bound = bind(fedgs.classification(linear(4), ["rust", "dent", "ok", "scratch"]), data)
+    assert bound.classes == ("rust", "dent", "ok", "scratch")
+    assert bound.federation.labels[:4].tolist() == bound.federation.targets[:4].tolist() == [2, 0, 2, 0]
+    assert data.labels[:4].tolist() == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("kind", ["int32", "complex64"])
@@ -275,10 +389,37 @@ def test_a_module_that_ends_the_process_is_one_line(tmp_path: Path, monkeypatch:
         bind(fedgs.Task(leave), federation())
 
 
-def test_a_task_has_at_least_one_bin() -> None:
-    for bins in (-1, 0, True):
-        with pytest.raises(ConfigError, match=r"task\.bins"):
-            fedgs.Task(linear(), bins=bins)
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        *(({"bins": bins}, r"task\.bins") for bins in (-1, 0, True, [], ["a", "a"], "abc")),
+        ({"options": [1]}, r"task\.options=\[1\]; give a dict"),
+        ({"options": {"kind": nn.ReLU}}, "task.options: 'kind' is a type, which settings cannot hold"),
+        ({"keep_local": [3]}, "3 is no pattern"),
+        ({"head": 3}, "task.head=3; give a submodule's name"),
+        ({"keeplocal": ["a"]}, "did you mean 'keep_local'"),
+    ],
+)
+def test_fields_of_a_task_that_cannot_be(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        fedgs.classification(linear(), **fields)
+
+
+def test_numpy_s_numbers_are_numbers() -> None:
+    task = fedgs.classification(lambda width: nn.Linear(4, width), np.int64(3), options={"width": np.int64(3)})
+    history = fedgs.run(task, federation(), rounds=1, iterations=1, batch_size=4, pick=2, device="cpu")
+    assert len(history.classes) == 3
+    assert fedgs.classification(linear(), np.array(["a", "b"])).bins == ["a", "b"]
+    assert bind(fedgs.regression(linear(1), np.int64(4)), federation(VALUES)).classes[0].startswith("… to")
+    assert fedgs.Task(linear(), keep_local="0.*").keep_local == ("0.*",)
+
+
+def test_metrics_and_bins_that_cannot_be() -> None:
+    with pytest.raises(ConfigError, match="mode='Max'; it is max or min"):
+        Metric(LOSSES["l1"], "Max")  # type: ignore[arg-type]
+    for edges in ([math.nan], "a"):
+        with pytest.raises(ConfigError, match="give finite numbers"):
+            fedgs.regression(linear(1), 2, edges=edges)  # type: ignore[arg-type]
 
 
 def test_what_needs_no_labels_and_what_has_several() -> None:

@@ -7,9 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
-from fedgs.config import load_settings
-from fedgs.errors import ConfigError
-from fedgs.simulation.selection_plan import SelectionPlan
 from fedgs.simulation.simulator import Simulator
 from fedgs.tasks.cnn import build_model
 from fedgs.training.calibration import FLOOR, ClassMix
@@ -59,21 +56,6 @@ def test_whatever_mix_a_station_sees_the_same_logits_are_best(counts: list[int],
     assert float(gradient.abs().max()) < FLOOR  # which is all that the floor leaves
 
 
-def test_plans_carry_shifts_and_go_on_from_a_saved_state() -> None:
-    federation, settings = small_federation(), small_settings("training.calibration=1", "training.rounds=4")
-    plan = SelectionPlan(federation, settings)
-    assert SelectionPlan(federation, small_settings()).next_round().shifts is None
-    first = plan.next_round()
-    expected = plan.next_round().shifts
-    again = SelectionPlan(federation, settings)
-    again.load_state(first.state)
-    found = again.next_round().shifts
-    assert expected is not None
-    assert found is not None
-    assert np.array_equal(found, expected)
-    assert np.abs(found).max() > 0.1
-
-
 def test_training_with_it_differs_and_the_test_is_of_plain_logits() -> None:
     federation = small_federation()
     ends = []
@@ -90,9 +72,3 @@ def test_training_with_it_differs_and_the_test_is_of_plain_logits() -> None:
             expected = float(cross_entropy(logits, labels))
             assert states[-1].metrics[-1]["loss"] == pytest.approx(expected, rel=1e-4)
     assert not torch.allclose(ends[0].weights, ends[1].weights)
-
-
-def test_baselines_have_no_stations_to_calibrate() -> None:
-    with pytest.raises(ConfigError, match=r"training\.calibration") as error:
-        load_settings(overrides=["algorithm.name=fedavg", "training.calibration=1"])
-    assert "\n" not in str(error.value)

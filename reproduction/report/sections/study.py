@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedgs.selection.solve import RIVALS
 from fedgs.settings import COVERAGE_WEIGHT
 from reproduction.experiments.runs import RunGroup, by_seed, late_tests, network_of, round_of
 from reproduction.experiments.selection_study import (
@@ -45,9 +46,11 @@ PAIRS = (
     (PUBLISHED, "random"), ("exact", PUBLISHED), ("queues", "random-by-data"), ("queues-calibrated", "calibrated"),
     (OURS, "by-data-full"), (OURS, "gbp-cs-full"), (OURS, PUBLISHED), (OURS, "random-by-data"),
     ("calibrated", "random-by-data"), ("queues-calibrated", "queues"), ("by-data-full", "calibrated"),
-    (OURS, "queues-calibrated"),
+    (OURS, "queues-calibrated"), *((name, "random-by-data") for name in RIVALS),
 )  # fmt: skip
-"""The policies that are compared: selections, then ours, then what each addition is worth."""
+"""The policies that are compared: selections, then ours, then what each addition is worth, then other papers'."""
+ADDED = tuple(name for name in POLICIES if name not in (*OTHERS, *RIVALS))
+"""Ours, and what measures it piece by piece."""
 FRACTIONS = (0.25, 0.5, 0.75, 1.0)
 """Of the rounds, at which accuracies are shown."""
 FACTS: dict[str, Callable[[RunGroup], str]] = {
@@ -85,7 +88,8 @@ def section(inputs: ReportInputs) -> dict[str, Any]:
         "fewer_mark": FEWER,
         "accuracy": means_table(study, shown),
         "ranges": _by_policy(study, shown, _range),
-        "additions": means_table(study, ("random-by-data", *(key for key in POLICIES if key not in OTHERS))),
+        "additions": means_table(study, ("random-by-data", *ADDED)),
+        "rivals": _rivals(study),
         "skew": skew_table(study, read_unskewed(results)),
         "figures": _figures(inputs, study),
         "pairs": pairs_table(study),
@@ -109,6 +113,19 @@ def section(inputs: ReportInputs) -> dict[str, Any]:
         "left_out": left_out,
         "titles": {key: title_of(key) for key in study},
     }  # fmt: skip
+
+
+def _rivals(study: Study) -> dict[str, str]:
+    """Return accuracy, evenness and divergence of the policies of other papers; nothing where none has run."""
+    ran = [name for name in RIVALS if any(name in cells for cells in study.values())]
+    if not ran:
+        return {}
+    there = {key: cells for key, cells in study.items() if any(name in cells for name in ran)}
+    titles = ("Divergence of an iteration", "Jain's index of epochs (1: all data used equally often)")
+    return {
+        "Accuracy in per cent": means_table(study, ("random-by-data", PUBLISHED, *ran, OURS)),
+        **{title: _by_policy(there, ("random-by-data", *ran), FACTS[title]) for title in titles},
+    }
 
 
 def _devices(study: Study) -> str:

@@ -30,7 +30,9 @@ def table_section(inputs: ReportInputs) -> dict[str, Any]:
         "target": target,
         "tests": tests,
         "standard_error": points((accuracy * (1 - accuracy) / tests) ** 0.5).lstrip("+") if tests else "",
-        "table": table(heads, [_line(key, found.get(key), compare) for key in ROWS]),
+        "table": table(
+            heads, [_line(key, found.get(key), compare) for key in ROWS if ROWS[key].paper or key in found]
+        ),
         "figure": inputs.figure(
             "table2", "Accuracy of every row that was run" + (", the paper's beside it" if compare else ""),
             (7.6, 0.3 * len(found) + 1.5), lambda figure: paint_rows(figure, found, compare)),

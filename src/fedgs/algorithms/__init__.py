@@ -11,8 +11,8 @@ Server rules are usable alone, on plain dicts of tensors:
 One file an idea, its paper at the top. Rules: ``fedavg``, ``fedavgm``, ``fedopt``, ``fednova``, ``ida``;
 ``server`` holds the table of their names, ``upload`` what a participant sends and its checks, ``mean`` the arithmetic,
 ``rule`` what a rule is and the way of its state into a checkpoint. Baselines: ``baseline`` is FedAvg's local training,
-``fedprox``, ``fedmmd``, ``fedfusion`` and ``cgau`` what others change in it; ``baselines`` holds the table.
-``fedgs`` stands beside them.
+``fedprox``, ``fedmmd``, ``fedfusion``, ``cgau``, ``scaffold``, ``feddyn``, ``moon`` and ``fedbn`` what others change in
+it, ``client_memory`` what clients remember; ``baselines`` holds the table. ``fedgs`` stands beside them.
 """
 
 from fedgs.algorithms.baseline import Baseline, Batch, Sent

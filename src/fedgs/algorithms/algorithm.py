@@ -127,7 +127,9 @@ class SharedRounds:
                 f"{self.group.size} processes for {shared_out} {what}; start at most one for each of them"
             )
         if self.layout.local and self.group.size > 1:
-            raise ConfigError("task.keep_local needs a run in one process; leave torchrun or task.keep_local out")
+            raise ConfigError(
+                "weights that stay on the devices (task.keep_local) need a run in one process, without torchrun"
+            )
         self.traits = Traits()
         if isinstance(base, ModuleNetwork):
             self.traits = probe(self.task)

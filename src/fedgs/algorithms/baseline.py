@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedgs.algorithms.fedavg import FedAvg
 from fedgs.algorithms.options import Positive, check_fields
-from fedgs.algorithms.rule import ServerRule, State, required_metrics
+from fedgs.algorithms.rule import ServerRule, State, check_rule, required_metrics, update_by
 from fedgs.algorithms.upload import Upload, Weights
 from fedgs.training.objective import Batch, Objective, Sent
 
@@ -38,41 +38,45 @@ NUMBER_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline(Objective):
-    """Local training on an objective, and a server rule; its fields are the options."""
+    """FedAvg, and the base class of all baselines: local training, then a server rule.
+
+    A subclass overrides what differs from FedAvg; its fields are the options of the baseline.
+    """
 
     rule: ServerRule = field(default_factory=FedAvg)
-    """The server's side."""
+    """The server rule (aggregation)."""
     client_lr: Positive | None = None
     """The clients' learning rate η; None: ``training.learning_rate``."""
 
     kind: ClassVar[Literal["fedgs", "baseline"]] = "baseline"
     pretrain_rounds: ClassVar[int] = 0
-    """Rounds of FedAvg on the plain network before the first one."""
+    """Rounds of pre-training with FedAvg, on the plain network."""
     pretrain_model: ClassVar[str | None] = None
-    """A plain network to start from instead: a model.safetensors, or the folder of a run."""
+    """A trained model that replaces the pre-training: a model.safetensors, or the folder of a run."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_rule(self.rule)
 
     def bind(self, context: "Context") -> "ClientServer":
-        """Return what runs its rounds."""
+        """Return the object that runs the rounds."""
         from fedgs.algorithms.client_server import ClientServer
 
         return ClientServer(context, self)
 
     def init(self, weights: Weights) -> State:
-        """Return what is remembered before the first round."""
+        """Return the initial state of the server."""
         return self.rule.init(weights)
 
     def update(self, state: State, weights: Weights, uploads: Sequence[Upload]) -> tuple[dict[str, Tensor], State]:
-        """Return the next global weights and what to remember."""
-        return self.rule.update(state, weights, uploads)
+        """Return the next global weights and the next state of the server."""
+        return update_by(self.rule, state, weights, uploads)
 
     def traffic(self, weights: Weights) -> tuple[int, int]:
-        """Return the bytes a participant receives and sends in a round: the model, and each number it reports."""
+        """Return the bytes a client receives and sends in a round: the model, and each number it reports."""
         model = sum(weight.nbytes for weight in weights.values())
         return model, model + NUMBER_BYTES * len(required_metrics(self.rule))
 
     def tests(self) -> Mapping[str, "Baseline"]:
-        """Return other ways of testing that are logged beside the one that counts, by name."""
+        """Return additional tests that are logged next to the main one, by name."""
         return {}

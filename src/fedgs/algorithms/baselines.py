@@ -11,11 +11,15 @@ from typing import Any
 
 from fedgs.algorithms.baseline import Baseline
 from fedgs.algorithms.cgau import Cgau
+from fedgs.algorithms.fedbn import FedBN
+from fedgs.algorithms.feddyn import FedDyn
 from fedgs.algorithms.fedfusion import FedFusion
 from fedgs.algorithms.fedmmd import FedMMD
 from fedgs.algorithms.fedprox import FedProx
 from fedgs.algorithms.ida import WithAccuracy
+from fedgs.algorithms.moon import Moon
 from fedgs.algorithms.options import check_options, options_of
+from fedgs.algorithms.scaffold import Scaffold
 from fedgs.algorithms.server import RULES, server_rule
 from fedgs.errors import AlgorithmError, suggestion
 
@@ -70,6 +74,10 @@ BASELINES: dict[str, BaselineEntry] = {
     "fedadam": BaselineEntry("Adam at the server", rule="fedadam", defaults={"client_lr": TUNED}),
     "fedyogi": BaselineEntry("Yogi at the server", rule="fedyogi", defaults={"client_lr": TUNED}),
     "fednova": BaselineEntry("mean of what devices change in a step, however many they make", rule="fednova"),
+    "scaffold": BaselineEntry("control variates correct every local step", Scaffold),
+    "feddyn": BaselineEntry("local losses that follow the server, with a memory of every client", FedDyn),
+    "moon": BaselineEntry("features held near the global model's and away from the client's last ones", Moon),
+    "fedbn": BaselineEntry("normalisation layers stay on the clients", FedBN),
 }
 
 

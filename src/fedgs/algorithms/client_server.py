@@ -10,15 +10,16 @@ from torch import Tensor
 from fedgs.algorithms.algorithm import Context, Forward, Outcome, SharedRounds, round_line
 from fedgs.algorithms.baseline import Baseline
 from fedgs.algorithms.mean import sample_shares
+from fedgs.algorithms.rule import begin_by, update_by
 from fedgs.algorithms.run_state import RunState
 from fedgs.algorithms.upload import Upload
 from fedgs.errors import CheckpointError, ConfigError, DataError
 from fedgs.settings import Settings
 from fedgs.training.clients import ClientSetup, Trained, make_client_training, plain_network, takes_modules
 from fedgs.training.engine import Tick
-from fedgs.training.layout import load_model, model_file
+from fedgs.training.layout import frozen_weights, load_model, model_file
 from fedgs.training.objective import Sent
-from fedgs.training.optimizers import learning_rates
+from fedgs.training.optimizers import Optimizer, learning_rates
 from fedgs.training.round_plan import ClientPlan
 
 FEWEST_TICKS = 0.02
@@ -36,6 +37,11 @@ class ClientServer(SharedRounds):
         self.baseline = baseline
         if takes_modules(network) and baseline.train_acc is not None:
             _ = self._base.num_classes  # refuses a task that has no accuracy
+        if baseline.plain_sgd and not Optimizer.of(training).plain:
+            raise ConfigError(
+                f"algorithm.name={context.settings.algorithm.name!r} reads gradients off plain SGD steps; set "
+                "training.optimizer=sgd, training.momentum=0 and training.weight_decay=0"
+            )
         # A device is known to the network by the place of its name in the sorted list of all names.
         self.client_ids = np.argsort(np.argsort(np.array(self.federation.device_names), kind="stable"), kind="stable")
         self.trainer = make_client_training(
@@ -61,6 +67,8 @@ class ClientServer(SharedRounds):
         weights = self.network.first_weights(seed)
         if pretrained is None:
             pretrained = self.given_model()
+        if pretrained is None and self.settings.init is not None:
+            pretrained = self._base.layout.of_module(self.task.module)
         if pretrained is not None:
             weights = self.network.on_backbone(self._base.layout.views(pretrained.cpu()), seed)
         return self.layout.flatten(weights).to(self.store.device)
@@ -71,19 +79,27 @@ class ClientServer(SharedRounds):
         if path is None:
             return None
         setting = f"algorithm.options.pretrain_model={path!r}"
+        if self.settings.init is not None:
+            raise ConfigError(f"{setting}: the run has init={self.settings.init!r} already; give one of them")
         file = model_file(path)
         if not file.is_file():
             raise ConfigError(f"{setting}: there is no file {file}; give the model.safetensors of a finished run")
         try:
-            return load_model(file, self._base.layout)
+            return load_model(file, self._base.layout, frozen_weights(self.task.module))
         except (CheckpointError, DataError) as error:
             raise ConfigError(
                 f"{setting}: {error}; give the model of a run with the same network and classes"
             ) from None
 
     def begin(self, weights: Tensor) -> dict[str, Any]:
-        """Return what the baseline remembers before the first round."""
-        return dict(self.baseline.init(self.layout.trained_views(weights)))
+        """Return what the baseline and its clients remember before the first round."""
+        shared = self._shared(weights)
+        return begin_by(self.baseline, shared) | self.baseline.init_clients(shared, len(self.federation))
+
+    def _shared(self, weights: Tensor) -> dict[str, Tensor]:
+        """Return the trained weights that travel."""
+        views = self.layout.trained_views(weights)
+        return {name: view for name, view in views.items() if name not in self.layout.local}
 
     def run_round(self, state: RunState, plan: ClientPlan, tick: Tick | None) -> Outcome:
         """Train the participants and let the server take what they send."""
@@ -95,9 +111,9 @@ class ClientServer(SharedRounds):
         trained = self.trainer.train(sent, mine, rate, self._told(tick), local)
         losses = self.gathered(trained.losses.T, len(plan.devices)).T
         self._check(plan, losses, rate)
-        uploads, buffers = self._uploads(plan, trained)
+        uploads, buffers = self._uploads(plan, trained, rate)
         with self.server_errors(plan.round):
-            weights, memory = self.baseline.update(dict(sent.memory), self.layout.trained_views(state.weights), uploads)
+            weights, memory = update_by(self.baseline, dict(sent.memory), self._shared(state.weights), uploads)
         kept = {name: views[name] for name in self.layout.local}
         flat = self.layout.flatten({**weights, **buffers, **kept}, out=torch.empty_like(state.weights))
         line = round_line(
@@ -143,7 +159,7 @@ class ClientServer(SharedRounds):
 
         return told
 
-    def _uploads(self, plan: ClientPlan, trained: Trained) -> tuple[list[Upload], dict[str, Tensor]]:
+    def _uploads(self, plan: ClientPlan, trained: Trained, rate: float) -> tuple[list[Upload], dict[str, Tensor]]:
         """Return what all participants send, in the order of the devices, and the mean of their buffers.
 
         Buffers are averaged by numbers of samples, whatever the server rule does with weights; of whole numbers the
@@ -157,10 +173,11 @@ class ClientServer(SharedRounds):
         uploads = []
         order = np.argsort(plan.devices).tolist()
         for place in order:
-            metrics = {"device": float(self.client_ids[plan.devices[place]]), "steps": float(plan.steps[place])}
+            metrics = {"device": float(self.client_ids[plan.devices[place]]), "steps": float(plan.steps[place]),
+                       "rate": rate}  # fmt: skip
             if accuracies is not None:
                 metrics["train_acc"] = float(accuracies[place])
-            own = {name: weights[name][place] for name in names[: self.layout.trained]}
+            own = {name: weights[name][place] for name in names[: self.layout.trained] if name not in self.layout.local}
             uploads.append(Upload(own, int(plan.num_samples[place]), metrics))
         shares = sample_shares(uploads, "samples")
         buffers = {}

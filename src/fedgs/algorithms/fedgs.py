@@ -7,7 +7,8 @@ top server averages the stations (eq. external-aggr).
 
 The local objective is a choice, as for the baselines: ``FedGS(objective=FedProx(mu=0.1))``. A device makes one step
 from its station's model, so FedProx's pull and FedMMD's second stream are towards the global model the round began
-with. Objectives that change the network (FedFusion, CGAU) need rounds of their own and are refused.
+with. Objectives that change the network (FedFusion, CGAU) or need a memory of each client
+(SCAFFOLD, FedDyn, MOON) need rounds of their own and are refused.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.algorithms.algorithm import Context, Forward, Outcome, SharedRounds, mean, round_line
-from fedgs.algorithms.rule import ServerRule
+from fedgs.algorithms.rule import ServerRule, check_rule
 from fedgs.algorithms.run_state import RunState
 from fedgs.algorithms.synchronise import Synchroniser
 from fedgs.errors import ConfigError
@@ -33,7 +34,7 @@ from fedgs.training.round_plan import RoundPlan
 
 @dataclass(frozen=True)
 class FedGS:
-    """FedGS with a local objective and, where it is not the mean, a server rule of your own.
+    """FedGS, with an optional local objective (such as FedProx) and an optional server rule.
 
     Examples:
         >>> import fedgs
@@ -44,21 +45,29 @@ class FedGS:
     objective: Objective = field(default_factory=Objective)
     """What a selected device minimises; by default the task's loss."""
     rule: ServerRule | None = None
-    """The external synchronisation; None: as ``server.rule`` says, the paper's mean by default."""
+    """The server rule of the top server; None: the setting ``server.rule``, by default the paper's mean."""
 
     kind: ClassVar[Literal["fedgs", "baseline"]] = "fedgs"
 
     def __post_init__(self) -> None:
         kind, reason = type(self.objective), ""
+        if not isinstance(self.objective, Objective):
+            raise ConfigError(
+                f"FedGS(objective={self.objective!r}): give a baseline with a local objective, such as FedProx(mu=0.1)"
+            )
+        if self.rule is not None:
+            check_rule(self.rule)
         if kind.network is not Objective.network:
             reason = "changes the network and its rounds"
+        elif kind.init_clients is not Objective.init_clients:
+            reason = "needs what each client remembers"
         elif kind is not Objective and kind.objective is Objective.objective and kind.pull is Objective.pull:
             reason = "has no local objective of its own"
         if reason:
             raise ConfigError(f"FedGS cannot take this objective: it {reason}; it takes fedprox and fedmmd")
 
     def bind(self, context: Context) -> "StationRounds":
-        """Return what runs its rounds."""
+        """Return the object that runs the rounds."""
         return StationRounds(context, self.objective, self.rule)
 
 

@@ -31,14 +31,14 @@ WIDTHS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1, 5, 10, 15, 20, 25, 30, 35, 100,
 
 @dataclass(frozen=True)
 class FedMMD(Baseline):
-    """Adds the discrepancy of two streams to the local loss."""
+    """FedMMD: the local loss plus γ · MMD², the maximum mean discrepancy of local and global outputs."""
 
     gamma: NotNegative = 0.1
     """γ, the weight of the discrepancy."""
     layer: Literal["logits", "hidden"] = "logits"
-    """What is compared."""
+    """Which outputs are compared: the logits, or the input of the last layer."""
     kernel: Literal["fixed19", "adaptive5"] = "fixed19"
-    """How."""
+    """The kernel widths."""
     floor: NotNegative = 1e-4
     """Below it the discrepancy is a constant without gradient."""
 

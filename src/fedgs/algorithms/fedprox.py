@@ -17,12 +17,12 @@ from fedgs.algorithms.options import NotNegative
 
 @dataclass(frozen=True)
 class FedProx(Baseline):
-    """Adds the pull back to w_t."""
+    """FedProx: a proximal term (μ/2) ‖w − w_t‖² in the local loss, with w_t the global model."""
 
     mu: NotNegative = 0.1
-    """μ, how strong it is."""
+    """μ, the weight of the proximal term."""
 
     @property
     def pull(self) -> float:  # type: ignore[override]
-        """Return μ: every engine's step applies it."""
+        """Return μ; every engine applies it in its step."""
         return self.mu

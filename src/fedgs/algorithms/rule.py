@@ -10,13 +10,14 @@ Moments are float64 whatever the weights are, since a squared update of a float1
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from fedgs.algorithms.upload import Upload, Weights, check_uploads
 from fedgs.errors import AlgorithmError
+from fedgs.tasks.task import users_own
 
 State = dict[str, dict[str, Tensor] | int]
 
@@ -33,6 +34,61 @@ class ServerRule(Protocol):
         ...
 
 
+def check_rule(rule: object) -> None:
+    """Refuse what is no server rule."""
+    if isinstance(rule, type):
+        raise AlgorithmError(f"rule {rule.__name__} is a class; give an object of it: {rule.__name__}(…)")
+    if not all(callable(getattr(rule, method, None)) for method in ("init", "update")):
+        shown = repr(rule) if isinstance(rule, str) else f"a {type(rule).__name__}"
+        raise AlgorithmError(f"{shown} is no server rule, for it has no init and update; FedAvgM() is one")
+
+
+def begin_by(rule: Any, weights: Weights) -> dict[str, Any]:
+    """Return what a rule, or a baseline, remembers before the first round."""
+    with users_own(f"{type(rule).__name__}.init: fails"):
+        found = rule.init(weights)
+    if not isinstance(found, Mapping):
+        raise AlgorithmError(f"{type(rule).__name__}.init gave a {type(found).__name__}; give a dict")
+    _check_state(f"{type(rule).__name__}.init", found)
+    return dict(found)
+
+
+def _check_state(where: str, state: Mapping[str, Any]) -> None:
+    """Refuse what no checkpoint could hold."""
+    for entry, value in state.items():
+        groups = isinstance(value, dict) and all(isinstance(one, Tensor) for one in value.values())
+        if not isinstance(entry, str) or "/" in entry or not (groups or _is_plain(value)):
+            raise AlgorithmError(
+                f"{where}: cannot remember {entry!r}, a {type(value).__name__}; give numbers, or dicts of tensors by "
+                "name, under names without a slash"
+            )
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def update_by(
+    rule: ServerRule, state: State, weights: Weights, uploads: Sequence[Upload]
+) -> tuple[dict[str, Tensor], State]:
+    """Return what a rule makes of a round; one of the user's own is told in a line what it left out."""
+    name = type(rule).__name__
+    with users_own(f"{name}.update: fails"):
+        result = rule.update(state, weights, uploads)
+    if not isinstance(result, tuple) or len(result) != 2 or not all(isinstance(one, Mapping) for one in result):
+        raise AlgorithmError(f"{name}.update gave a {type(result).__name__}; give a pair of dicts: (weights, state)")
+    new, memory = result
+    _check_state(f"{name}.update", memory)
+    for key, weight in weights.items():
+        found = new.get(key)
+        if not isinstance(found, Tensor) or found.shape != weight.shape:
+            shape = tuple(found.shape) if isinstance(found, Tensor) else f"is a {type(found).__name__}, no tensor"
+            raise AlgorithmError(f"{name}.update: weight {key!r} has shape {tuple(weight.shape)}, the new one {shape}")
+    return new, memory
+
+
 def required_metrics(rule: ServerRule) -> tuple[str, ...]:
     """Return what a rule wants participants to report beside their weights: its ``reports``, where it has any."""
     found: tuple[str, ...] = getattr(rule, "reports", ())
@@ -43,7 +99,7 @@ def split_state(state: State) -> tuple[dict[str, Tensor], dict[str, int]]:
     """Return the tensors of a state under ``entry/key``, and its numbers."""
     groups = {entry: value for entry, value in state.items() if isinstance(value, dict)}
     tensors = {f"{entry}/{key}": tensor for entry, group in groups.items() for key, tensor in group.items()}
-    return tensors, {entry: value for entry, value in state.items() if isinstance(value, int)}
+    return tensors, {entry: value for entry, value in state.items() if not isinstance(value, dict)}
 
 
 def join_state(tensors: Mapping[str, Tensor], numbers: Mapping[str, int]) -> State:

@@ -29,6 +29,9 @@ class RunState:
     clock: tuple[dict[str, Any], ...] = ()
     """One line a round, from round 0 on: what clock.jsonl holds. It decides nothing."""
 
+    confusion: dict[str, Tensor] = field(default_factory=dict)
+    """Confusion matrices of the ``last`` and the ``best`` test, where there are classes; they decide nothing."""
+
     @property
     def tested(self) -> Tensor:
         """The model that counts: the averaged one where there is one."""

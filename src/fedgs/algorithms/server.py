@@ -15,9 +15,9 @@ from fedgs.algorithms.fednova import FedNova
 from fedgs.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from fedgs.algorithms.ida import Ida
 from fedgs.algorithms.options import check_options, options_of
-from fedgs.algorithms.rule import ServerRule
+from fedgs.algorithms.rule import ServerRule, check_rule
 from fedgs.errors import AlgorithmError, ConfigError, suggestion
-from fedgs.imports import is_import_path, load_object
+from fedgs.imports import is_import_path, load_object, make_object
 from fedgs.settings import ServerSettings
 
 
@@ -74,22 +74,10 @@ def rule_of(settings: ServerSettings) -> ServerRule | None:
         return None
     try:
         if is_import_path(settings.rule):
-            return own_rule(load_object(settings.rule, "server.rule"), settings.options, settings.rule)
+            found, setting = load_object(settings.rule, "server.rule"), f"server.rule={settings.rule!r}"
+            rule: ServerRule = make_object(found, settings.options, setting, lambda one: hasattr(one, "update"))
+            check_rule(rule)
+            return rule
         return server_rule(settings.rule, **settings.options)
     except AlgorithmError as error:
         raise ConfigError(f"server.rule={settings.rule!r}: {error}") from None
-
-
-def own_rule(found: Any, options: Mapping[str, Any], name: str) -> ServerRule:
-    """Return a rule of the user's own: an object with ``init`` and ``update``, or what makes one."""
-    if isinstance(found, type) or not hasattr(found, "update"):
-        try:
-            found = found(**options)
-        except TypeError as error:
-            raise AlgorithmError(f"{name} does not take these options ({error})") from None
-    elif options:
-        raise AlgorithmError(f"{name} is made already and takes no options")
-    if not callable(getattr(found, "init", None)) or not callable(getattr(found, "update", None)):
-        raise AlgorithmError(f"{name} gives a {type(found).__name__}, which has no init and update")
-    rule: ServerRule = found
-    return rule

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.algorithms.class_wise import ClassRows, row_weights
-from fedgs.algorithms.rule import ServerRule, required_metrics
+from fedgs.algorithms.rule import ServerRule, begin_by, required_metrics, update_by
 from fedgs.algorithms.server import rule_of
 from fedgs.algorithms.upload import Upload
 from fedgs.settings import ServerSettings
@@ -49,7 +49,7 @@ class Synchroniser:
         """Return what the rule remembers before the first round."""
         if self._rule is None:
             return {}
-        return dict(self._rule.init(self.layout.trained_views(weights)))
+        return begin_by(self._rule, self.layout.trained_views(weights))
 
     def update(
         self,
@@ -81,7 +81,7 @@ class Synchroniser:
             Upload(self.layout.trained_views(everyone[factory]), 1, reports[factory] if reports else {})
             for factory in np.flatnonzero(trained).tolist()
         ]
-        new, memory = self._rule.update(memory, self.layout.trained_views(weights), uploads)
+        new, memory = update_by(self._rule, memory, self.layout.trained_views(weights), uploads)
         for name, view in self.layout.trained_views(mean).items():
             view.copy_(new[name])
         return mean, memory

@@ -1,8 +1,8 @@
 """``fedgs compare``: runs in a table of scores, one of simulated time and bytes, and one picture."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,27 +11,31 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedgs.simulation.compare import Comparison
+    from fedgs.simulation.history import History
 
 WIDE = 100
 """Columns of a wide terminal."""
-NUMBERS, CLOCK_NUMBERS, SHORTEST_NAME = 52, 66, 10
-"""Columns that the numbers of the two tables take, and the least that is left for the names of runs."""
+NUMBERS, WITH_SEEDS, CLOCK_NUMBERS, SHORTEST_NAME = 52, 26, 66, 10
+"""Columns that the numbers of the first table take (wide, with seeds: so many more) and of the second; the least of a
+name."""
 
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
-    out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("runs/comparison.png"),
+    out: Annotated[Path, typer.Option(help="The figure to write.")] = Path("runs/comparison.png"),
 ) -> None:
-    """Compare runs: accuracy and loss, simulated time and bytes, one picture."""
+    """Compare runs in a table and a figure: accuracy, loss, simulated time, bytes.
+
+    Runs that differ only in their seed are one row: mean ± standard deviation.
+    """
     compare_folders(runs, out)
 
 
 def compare_folders(folders: Sequence[Path], picture: Path) -> None:
-    """Print the tables of these runs and draw them into one picture."""
+    """Draw these runs into one picture and print their tables."""
     from rich.console import Console
 
     from fedgs.errors import OutputError
-    from fedgs.files import make_folder
     from fedgs.report.units import readable_score
     from fedgs.simulation.compare import compare as compare_histories
     from fedgs.simulation.history import load_history
@@ -43,17 +47,14 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
     targets = {history.settings.eval.target for history in histories}
     target = targets.pop() if len(targets) == 1 else None
     to_target = "" if target is None else f"to {readable_score(comparison.score, target, 0)}"
+    try:
+        comparison.plot(picture)  # first: whoever reads the tables in a pipe may close it early
+    except OutputError as error:
+        raise OutputError(f"--out: {error}") from None
     console = Console()
     _print_scores(console, comparison, to_target)
     if any(history.clock for history in histories):
         _print_clocks(console, comparison, to_target or "target")
-    make_folder(picture.parent)
-    try:
-        comparison.plot(picture)
-    except OutputError as error:
-        raise OutputError(f"{error}; choose another with --out") from None
-    except ValueError as error:
-        raise OutputError(f"{picture}: cannot be drawn ({error}); give a name that ends in .png") from None
     typer.echo(f"picture: {picture}")
 
 
@@ -62,36 +63,41 @@ def _print_scores(console: "Console", comparison: "Comparison", to_target: str) 
     from fedgs.report.run_figures import OF_ROUNDS
     from fedgs.report.units import readable_score
 
-    score, rows = comparison.score, comparison.rows
+    score, rows = comparison.score, comparison.means
     any_baseline = any(row["solver"] is None for row in rows)
+    seeds = max(row["seeds"] for row in rows)
     # What differs between runs: the solver where all are FedGS, else the algorithm.
     methods = [(f"fedgs {row['solver']}" if any_baseline else row["solver"]) if row["solver"] else row["algorithm"]
                for row in rows]  # fmt: skip
-    longest = console.width - NUMBERS - max(map(len, (*methods, "baseline")))
+    numbers = NUMBERS + (WITH_SEEDS if seeds > 1 and console.width >= WIDE else 0)
+    longest = console.width - numbers - max(map(len, (*methods, "baseline")))
     divergence = "divergence_of_round" if any_baseline else "divergence"
     notes = {f"diverg.: {OF_ROUNDS}": None} if any_baseline else {}
-    titles = ["run", "baseline" if any_baseline else "solver", "rounds", "final", "best", "last 10", "loss",
+    if seeds > 1:
+        notes["×N: mean ± standard deviation of N seeds"] = None
+    # In 80 columns one space between two of them has to do; with deviations there is room for one score.
+    scores = {"final": "final", "best": "best", "last_10": "last 10"}
+    if seeds > 1 and console.width < WIDE:
+        scores = {"final": "final"}
+    titles = ["run", "baseline" if any_baseline else "solver", "rounds", *scores.values(), "loss",
               to_target or "to target", "diverg."]  # fmt: skip
-    # In 80 columns one space between two of them has to do.
-    table = _table(titles, words=2, space=int(console.width >= WIDE))
+    table = table_of(titles, words=2, space=int(console.width >= WIDE))
     for row, method in zip(rows, methods, strict=True):
         if row["final"] is None:
             table.add_row(tail(row["run"], longest), method, "0")
             continue
-        never = "–" if row["target"] is None else "×"
-        reached = never if row["target_round"] is None else str(row["target_round"])
         if row["pretraining_rounds"]:
-            reached += f"+{row['pretraining_rounds']}"
             notes[f"+{row['pretraining_rounds']}: rounds of pre-training"] = None
-        if not to_target and row["target"] is not None:
-            reached += f" ({readable_score(score, row['target'], 0)})"
+        loss, around = row["loss"], row["loss_sd"]
         table.add_row(
             tail(row["run"], longest),
             method,
-            f"{row['rounds']}" + ("" if row["rounds"] == row["of_rounds"] else f" of {row['of_rounds']}"),
-            *(readable_score(score, row[key], 2) for key in ("final", "best", "last_10")),
-            f"{row['loss']:.4f}",
-            reached,
+            f"{row['rounds']}"
+            + ("" if row["rounds"] == row["of_rounds"] else f" of {row['of_rounds']}")
+            + (f" ×{row['seeds']}" if row["seeds"] > 1 else ""),
+            *(readable_score(score, row[key], 2, row[f"{key}_sd"]) for key in scores),
+            f"{loss:.4f}" if around is None else f"{loss:.3f}±{around:.3f}",
+            _reached(row, score, not to_target),
             f"{row[divergence]:.4f}" if row[divergence] is not None else "–",
         )
     console.print(table)
@@ -99,38 +105,61 @@ def _print_scores(console: "Console", comparison: "Comparison", to_target: str) 
         console.print(note, highlight=False, style="dim")
 
 
+def _reached(row: "Mapping[str, Any]", score: str, name_target: bool) -> str:
+    """Return the round of the target; ``name_target``: runs have targets of their own."""
+    from fedgs.report.units import readable_score
+
+    if row["target"] is None:
+        return "–"
+    found = "×" if row["target_round"] is None else f"{row['target_round']:.4g}"
+    if row["target_round_sd"] is not None:
+        found += f"±{row['target_round_sd']:.2g}"
+    if 0 < row["reached"] < row["seeds"]:
+        found += f" ({row['reached']}/{row['seeds']})"
+    if row["pretraining_rounds"]:
+        found += f"+{row['pretraining_rounds']}"
+    return f"{found} ({readable_score(score, row['target'], 0)})" if name_target else found
+
+
 def _print_clocks(console: "Console", comparison: "Comparison", to_target: str) -> None:
     """Print simulated times and bytes, whole and up to the target, and what the times rest on."""
     from fedgs.report.units import readable_bytes, readable_duration
-    from fedgs.simulation.run_clock import elapsed, traffic
 
     until = f"\n{to_target}"
-    table = _table(
+    table = table_of(
         ["simulated\nrun", "time\na round", "\nall", until, "device–\nstation", until, "station–\ntop", until]
     )
-    for row, history in zip(comparison.rows, comparison.histories.values(), strict=True):
-        name, clock = tail(row["run"], console.width - CLOCK_NUMBERS), [dict(line) for line in history.clock]
-        if not clock:
-            table.add_row(name, *["–"] * 7)
-            continue
-        last = clock[-1]["round"]
-        # A pre-training stands in the first line: it counts in the whole, not in a round.
-        each = (row["simulated_seconds"] - clock[0]["elapsed"]) / last if last else None
-        reached = elapsed(clock, row["target_round"])
+    for name, group in comparison.groups.items():
+        # Of several seeds the mean; not reached by one of them is not reached.
+        numbers = [_clock_numbers(history) for history in group if history.clock]
+        means = [None if None in column else sum(column) / len(column) for column in zip(*numbers, strict=True)]
+        never = ["–", "–", *["×"] * 5]
         cells = [
-            "–" if each is None else readable_duration(each),
-            readable_duration(row["simulated_seconds"]),
-            "×" if reached is None else readable_duration(reached),
+            none if mean is None else (readable_duration if place < 3 else readable_bytes)(mean)
+            for place, (mean, none) in enumerate(zip(means, never, strict=False))
         ]
-        totals = [traffic(clock, last), traffic(clock, row["target_round"])]
-        for link in ("device_station", "station_top"):
-            cells += ["×" if sent is None else readable_bytes(sent.get(f"{link}_up", 0) + sent.get(f"{link}_down", 0))
-                      for sent in totals]  # fmt: skip
-        table.add_row(name, *cells)
+        table.add_row(tail(name, console.width - CLOCK_NUMBERS), *(cells or ["–"] * 7))
     console.print()
     console.print(table)
     for note in _clock_notes(comparison):
         console.print(note, highlight=False, markup=False, style="dim")
+
+
+def _clock_numbers(history: "History") -> list[float | None]:
+    """Return seconds of a round, of all, up to the target; bytes of both links, of all and up to the target."""
+    from fedgs.simulation.compare import row_of
+    from fedgs.simulation.run_clock import elapsed, traffic
+
+    row, clock = row_of("", history), [dict(line) for line in history.clock]
+    last, reached = clock[-1]["round"], row["target_round"]
+    # A pre-training stands in the first line: it counts in the whole, not in a round.
+    each = (row["simulated_seconds"] - clock[0]["elapsed"]) / last if last else None
+    totals = [traffic(clock, last), traffic(clock, reached)]
+    return [each, row["simulated_seconds"], elapsed(clock, reached)] + [
+        None if sent is None else sent.get(f"{link}_up", 0) + sent.get(f"{link}_down", 0)
+        for link in ("device_station", "station_top")
+        for sent in totals
+    ]
 
 
 def _clock_notes(comparison: "Comparison") -> list[str]:
@@ -151,7 +180,7 @@ def _clock_notes(comparison: "Comparison") -> list[str]:
     return [*notes, f"clock: {clock.profile}, a local step takes {step}{rest}"]
 
 
-def _table(titles: Sequence[str], words: int = 1, space: int = 1) -> "Table":
+def table_of(titles: Sequence[str], words: int = 1, space: int = 1) -> "Table":
     """Return an empty table; its first columns are ``words``, the others numbers."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table

@@ -16,18 +16,22 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Get, convert and look at data sets.", no_args_is_help=True)
 
 LayoutOption = Annotated[
-    str | None, typer.Option("--layout", help="leaf, nist, parquet, tff or npz; found out when not given.")
+    str | None, typer.Option("--layout", help="leaf, nist, parquet, tff or npz (default: recognised).")
 ]
-CompatOption = Annotated[bool, typer.Option("--leaf-compat", help="Keep the doubled first images that LEAF makes.")]
-InvertOption = Annotated[bool, typer.Option("--invert", help="The copy is white on black: turn it over.")]
-WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; one a core when not given.")]
+CompatOption = Annotated[
+    bool, typer.Option("--leaf-compat", help="Keep the duplicates that LEAF makes of first images.")
+]
+InvertOption = Annotated[bool, typer.Option("--invert", help="Invert images that are white on black.")]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Number of processes (default: one per core).")
+]
 
 
 @app.command()
 def fetch(
     name: Annotated[str, typer.Argument(help="femnist")],
     folder: Annotated[
-        Path | None, typer.Option("--dir", help="Where the downloads are, or go; in the cache when not given.")
+        Path | None, typer.Option("--dir", help="Folder of the downloads (default: in the cache).")
     ] = None,
     url: Annotated[str | None, typer.Option("--url", help="A mirror of NIST's folder.")] = None,
     layout: LayoutOption = None,
@@ -35,7 +39,7 @@ def fetch(
     invert: InvertOption = False,
     workers: WorkersOption = None,
 ) -> None:
-    """Download a data set (what is there already is not downloaded again), convert it and cache it under its name."""
+    """Download a data set, convert it and cache it under its name; existing downloads are kept."""
     from fedgs.data.cache import cache_dir
     from fedgs.data.femnist import SOURCE, default_folder, fetch_femnist
 
@@ -49,24 +53,23 @@ def fetch(
 
 @app.command()
 def convert(
-    source: Annotated[
-        str, typer.Argument(metavar="SRC", help="FEMNIST in any public layout, your own images, or a name.")
-    ],
+    source: Annotated[str, typer.Argument(metavar="SRC", help="FEMNIST in any layout, your own images, or a name.")],
     out: Annotated[Path, typer.Argument(metavar="OUT.npz", help="The file to write.")],
+    size: Annotated[str | None, typer.Option(help="Resize your own images: HEIGHTxWIDTH, for example 28x28.")] = None,
     layout: LayoutOption = None,
     leaf_compat: CompatOption = False,
     invert: InvertOption = False,
     workers: WorkersOption = None,
 ) -> None:
-    """Turn a data set into one .npz file: FEMNIST from any public layout, or what inspect takes."""
+    """Convert a data set to one .npz file: FEMNIST in any layout, or any data set that inspect takes."""
     from fedgs.data.npz import save_npz
     from fedgs.data.sources import convert_dataset
+    from fedgs.data.user_data import size_from
 
     if out.suffix != ".npz":
         raise DataError(f"{out}: the name of the output must end in .npz")
-    if not out.parent.is_dir():
-        raise DataError(f"{out}: there is no folder {out.parent}")
-    done = convert_dataset(source, **_options(layout, leaf_compat, invert, workers))
+    pixels = None if size is None else size_from(size, "--size ")
+    done = convert_dataset(source, size=pixels, **_options(layout, leaf_compat, invert, workers))
     save_npz(done.dataset, out)
     typer.echo(f"{_summary(done.dataset)}, written to {out} ({out.stat().st_size / 1e6:.1f} MB)")
     _tell_doubles(done.doubles_dropped)
@@ -77,12 +80,12 @@ def inspect(
     what: Annotated[
         str, typer.Argument(metavar="NAME|FILE", help="glyphs, femnist, a cached set, a file or a folder.")
     ],
-    out: Annotated[Path | None, typer.Option("--out", help="Also write pictures and tables into this folder.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Also write figures and tables to this folder.")] = None,
     layout: LayoutOption = None,
     leaf_compat: CompatOption = False,
     invert: InvertOption = False,
 ) -> None:
-    """Print what a data set holds and how heterogeneous it is; with --out also draw it."""
+    """Print statistics of a data set and of its heterogeneity; with --out also draw figures."""
     from rich.console import Console
     from rich.table import Table
 
@@ -103,9 +106,9 @@ def inspect(
 
 @app.command("list")
 def list_sets(
-    verify: Annotated[bool, typer.Option("--verify", help="Read everything and compare the checksums.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Read all files and compare their checksums.")] = False,
 ) -> None:
-    """List the sets in the cache."""
+    """List the data sets in the cache."""
     from rich.console import Console
     from rich.table import Table
 

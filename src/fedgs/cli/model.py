@@ -1,6 +1,7 @@
 """``fedgs export`` and ``fedgs predict``: use what a run has learnt."""
 
 import csv
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from fedgs.simulation.exported import ExportedModel, ModelFacts, Predictions
+    from fedgs.simulation.exported import ExportedModel, Predictions
+    from fedgs.tasks.facts import ModelFacts
 
 SHOWN = 20
 """Rows of the table; --csv prints all."""
@@ -23,7 +25,7 @@ def export(
 
     history = load_history(run)
     history.export(out)
-    typer.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB; use it with: fedgs predict {out} FOLDER")
+    typer.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB; use it with: fedgs predict {shlex.quote(str(out))} FOLDER")
 
 
 def predict(
@@ -31,7 +33,7 @@ def predict(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A folder of images, an image, an .npz or .npy file.")],
     as_csv: Annotated[bool, typer.Option("--csv", help="Print every sample as comma-separated values.")] = False,
 ) -> None:
-    """Predict: which class has each image, or which value has each sample."""
+    """Predict the class of each image, or the value of each sample."""
     from fedgs.simulation.exported import load_model
 
     found = load_model(model)

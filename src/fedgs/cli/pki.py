@@ -8,29 +8,31 @@ import typer
 from fedgs.cli.deploy import needs_deploy
 from fedgs.errors import ConfigError
 
-app = typer.Typer(help="A private certificate authority, and the certificates of a park.", no_args_is_help=True)
+app = typer.Typer(
+    help="Create a private certificate authority and the certificates of a deployment.", no_args_is_help=True
+)
 
 Folder = Annotated[Path, typer.Option("--pki", help="Folder of the authority.")]
-Days = Annotated[float, typer.Option(min=0.001, help="How long it is valid.")]
+Days = Annotated[float, typer.Option(min=0.001, help="Validity of the certificate in days.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of the bundle (default: PKI/ROLE/NAME).")]
 Host = Annotated[
     list[str] | None,
     typer.Option(
         help="Name or address under which it is reached; repeatable (default: this machine's loopback; with --renew "
-        "those of the certificate that is there)."
+        "those of the existing certificate)."
     ),
 ]
-Renew = Annotated[bool, typer.Option("--renew", help="Replace a certificate that is there.")]
+Renew = Annotated[bool, typer.Option("--renew", help="Replace an existing certificate.")]
 PKI = Path("pki")
 
 
 @app.command("init")
 def init(
     folder: Folder = PKI,
-    park: Annotated[str, typer.Option(help="Name of the park; it stands in every certificate.")] = "park",
-    days: Annotated[float, typer.Option(min=1, help="How long the authority is valid.")] = 3650,
+    park: Annotated[str, typer.Option(help="Name of the deployment (park); every certificate contains it.")] = "park",
+    days: Annotated[float, typer.Option(min=1, help="Validity of the authority in days.")] = 3650,
 ) -> None:
-    """Make the authority of a park. Keep ca.key to yourself."""
+    """Create the certificate authority of a deployment. Keep ca.key secret."""
     needs_deploy()
     from fedgs.deploy.pki import create_authority
 
@@ -82,13 +84,43 @@ def device(
 @app.command("top")
 def top(
     name: Annotated[str, typer.Argument(help="Name of the top server.")] = "top",
+    host: Host = None,
     folder: Folder = PKI,
     days: Days = 30,
     out: Out = None,
     renew: Renew = False,
 ) -> None:
-    """Sign the certificate of the top server."""
-    _issue("top", name, folder, days, out, renew)
+    """Sign the certificate of the top server; operators reach it at its hosts."""
+    _issue("top", name, folder, days, out, renew, host or [])
+
+
+@app.command("operator")
+def operator(
+    name: Annotated[str, typer.Argument(help="Name of the operator.")] = "operator",
+    folder: Folder = PKI,
+    days: Days = 30,
+    out: Out = None,
+    renew: Renew = False,
+) -> None:
+    """Sign the certificate of an operator, who may ask the top server how the run goes."""
+    _issue("operator", name, folder, days, out, renew)
+
+
+@app.command("revoke")
+def revoke(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Of a device, station or top server; ROLE/NAME.")
+    ],
+    folder: Folder = PKI,
+) -> None:
+    """Put certificates on the revocation list; stations and top server end their connections within 5 seconds."""
+    needs_deploy()
+    from fedgs.deploy.pki import revoke as revoke_one
+    from fedgs.deploy.revocation import LIST
+
+    for name in names:
+        owner = revoke_one(folder, name)
+        typer.echo(f"{folder / LIST}: {owner} is revoked; copy this file into the folders of the other certificates")
 
 
 @app.command("supernode")
@@ -98,7 +130,7 @@ def supernode(
     out: Out = None,
     renew: Renew = False,
 ) -> None:
-    """Make the key pair by which a Flower SuperLink knows a SuperNode."""
+    """Create the key pair with which a Flower SuperLink identifies a SuperNode."""
     needs_deploy()
     from fedgs.deploy.pki import issue_node_key
 
@@ -115,7 +147,7 @@ def _issue(
 
     there = (folder / role / name if out is None else out) / CERTIFICATE
     if hosts == [] and renew and there.exists():
-        hosts = hosts_in(read_certificate(there, "name the hosts with --host"))
+        hosts = hosts_in(read_certificate(there, "name the hosts with --host")) or list(LOOPBACK)
         typer.echo(f"{there}: renewed for the same hosts: {', '.join(hosts)}")
     elif hosts == []:
         hosts = list(LOOPBACK)

@@ -1,130 +1,115 @@
-"""What ``fedgs plan`` prints: where the seconds go, who wins, the limits, the best T and L."""
+"""What ``fedgs plan`` prints: the answer first, then where it comes from."""
 
 import math
 from typing import TYPE_CHECKING
 
+from fedgs.network.planner import MARGIN
+from fedgs.report.units import readable_bytes, readable_duration, readable_time
+
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from fedgs.network.planner import ParkPlan
 
 
-def print_plan(
-    made: "ParkPlan", title: str, model: str, sources: dict[str, str], most_iterations: int, speedup: float
-) -> None:
-    """Print a plan; ``sources`` says where the times of a step and of a selection come from."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
+def answer(made: "ParkPlan") -> str:
+    """Return the answer to the operator's question, in one line."""
+    fedgs, fedavg = made.fedgs, made.fedavg
+    times, chosen = made.times_as_fast, f"with T={fedgs.iterations} and L={fedgs.pick}"
+    took = f"{readable_duration(fedgs.seconds)} instead of {readable_duration(fedavg.seconds)}"
+    if made.pays:
+        return f"Yes: FedGS reaches the target accuracy {times:.3g} times as fast as FedAvg, in {took}, {chosen}."
+    longer = "about" if times > 1 / MARGIN else f"{1 / times:.3g} times"
+    line = f"No: FedGS takes {longer} as long as FedAvg to the target accuracy, {took}, {chosen}."
+    for other, flat in made.other_picks():
+        if flat.seconds >= MARGIN * other.seconds:
+            return f"{line} With L={other.pick} it would be {flat.seconds / other.seconds:.3g} times as fast."
+    return line
 
-    from fedgs.report.units import readable_time
+
+def print_plan(made: "ParkPlan", title: str, model: str, sources: dict[str, str]) -> None:
+    """Print a plan; ``sources`` says where the rounds and the times of a step and a selection come from."""
+    from rich.console import Console
 
     park, network = made.park, made.network
-    console = Console(highlight=False)
-    console.print(f"{escape(title)}")
+    console = Console(highlight=False, markup=False)
+    console.print(answer(made), style="bold", soft_wrap=True)
+    console.print(f"\n{title}", soft_wrap=True)
     console.print(
-        f"{park.factories} factories, {park.pick} of {park.devices_per_factory} devices, {park.iterations} iterations "
-        f"a round\nmodel: {escape(model)}, {park.model_bits / 8e6:.4g} MB"
+        f"{park.factories} factories, {park.pick} of {park.devices_per_factory} devices at a time; "
+        f"model: {model}, {readable_bytes(park.model_bits / 8)}",
+        soft_wrap=True,
     )
     links = [("devices–station", network.internal), ("stations–top", network.external)]
     if network.direct != network.external:
         links.append(("devices–top, of FedAvg", network.direct))
     for name, link in links:
-        console.print(
-            f"{name}: {_rate(link.up.rate)} up, {_rate(link.down.rate)} down"
-            + (f", {readable_time(link.latency)} there and back" if link.latency else "")
-        )
-    table = Table(box=SIMPLE_HEAD, padding=(0, 2, 0, 0), show_edge=False)
-    for column in ("seconds a round", "FedGS", "FedAvg", ""):
-        table.add_column(column, justify="left" if column in ("seconds a round", "") else "right")
-    notes = {"selection": ("select", park.select_seconds), "computation": ("step", park.step_seconds)}
-    for label, field in (
-        ("with the top server", "top"), ("in the factories", "internal"), ("selection", "selection"),
-        ("computation", "computation"), ("whole round", "total"),
+        wait = f", {readable_time(link.latency)} there and back" if link.latency else ""
+        console.print(f"{name}: {_rate(link.up.rate)} up, {_rate(link.down.rate)} down{wait}")
+    console.print(_to_the_target(made, sources))
+    console.print(f"\nrounds: {sources['rounds']}", soft_wrap=True)
+    console.print(_edge(made), soft_wrap=True)
+    as_set = made.as_set
+    if as_set is None:
+        console.print(f"T={park.iterations:,}, as set, is too long: the devices drift apart, and nothing is learnt.")
+    elif as_set.seconds >= 1.01 * made.fedgs.seconds:
+        more = as_set.seconds / made.fedgs.seconds - 1
+        console.print(f"T={park.iterations:,}, as set, takes {readable_duration(as_set.seconds)}, {more:,.0%} longer.")
+    picks = made.other_picks()
+    if len(picks) > 1:
+        console.print("\nwith more or fewer devices, in FedAvg as well:")
+        table = _table("L", "best T", "FedGS", "FedAvg", "times as fast")
+        for fedgs, fedavg in picks:
+            table.add_row(
+                str(fedgs.pick), str(fedgs.iterations), readable_duration(fedgs.seconds),
+                readable_duration(fedavg.seconds), f"{fedavg.seconds / fedgs.seconds:.3g}",
+            )  # fmt: skip
+        console.print(table)
+
+
+def _to_the_target(made: "ParkPlan", sources: dict[str, str]) -> "Table":
+    park = made.park
+    table = _table("", "FedGS", "FedAvg", words=1)
+    both = (made.fedgs, made.fedavg)
+    table.add_row("best T", *(str(one.iterations) for one in both))
+    table.add_row("rounds to the target", *(f"{one.rounds:,.0f}" for one in both))
+    table.add_row("a round takes", *(readable_duration(one.round.total) for one in both))
+    for label, field, time in (
+        ("with the top server", "top", None), ("in the factories", "internal", None),
+        ("selection", "selection", ("select", park.select_seconds)),
+        ("computation", "computation", ("step", park.step_seconds)),
     ):  # fmt: skip
         note = ""
-        if field in notes:
-            key, each = notes[field]
-            note = sources[key] if sources[key] == "not counted" else f"{readable_time(each)} each, {sources[key]}"
-        table.add_row(label, _seconds(getattr(made.fedgs, field)), _seconds(getattr(made.fedavg, field)), note)
-    console.print(table)
-    for line in [*_verdict(made), *_best(made, _limit(most_iterations, speedup)), *_caution(made)]:
-        console.print(escape(line))
+        if time is not None:
+            source, each = sources[time[0]], time[1]
+            note = f" ({source})" if source == "not counted" else f" ({readable_time(each)} each, {source})"
+        parts: list[float] = [getattr(one.round, field) for one in both]
+        table.add_row(f"  {label}{note}", *(readable_duration(part) if part else "–" for part in parts))
+    table.add_row("time to the target", *(readable_duration(one.seconds) for one in both))
+    return table
 
 
-def _verdict(made: "ParkPlan") -> list[str]:
-    park, ratio = made.park, made.network.ratio
-    apart = abs(made.fedavg.total - made.fedgs.total)
-    speed = made.speedup if made.wins else 1 / made.speedup
-    lines = [
-        f"\nFedGS is {speed:.3g} times as {'fast' if made.wins else 'slow'} as FedAvg: it "
-        f"{'saves' if made.wins else 'loses'} {_seconds(apart)} s a round."
-    ]
-    if math.isfinite(made.break_even):
-        lines.append(f"B_int/B_ext is {ratio:.4g} here; FedGS wins above {made.break_even:.4g}.")
-    else:
-        lines.append(f"B_int/B_ext is {ratio:.4g} here; no ratio is enough at this T and L.")
-    if made.threshold is not None:
-        holds = "holds" if made.threshold < ratio else "does not hold"
-        assumes = "" if made.assumptions_hold else " (assumes equal links, no selection time)"
-        lines.append(f"Proposition 4: TL/(M(L−1)) = {made.threshold:.4g} < {ratio:.4g} {holds}{assumes}.")
-    longest = (
-        f"T ≤ {made.longest_round:,} wins at L={park.pick}" if made.longest_round else f"no T wins at L={park.pick}"
+def _edge(made: "ParkPlan") -> str:
+    """Return how fast the links in the factories must be."""
+    here = f"here they are {made.network.ratio:.3g} times"
+    if made.break_even == 0:
+        return f"FedGS is faster with any links in the factories; {here} as fast as the line to the top server."
+    if math.isinf(made.break_even):
+        return "No links in the factories are fast enough to change that."
+    return (
+        f"FedGS is faster if the links in the factories are more than {made.break_even:.3g} times as fast as the line "
+        f"to the top server; {here}."
     )
-    picks = "no L"
-    if made.smallest_pick is not None:
-        picks = f"L ≥ {made.smallest_pick}"
-        if made.largest_pick is not None and made.largest_pick < park.devices_per_factory:
-            picks = f"L from {made.smallest_pick} to {made.largest_pick}"
-    lines.append(f"Of all T and L: {longest}, {picks} at T={park.iterations}.")
-    return lines
 
 
-def _best(made: "ParkPlan", limit: str) -> list[str]:
-    best = made.best
-    if best is None:
-        which = f"No T at L={made.park.pick}" if made.constants is None else "No T and L"
-        return [f"{which} {limit}: none is best."]
-    cost = f"{_seconds(best.seconds)} s a round ({best.fedavg_seconds / best.seconds:.3g} × FedAvg's speed)"
-    if made.constants is None:
-        return [
-            f"Best T at L={best.pick}: {best.iterations}, the longest that {limit}.",
-            f"It takes {cost}, {_seconds(best.seconds_per_iteration)} s an iteration.",
-            "Long rounds cost nothing here. With plan.divergence drift counts and L is chosen.",
-        ]
-    lines = [
-        f"Best: T={best.iterations}, L={best.pick}; {cost},",
-        _worth(best.seconds, best.effective_iterations),
-    ]
-    here = "worth nothing: drift undoes what is learnt, the bound is void."
-    if made.effective_iterations is not None and made.effective_iterations > 0:
-        here = _worth(made.fedgs.total, made.effective_iterations)
-    at_pick = made.best_at_pick
-    if at_pick is not None and at_pick != best:
-        worth = _worth(at_pick.seconds, at_pick.effective_iterations)
-        lines.append(f"At L={at_pick.pick} the best is T={at_pick.iterations}, {worth}")
-    return [*lines, f"Here: T={made.park.iterations}, L={made.park.pick}; {here}"]
+def _table(*titles: str, words: int = 0) -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
 
-
-def _caution(made: "ParkPlan") -> list[str]:
-    """Return a line where the bound is used beyond what is known of it."""
-    constants = made.constants
-    if constants is None or constants.small_steps:
-        return []
-    eta, beta = constants.learning_rate, constants.smoothness
-    return [f"η={eta:.3g} is above 1/β={1 / beta:.3g}: the bound is not known there, take its T and L as a guide."]
-
-
-def _worth(seconds: float, iterations: float) -> str:
-    return f"worth {iterations:.3g} iterations without drift: {_seconds(seconds / iterations)} s each."
-
-
-def _limit(most: int, speedup: float) -> str:
-    wins = "beats FedAvg" if speedup == 1 else f"is {speedup:g} times as fast as FedAvg"
-    return f"{wins} with T ≤ {most:,}"
-
-
-def _seconds(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    table = Table(box=SIMPLE_HEAD, padding=(0, 2, 0, 0), show_edge=False)
+    for number, title in enumerate(titles):
+        table.add_column(title, justify="left" if number < words else "right", no_wrap=True)
+    return table
 
 
 def _rate(bits_per_second: float) -> str:

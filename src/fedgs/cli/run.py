@@ -1,5 +1,8 @@
 """``fedgs run``, ``resume`` and ``baselines``: simulate, and leave a folder with all that came out."""
 
+import json
+import os
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,18 +10,42 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedgs.cli import interrupt
+from fedgs.errors import ConfigError
+
 if TYPE_CHECKING:
+    from fedgs.data import Federation
+    from fedgs.settings import Settings
     from fedgs.simulation.history import History
     from fedgs.simulation.launch import PlannedRun
 
+PROGRESS_EVERY = 10.0
+"""Seconds between two lines of progress where there is no terminal."""
+SIZES = {"devices": "federation.devices", "factories": "federation.factories", "pick": "selection.pick"}
+"""Options for sizes, and their settings."""
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
 
 def run(
     config: Annotated[Path | None, typer.Argument(help="A TOML file of settings, or the config.json of a run.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER|FILE",
+            help="Your own data: a folder of photos (device/class/photo.png) or an .npz file. It determines the sizes.",
+        ),
+    ] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Devices that take part (with --data: all).")] = None,
+    factories: Annotated[
+        int | None, typer.Option(min=1, help="Factories (with --data: from folders or an attribute, else √devices/2).")
+    ] = None,
+    pick: Annotated[
+        int | None,
+        typer.Option(min=1, help="Devices a station selects per iteration (with --data: a fifth, at least 2)."),
+    ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="quick (a minute and a half), bearings, paper or coverage; quick without CONFIG."),
+        typer.Option(help="quick, bearings, paper, coverage or own (default: own with --data, quick without CONFIG)."),
     ] = None,
     overrides: Annotated[
         list[str] | None,
@@ -26,30 +53,81 @@ def run(
             "--set", help="key.path=value, for example training.rounds=20 or algorithm.name=fedavg; repeatable."
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the run (default: runs/NAME, or runs/NAME-BASELINE with --set).")
+    init: Annotated[
+        str | None,
+        typer.Option(help="A trained model to start from: folder of a run, .safetensors or .pt2 file, state_dict."),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the run (default: runs/NAME, or the next free name: runs/NAME-2, …)."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in that folder.")] = False,
     device: DeviceOption = "auto",
 ) -> None:
-    """Simulate FedGS, or a baseline it is compared with (algorithm.name, see: fedgs baselines).
+    """Simulate FedGS, or a baseline (--set algorithm.name=…; see: fedgs baselines).
 
-    Select, train, synchronise, test; write metrics, model and pictures.
+    Writes metrics, model and figures to the folder of the run.
     """
-    from fedgs.config import load_settings
-    from fedgs.simulation.launch import planned_runs
+    from fedgs.simulation.launch import free_runs, planned_runs
 
-    if config is None and preset is None:
-        preset = "quick"
-    settings = load_settings(config, overrides or [], preset)
-    folder = out or Path("runs") / _name_of(config, str(preset), overrides or [])
-    _launch(planned_runs(folder, settings), device, new=True)
+    sizes = {"devices": devices, "factories": factories, "pick": pick}
+    chosen = [*(overrides or []), *_sizes(**sizes)]
+    if init is not None:
+        chosen.append(f"init={json.dumps(init)}")
+    try:
+        settings, federation, name = _read(data, config, chosen, preset)
+    except ConfigError as error:
+        raise ConfigError(_as_typed(str(error), **sizes)) from None
+    folder = out or Path("runs") / (name + ("-init" if init else ""))
+    runs = planned_runs(folder, settings) if out or overwrite else free_runs(folder, settings)
+    if runs[0].folder != folder and os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
+        typer.echo(f"{folder}: exists already; this run goes to {runs[0].folder} (--overwrite replaces a run)")
+    _launch(runs, device, new=True, overwrite=overwrite, federation=federation)
+
+
+def _read(
+    data: str | None, config: Path | None, chosen: list[str], preset: str | None
+) -> "tuple[Settings, Federation | None, str]":
+    """Return the settings of a run, its data where they are the user's own, and its name."""
+    from fedgs.config import load_settings
+
+    federation = None
+    if data is not None:
+        from fedgs.simulation.own_data import PRESET, own_data
+
+        found = own_data(data, config, chosen, preset or PRESET)
+        settings, federation = found.settings, found.federation
+        if os.environ.get("RANK", "0") == "0":
+            typer.echo("\n".join(found.notes))
+        place = Path(data).resolve()
+        name = _name_of(config, place.stem if place.is_file() else place.name, chosen)
+    else:
+        if preset == "own" and config is None and not any(text.startswith("data.name=") for text in chosen):
+            raise ConfigError("--preset own: it is for your own data; name them with --data FOLDER")
+        if config is None and preset is None:
+            preset = "quick"
+        settings = load_settings(config, chosen, preset)
+        name = _name_of(config, str(preset), chosen)
+    return settings, federation, name
+
+
+def _as_typed(error: str, **sizes: int | None) -> str:
+    """Return an error that calls an option for a size as the user typed it: --pick 9, not --set selection.pick=9."""
+    for option, value in sizes.items():
+        text = f"{SIZES[option]}={value}"
+        error = error.replace(f"--set {text}: {text} ", f"--{option} {value} ")
+    return error
+
+
+def _sizes(**sizes: int | None) -> list[str]:
+    return [f"{SIZES[option]}={value}" for option, value in sizes.items() if value is not None]
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run that was interrupted.")],
     device: DeviceOption = "auto",
 ) -> None:
-    """Go on with a run and its baseline from the last checkpoint; draw the pictures that are missing."""
+    """Resume a run and its baseline from the last checkpoint; draw missing figures."""
     from fedgs.simulation.folder import read_settings
     from fedgs.simulation.launch import planned_runs
 
@@ -57,7 +135,7 @@ def resume(
 
 
 def baselines() -> None:
-    """List the baselines FedGS is compared with, and their options."""
+    """List the baselines and their options."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -102,29 +180,46 @@ def _name_of(config: Path | None, preset: str, overrides: list[str]) -> str:
     return name if algorithm is None else f"{name}-{algorithm}"
 
 
-def _launch(runs: "Sequence[PlannedRun]", device: str, new: bool) -> None:
+def _launch(
+    runs: "Sequence[PlannedRun]",
+    device: str,
+    new: bool,
+    overwrite: bool = False,
+    federation: "Federation | None" = None,
+) -> None:
     from fedgs.cli.compare import compare_folders
-    from fedgs.simulation.folder import is_unused
+    from fedgs.cli.run_display import ProgressLines, RunDisplay
+    from fedgs.simulation.folder import MADE_HERE, settle_run
     from fedgs.simulation.launch import FirstRankReports, launch
     from fedgs.simulation.simulator import pick_device
 
     began = time.perf_counter()
     drawn: list[bool] = []
+    first = runs[0].folder
 
     def done(run: "PlannedRun", history: "History | None") -> None:
         nonlocal began
         drawn.append(_draw_and_report(run.folder, history, time.perf_counter() - began))
         began = time.perf_counter()
 
-    first = runs[0].folder
-    try:
-        launch(runs, pick_device(device), new, _callbacks, done)
-    except FirstRankReports:
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        left = "nothing was done yet" if is_unused(first) else f"go on with: fedgs resume {first}"
-        typer.echo(f"fedgs: interrupted; {left}", err=True)
-        raise typer.Exit(130) from None
+    def last_words() -> str:
+        for folder in MADE_HERE:
+            settle_run(folder)
+        todo = f"go on with: fedgs resume {shlex.quote(str(first))}" if first.exists() else "nothing was done yet"
+        return f"interrupted; {todo}"
+
+    def callbacks(run: "PlannedRun") -> list[Any]:
+        return [RunDisplay(run.folder.name, run.settings, lines.console, lines)]
+
+    interrupt.last_words = last_words
+    with ProgressLines(PROGRESS_EVERY) as lines:
+        try:
+            launch(runs, pick_device(device), new, callbacks, done, overwrite, federation)
+        except FirstRankReports:
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            interrupt.say()
+            raise typer.Exit(130) from None
     if not drawn:  # the first rank prints
         return
     comparison = first / "comparison.png"
@@ -134,31 +229,26 @@ def _launch(runs: "Sequence[PlannedRun]", device: str, new: bool) -> None:
         typer.echo(f"{first}: is finished, there is nothing left to do")
 
 
-def _callbacks(run: "PlannedRun") -> list[Any]:
-    from fedgs.cli.run_display import RunDisplay
-
-    found: list[Any] = [RunDisplay(run.folder.name, run.settings)]
-    if run.settings.tensorboard:
-        from fedgs.simulation.callbacks import TensorBoard
-
-        found.append(TensorBoard(run.folder / "tensorboard"))
-    return found
-
-
 def _draw_and_report(folder: Path, history: "History | None", seconds: float) -> bool:
     """Draw the pictures of a run and print its results; of one that was finished before, only what is missing."""
-    from fedgs.report.run_figures import RUN_PICTURES, draw_run
-    from fedgs.simulation.folder import read_rates
+    from fedgs.report.run_figures import draw_run, pictures_of
+    from fedgs.simulation.folder import CONFUSION, SUMMARY, read_rates
     from fedgs.simulation.history import load_history
+    from fedgs.simulation.summary import one_class_warning
 
-    if history is None and all((folder / name).is_file() for name in RUN_PICTURES):
+    read = load_history(folder)
+    if not read.confusion and any("predicted_classes" in line for line in read.metrics):
+        typer.echo(f"{folder}: {CONFUSION} is missing; to have it again take {SUMMARY} away and resume")
+    if history is None and all((folder / name).is_file() for name in pictures_of(read)):
         return False
-    pictures = ", ".join(path.name for path in draw_run(folder, load_history(folder), *read_rates(folder)))
+    pictures = ", ".join(path.name for path in draw_run(folder, read, *read_rates(folder)))
     if history is None:  # it may have been killed just before they were drawn
         typer.echo(f"{folder}: is finished; {pictures} drawn")
     else:
         typer.echo(f"{folder}: {_scores(history.summary)}; {seconds:.0f} s; {pictures}")
         typer.echo(f"{folder}: {_simulated(history.summary)}")
+        if history.summary.get("one_class_since") is not None:
+            typer.echo(f"{folder}: warning: {one_class_warning(history.settings, history.metrics)}")
     return True
 
 
@@ -170,6 +260,8 @@ def _scores(summary: dict[str, Any]) -> str:
     at = f" in round {found['best_round']}" if "best_round" in found else ""
     best = readable_score(score, found.get("best", found.get("least")), 2)
     line = f"{score} {readable_score(score, found['final'], 2)} (best {best}{at})"
+    if "balanced_accuracy" in summary and score == "accuracy":
+        line += f", balanced over classes {readable_score(score, summary['balanced_accuracy']['final'], 2)}"
     if target.get(score) is not None:
         wanted = readable_score(score, target[score], 0)
         line += f", {wanted} not reached" if target["round"] is None else f", {wanted} in round {target['round']}"

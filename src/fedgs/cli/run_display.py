@@ -1,11 +1,16 @@
-"""The live display of a run: percentage, times, round, accuracy, divergence. Silent without a terminal.
+"""The display of a run on stderr: percentage, times, round, accuracy, divergence.
 
      42% 0:01:10 left 0:01:37 quick 42/100  acc 81.2%  div 0.036
 
 What matters most stands first, and in 80 columns nothing of it is cut; wider terminals also show a bar and the speed.
+Without a terminal the same line is printed every ten seconds.
 """
 
+import os
 import time
+from collections.abc import Callable
+from datetime import timedelta
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -35,15 +40,41 @@ WIDE = 100
 LONGEST_NAME, BAR, TIMES = 16, 24, len("100% 0:00:00 left 0:00:00 ")
 
 
-class RunDisplay(Callback):
-    """A line on stderr while it is a terminal."""
+class ProgressLines:
+    """Prints every few seconds what a command is doing; on a terminal only while nothing else shows it."""
 
-    def __init__(self, name: str, settings: "Settings", console: Console | None = None) -> None:
+    def __init__(self, every: float, console: Console | None = None) -> None:
+        self.console, self._every = console or Console(stderr=True), every
+        self.words: Callable[[], str] | None = lambda: "reads the data, builds the network, tests it once …"
+        """What to print; None: nothing."""
+        self._ended = Event()
+
+    def __enter__(self) -> "ProgressLines":
+        if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
+            Thread(target=self._print, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    def _print(self) -> None:
+        while not self._ended.wait(self._every):
+            if self.words is not None:
+                self.console.print(f"fedgs: {self.words()}", markup=False, highlight=False, soft_wrap=True)
+
+
+class RunDisplay(Callback):
+    """A live line on a terminal; elsewhere it has the lines printed."""
+
+    def __init__(
+        self, name: str, settings: "Settings", console: Console | None = None, lines: ProgressLines | None = None
+    ) -> None:
         self._baseline = settings.algorithm.is_baseline
         self._rounds = settings.training.rounds
         self._iterations = 1 if self._baseline else settings.training.iterations
         self._name = _cut(name, LONGEST_NAME)
         self._console = console or Console(stderr=True)
+        self._lines = lines or ProgressLines(0.0, self._console)
         self._wide = self._console.width >= WIDE
         columns: list[ProgressColumn] = [
             TaskProgressColumn(table_column=Column(no_wrap=True)),
@@ -61,14 +92,15 @@ class RunDisplay(Callback):
 
     def on_pretraining(self, settings: "Settings", folder: "Path | None") -> "RunDisplay":
         """Show a line of its own."""
-        return RunDisplay("pre-training", settings, self._console)
+        return RunDisplay("pre-training", settings, self._console, self._lines)
 
     def on_begin(self, run: "Run") -> None:
         """Show the line."""
         state, self._score = run.state, run.score
         total = self._rounds * self._iterations
         done = state.round * self._iterations
-        facts = self._fitting("the first round (compiles once) …")
+        facts = self._fitting("the first round …")
+        self._lines.words = None if self._console.is_terminal else self._line
         self._task = self._progress.add_task(self._name, total=total, completed=done, facts=facts)
         self._progress.start()
         self._began, self._done = time.perf_counter(), 0
@@ -109,6 +141,13 @@ class RunDisplay(Callback):
     def on_stop(self, error: BaseException | None) -> None:
         """Take the line away."""
         self._progress.stop()
+        self._lines.words = lambda: "writes results and pictures …"
+
+    def _line(self) -> str:
+        task = self._progress.tasks[0]
+        done, left = (str(timedelta(seconds=int(some))) if some is not None else "-:--:--"
+                      for some in (task.elapsed, task.time_remaining))  # fmt: skip
+        return f"{task.percentage:3.0f}% {done} left {left} {self._name} {task.fields['facts']}"
 
 
 def _cut(text: str, width: int) -> str:

@@ -1,8 +1,6 @@
 """``fedgs select``: solve one selection problem from a file."""
 
 import json
-import sys
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -10,24 +8,21 @@ import typer
 
 
 def select(
-    file: Annotated[Path, typer.Argument(help="A .npz (counts, target, base) or a .csv (one device a row).")],
-    pick: Annotated[int, typer.Option(help="How many devices to take.")],
+    file: Annotated[Path, typer.Argument(help="A .npz (counts, target, base) or a .csv (one row per device).")],
+    pick: Annotated[int, typer.Option(min=1, help="Number of devices to select.")],
     solver: Annotated[
-        str, typer.Option(help="A solver; auto chooses by size, and a wrong name lists them all.")
+        str, typer.Option(help="Name of a solver; auto chooses by size, a wrong name lists all.")
     ] = "auto",
     header: Annotated[bool, typer.Option("--header", help="The first line of a .csv names the classes.")] = False,
     seed: Annotated[int, typer.Option(help="The same seed gives the same answer.")] = 0,
-    trace: Annotated[bool, typer.Option("--trace", help="Note every step: (seconds, divergence).")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Record every step: (seconds, divergence).")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Pick the devices whose next mini-batches together look most like the target."""
+    """Solve one selection problem: pick devices whose mini-batches together come closest to the target."""
     from fedgs.selection import solve
     from fedgs.selection.files import read_problem
-    from fedgs.selection.solve import warm_up
 
     source = read_problem(file, pick, header)
-    with _waiting():
-        warm_up(solver, source.problem)
     result = solve(source.problem, solver, seed, trace=trace)
     if as_json:
         fields = {
@@ -61,12 +56,3 @@ def select(
         for seconds, divergence in result.trace:
             steps.add_row(f"{seconds:.6f}", f"{divergence:.6f}")
         console.print(steps)
-
-
-def _waiting() -> AbstractContextManager[object]:
-    """Say on a terminal what takes so long the first time a solver is used on a machine."""
-    if not sys.stderr.isatty():
-        return nullcontext()
-    from rich.console import Console
-
-    return Console(stderr=True).status("compiling the solver, once …")

@@ -34,11 +34,23 @@ def as_arrays(tree: Any, what: str) -> Arrays:
         if hasattr(value, "detach"):  # a torch tensor
             return value.detach().cpu().numpy()
         if hasattr(value, "to_numpy"):  # a column of a table
-            return value.to_numpy()
-        return value if hasattr(value, "dtype") and hasattr(value, "shape") else np.asarray(value)
+            value = value.to_numpy()
+        if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+            value = np.asarray(value)
+        if isinstance(value, np.ma.MaskedArray):
+            if np.ma.is_masked(value):
+                raise DataError(f"{what} hold masked values; fill them in or drop the samples")
+            value = value.data
+        if value.dtype == object and all(isinstance(item, int | float | np.number) for item in value.flat):
+            return np.array(value.tolist())  # numbers of a table with mixed columns
+        return value
 
+    if any(isinstance(value, Mapping | tuple) for _, value in leaves(tree)):
+        raise DataError(f"{what} are nested; give an array, or a tuple or a dict of arrays")
     try:
         return map_tree(one, tree)
+    except DataError:
+        raise
     except (TypeError, ValueError) as error:  # bfloat16, or rows of different lengths
         reason = str(error).splitlines()[0]
         raise DataError(
@@ -63,6 +75,13 @@ def leaves(tree: Any) -> Iterator[tuple[str, Any]]:
         yield from ((str(number), value) for number, value in enumerate(tree))
     else:
         yield "", tree
+
+
+def form_of(tree: Any) -> str:
+    """Return what a tree is, in words: two of one form have their arrays in the same places."""
+    if isinstance(tree, Mapping):
+        return f"a dict of {', '.join(sorted(map(repr, tree)))}"
+    return f"a tuple of {len(tree)} arrays" if isinstance(tree, tuple) else "an array"
 
 
 def rows_of(tree: Any) -> int:

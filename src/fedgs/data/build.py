@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.data.arrays import Arrays, JoinedArray, as_arrays, is_whole, leaves, map_tree, rows_of
+from fedgs.data.arrays import Arrays, JoinedArray, as_arrays, form_of, is_whole, leaves, map_tree, rows_of
 from fedgs.data.dataset import ONE_BIN, check_finite, check_rows
 from fedgs.data.partition import assign_factories
 from fedgs.data.user_data import as_ids, class_numbers, group_by_name
@@ -33,7 +33,11 @@ def user_samples(
     if isinstance(test, tuple):
         inputs, targets, ids, mask = _with_test_arrays(inputs, targets, ids, test, name)
     elif not isinstance(test, float | int) or isinstance(test, bool):
-        mask = np.asarray(test)
+        try:
+            given = np.asarray(test)
+        except ValueError:  # a list of arrays
+            given = np.empty(0)
+        mask = given
         if mask.shape != (len(ids),) or mask.dtype != np.bool_:
             raise DataError(f"{name}: test must be a share, {len(ids)} bools, or a tuple of arrays")
     elif not 0 < test < 1:
@@ -69,9 +73,13 @@ def _with_test_arrays(
             raise DataError(f"{name}: test samples of {unknown[0].item()!r}, which has nothing to train on")
     check_rows(f"{name}: test", inputs=own_inputs, targets=own_targets, devices=own_ids)
     for key, own, more in (("inputs", inputs, own_inputs), ("targets", targets, own_targets)):
-        for (_, mine), (_, theirs) in zip(leaves(own), leaves(more), strict=True):
-            if mine.shape[1:] != theirs.shape[1:]:
-                raise DataError(f"{name}: test {key} have shape {tuple(theirs.shape)}, train {key} {tuple(mine.shape)}")
+        if form_of(own) != form_of(more):
+            raise DataError(f"{name}: test {key} are {form_of(more)}, train {key} {form_of(own)}")
+        named = dict(leaves(more))
+        for part, mine in leaves(own):
+            if mine.shape[1:] != named[part].shape[1:]:
+                shapes = f"{tuple(named[part].shape)}, train {key} {tuple(mine.shape)}"
+                raise DataError(f"{name}: test {key} have shape {shapes}")
     return (
         map_tree(lambda mine, theirs: JoinedArray([mine, theirs]), inputs, own_inputs),
         map_tree(lambda mine, theirs: np.concatenate([mine, theirs]), targets, own_targets),
@@ -113,6 +121,8 @@ def user_factories(
         of_device = [by_device[device if device in by_device else plain[device]] for device in names]
     else:
         ids = np.asarray(as_arrays(given, f"{name}: factories"))
+        if ids.dtype == object:
+            ids = as_ids(ids, "factories", name)
         if ids.shape != device_of.shape:
             raise DataError(f"{name}: factories has {ids.size} entries for {len(device_of)} samples; one id a sample")
         of_device = []
@@ -140,6 +150,10 @@ def read_datasets(
     read = [_read_dataset(f"device {device!r}", dataset) for device, dataset in datasets.items()]
     read += [_read_dataset(f"test data of device {device!r}", dataset) for device, dataset in tests.items()]
     sizes = [rows_of(targets) for _, targets in read]
+    forms = [" and ".join(map(form_of, part)) for part in read]
+    odd = next((place for place, form in enumerate(forms) if form != forms[0]), None)
+    if odd is not None:
+        raise DataError(f"{name}: samples of device {devices[odd]!r} are {forms[odd]}, those of the first {forms[0]}")
     try:
         inputs, targets = (map_tree(lambda *parts: np.concatenate(parts), *trees) for trees in zip(*read, strict=True))
     except ValueError as error:
@@ -152,21 +166,23 @@ def _read_dataset(name: str, dataset: Any) -> tuple[Arrays, Arrays]:
     try:
         length = len(dataset)
     except TypeError:
-        raise DataError(f"{name}: a {type(dataset).__name__} has no length; give a map-style Dataset") from None
+        raise DataError(f"{name}: {type(dataset).__name__} has no length; give a map-style Dataset") from None
     if not length:
         raise DataError(f"{name}: its data set is empty")
     items = []
     for row in range(length):
-        item = dataset[row]
+        try:
+            item = dataset[row]
+        except Exception as error:  # whatever the user's own class may raise
+            raise DataError(f"{name}: item {row} cannot be read ({type(error).__name__}: {error})") from error
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise DataError(f"{name}: item {row} is a {type(item).__name__}; (input, target) is expected")
         items.append(tuple(map_tree(np.asarray, as_arrays(part, f"{name}: item {row}")) for part in item))
-    shapes = [[array.shape for part in item for _, array in leaves(part)] for item in items]
-    odd = next((row for row in range(length) if shapes[row] != shapes[0]), None)
+    forms = [[(form_of(part), [array.shape for _, array in leaves(part)]) for part in item] for item in items]
+    odd = next((row for row in range(length) if forms[row] != forms[0]), None)
     if odd is not None:
-        raise DataError(
-            f"{name}: item {odd} has shapes {shapes[odd]}, the first {shapes[0]}; all samples must be alike"
-        )
+        one, first = (", ".join(f"{form} {shapes}" for form, shapes in forms[row]) for row in (odd, 0))
+        raise DataError(f"{name}: item {odd} has shapes {one}, the first {first}; all samples must be alike")
     inputs, targets = (map_tree(lambda *parts: np.stack(parts), *trees) for trees in zip(*items, strict=True))
     check_finite(name, lambda row: f"item {row}", inputs=inputs, targets=targets)
     return inputs, targets

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.data.arrays import Arrays, find_not_finite, leaves, take
-from fedgs.errors import DataError
+from fedgs.errors import DataError, suggestion
 
 ONE_BIN = ("all",)
 """The bins of a federation whose targets are no classes, until a task says what to balance."""
@@ -251,3 +251,23 @@ def check_classes(name: str, targets: Any, classes: Sequence[str]) -> None:
         raise DataError(f"{name}: label {int(targets.min())} is negative; classes are numbered from 0")
     if len(targets) and int(targets.max()) >= len(classes):
         raise DataError(f"{name}: label {int(targets.max())} has no class; there are {len(classes)} classes")
+
+
+def are_numbers(classes: Sequence[str]) -> bool:
+    """Tell whether classes have no names of their own, but the numbers 0, 1, 2, …"""
+    return list(classes) == [str(number) for number in range(len(classes))]
+
+
+def match_classes(name: str, classes: Sequence[str], wanted: Sequence[str]) -> NDArray[np.int64]:
+    """Return which of the task's classes, ``wanted``, each of the data's is: by name, or by number if it has no name.
+
+    The data may lack classes; one that the task does not know is refused.
+    """
+    if are_numbers(classes):
+        return np.arange(len(classes))
+    unknown = next((one for one in classes if one not in wanted), None)
+    if unknown is not None:
+        raise DataError(
+            f"{name}: the class {unknown!r} is not one of the task's; {suggestion(unknown, wanted, 'they are')}"
+        )
+    return np.array([wanted.index(one) for one in classes], np.int64)

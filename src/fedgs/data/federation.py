@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,16 +28,19 @@ from fedgs.data.arrays import Arrays, is_whole
 from fedgs.data.build import default_factories, read_datasets, user_factories, user_samples
 from fedgs.data.dataset import ONE_BIN, Clients, DataSet, IndexLists, clients_of
 from fedgs.data.partition import assign_factories
-from fedgs.errors import DataError
+from fedgs.errors import DataError, suggestion
 from fedgs.rng import stream
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
+FEDERATION = "federation.json"
+"""The file with a federation's facts, in the folder of a run or a park."""
+
 
 @dataclass(frozen=True)
 class Federation:
-    """Factories and devices over shared arrays, which nothing here writes to.
+    """The devices of all factories and their samples, in shared arrays that are never written to.
 
     Make one with :meth:`from_arrays`, :meth:`from_datasets` or :meth:`load`.
     """
@@ -90,22 +94,26 @@ class Federation:
         name: str = "arrays",
         seed: int = 0,
     ) -> "Federation":
-        """Make a federation of arrays with a row a sample. They are not copied, sorted or rounded.
+        """Make a federation of arrays with one row per sample. They are not copied, sorted or rounded.
 
         Args:
-            inputs: (samples, …) of any shape and type, or a tuple or dict of such arrays. A memory map stays one.
-            targets: (samples, …). One whole number or name a sample is its class; anything else is a value to predict.
+            inputs: (samples, …) of any shape and type, or a tuple or dict of such arrays. Memory maps are kept.
+            targets: (samples, …). One integer or name per sample is a class; anything else is a value to predict.
                 None: there is nothing to predict, as for :func:`fedgs.reconstruction`.
-            devices: one id a sample.
-            factories: one id a sample, a dict from device to factory, or a number of factories of equal size; by
+            devices: one id per sample.
+            factories: one id per sample, a dict from device to factory, or a number of factories of equal size; by
                 default ⌈√devices / 2⌉.
             test: the share of each device's samples that is kept for testing, a mask with True for test samples, or
-                arrays of their own: ``(inputs, targets, devices)``, or ``(inputs, targets)`` that all devices share
-                evenly.
+                separate arrays: ``(inputs, targets, devices)``, or ``(inputs, targets)``, which are
+                divided evenly among the devices.
             classes: the names of the classes; by default those that occur, or their numbers.
             name: of the federation, for messages and files.
             seed: of the split and of the factories.
         """
+        if isinstance(test, np.floating):
+            test = float(test)
+        if not is_whole(seed):
+            raise DataError(f"{name}: seed={seed!r}; give a whole number")
         fields, device_of, names, mask = user_samples(inputs, targets, devices, test, classes, name)
         lists = IndexLists.grouped(device_of, len(names))
         train, tested = split_samples(lists, names, mask, 1 - test if mask is None else 0.0, seed)
@@ -128,15 +136,15 @@ class Federation:
         name: str = "datasets",
         seed: int = 0,
     ) -> "Federation":
-        """Make a federation of map-style torch data sets, one a device.
+        """Make a federation of map-style torch data sets, one per device.
 
         Every item is (input, target); an input may be a tuple or a dict of arrays. The items are read once and kept in
-        memory, so a random transform is drawn once: what should change from step to step is ``Task(augment=…)``.
+        memory, so a random transform is applied once: use ``Task(augment=…)`` for random augmentation.
 
         Args:
             datasets: the training data of each device, by its name.
             factories: a dict from device to factory, or a number of factories of equal size.
-            test: the share of each data set that is kept for testing, or data sets of their own by the devices' names.
+            test: the share of each data set that is kept for testing, or separate data sets by the devices' names.
             classes: the names of the classes.
             name: of the federation.
             seed: of the split and of the factories.
@@ -149,30 +157,50 @@ class Federation:
         )  # fmt: skip
 
     @classmethod
-    def load(cls, what: str | Path, factories: int | None = None, **options: Any) -> "Federation":
+    def load(
+        cls,
+        what: str | Path,
+        factories: int | None = None,
+        *,
+        size: tuple[int, int] | None = None,
+        grey: bool | None = None,
+        **options: Any,
+    ) -> "Federation":
         """Load a data set by name or path and make a federation of it.
 
         ``what`` is ``glyphs``, ``bearings``, ``femnist``, a set of the cache, a file or a folder
-        (:func:`fedgs.data.load_dataset`); ``options`` are those of :func:`fedgs.data.build_federation`. By default all
-        clients take part, in ⌈√clients / 2⌉ factories.
+        (:func:`fedgs.data.load_dataset`, where ``size`` and ``grey`` are explained); ``options`` are those of
+        :func:`fedgs.data.build_federation`. By default all clients take part, in ⌈√clients / 2⌉ factories.
         """
         from fedgs.data.sources import load_dataset
 
-        dataset: DataSet = load_dataset(what)
+        known = list(signature(build_federation).parameters)[2:]
+        for option in options:
+            if option not in known:
+                raise DataError(f"Federation.load has no option {option!r}; {suggestion(option, known)}")
+        dataset: DataSet = load_dataset(what, size=size, grey=grey)
         devices: Any = options.get("devices")
         number = int(devices) if is_whole(devices) else len(devices or dataset.client_names)
-        if factories is None and options.get("partition") != "by-attribute":
+        if factories is None and options.get("partition") not in ("by-attribute", "one-per-value"):
             factories = default_factories(number)
         return build_federation(dataset, factories, **options)
 
     def balanced(self, labels: NDArray[np.integer], classes: Sequence[str]) -> "Federation":
-        """Return the same federation with other bins: what selection balances."""
+        """Return the same federation with other bins for selection to balance."""
         return replace(self, labels=np.asarray(labels, np.int32), classes=tuple(classes))
 
     @property
     def factories(self) -> int:
         """The number of factories, M."""
         return len(self.factory_names)
+
+    def for_tuning(self, share: float, seed: int = 0) -> "Federation":
+        """Return the federation for tuning: a share of every device's train samples in the place of its test samples.
+
+        What is chosen by its tests has not seen the real test samples.
+        """
+        train, validation = split_samples(self.train, self.device_names, None, 1 - share, seed, "validation")
+        return replace(self, train=train, test=validation)
 
     def devices_of(self, factory: int) -> NDArray[np.int64]:
         """Return the devices of one factory: consecutive numbers."""
@@ -220,12 +248,21 @@ class Federation:
         """(devices, classes) test samples."""
         return self.test.label_counts(self.labels, len(self.classes))
 
+    def facts(self) -> dict[str, Any]:
+        """Return factories and devices as plain data, the content of ``federation.json``."""
+        return {
+            "factories": list(self.factory_names),
+            "devices": [list(pair) for pair in zip(self.device_names, self.factory_of.tolist(), strict=True)],
+            "classes": list(self.classes),
+            "target": self.p_real().tolist(),
+        }
+
     def p_real(self, include_test: bool = False) -> NDArray[np.float64]:
         """Return the pooled class distribution P_real, (classes,), which sums to 1."""
         return pooled_distribution(self.train_counts + self.test_counts if include_test else self.train_counts)
 
     def fingerprint(self) -> str:
-        """Return 32 hexadecimal digits that stand for names, factories, samples and labels (not inputs)."""
+        """Return a digest (32 hexadecimal digits) of names, factories, samples and labels (not inputs)."""
         digest = blake2b(digest_size=16)
         digest.update("\x1f".join((*self.device_names, "", *self.factory_names, "", *self.classes)).encode())
         for lists in (self.train, self.test):
@@ -334,7 +371,12 @@ def train_size(samples: int, fraction: float) -> int:
 
 
 def split_samples(
-    lists: IndexLists, names: Sequence[str], mask: NDArray[np.bool_] | None, fraction: float, seed: int
+    lists: IndexLists,
+    names: Sequence[str],
+    mask: NDArray[np.bool_] | None,
+    fraction: float,
+    seed: int,
+    purpose: str = "split",
 ) -> tuple[IndexLists, IndexLists]:
     """Return the train and the test samples of each device: by the mask, or drawn from the device's own stream."""
     train, test = [], []
@@ -344,7 +386,7 @@ def split_samples(
             is_test = mask[samples]
         else:
             is_test = np.ones(len(samples), bool)
-            drawn = stream(seed, "split", name).permutation(len(samples))
+            drawn = stream(seed, purpose, name).permutation(len(samples))
             is_test[drawn[: train_size(len(samples), fraction)]] = False
         train.append(samples[~is_test])
         test.append(samples[is_test])

@@ -20,7 +20,7 @@ from fedgs.data.arrays import leaves
 from fedgs.data.dataset import DataSet
 from fedgs.data.user_data import from_arrays
 from fedgs.errors import DataError, InputFileError, OutputError
-from fedgs.files import read_npz
+from fedgs.files import make_folder, read_npz
 
 FORMAT = 2
 _MARK = "fedgs_format"
@@ -61,7 +61,7 @@ def fields_in(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def save_npz(dataset: DataSet, path: str | os.PathLike[str]) -> Path:
-    """Write the set, compressed; the file appears under its name only when it is whole."""
+    """Write the set, compressed, into a folder that need not exist; the file appears only when it is whole."""
     path = Path(path)
     arrays: dict[str, Any] = {
         _MARK: np.int64(FORMAT),
@@ -70,6 +70,7 @@ def save_npz(dataset: DataSet, path: str | os.PathLike[str]) -> Path:
         "client_names": np.array(dataset.client_names),
         "classes": np.array(dataset.classes),
     }
+    make_folder(path.parent)
     # One name for all tries: what a killed process left behind is overwritten by the next one.
     temporary = path.with_name(f".{path.name}.writing")
     try:

@@ -9,6 +9,7 @@
 ``by-attribute``  devices that are alike share a factory, so that factories differ in kind (FEMNIST's
                 form partition ``hsf``). Without a number of factories there is one per value; with
                 one, the devices are sorted by value and cut into equal pieces
+``one-per-value``  always one factory a value of the attribute, however many devices have it
 ==============  ======================================================================================
 
 Names are put in order first, so the order of files or workers never matters.
@@ -24,7 +25,7 @@ from fedgs.data.arrays import is_whole
 from fedgs.errors import DataError
 from fedgs.rng import stream
 
-Partition = Literal["balanced", "random", "by-attribute"]
+Partition = Literal["balanced", "random", "by-attribute", "one-per-value"]
 PARTITIONS: tuple[str, ...] = get_args(Partition)
 
 
@@ -39,18 +40,24 @@ def assign_factories(
     """Return the factory of each device and the factories' names."""
     if partition not in PARTITIONS:
         raise DataError(f"no partition {partition!r}; choose one of {', '.join(PARTITIONS)}")
-    if partition == "by-attribute" and (attribute is None or attribute not in attributes):
+    goes_by = partition in ("by-attribute", "one-per-value")
+    if goes_by and (attribute is None or attribute not in attributes):
         raise DataError(
-            f"partition 'by-attribute' needs an attribute of the devices; {attribute!r} is not among them "
+            f"partition {partition!r} needs an attribute of the devices; {attribute!r} is not among them "
             f"(there are: {', '.join(map(repr, attributes)) or 'none'})"
         )
-    if partition != "by-attribute" and attribute is not None:
+    if not goes_by and attribute is not None:
         raise DataError(f"attribute {attribute!r} has no effect on partition {partition!r}; use 'by-attribute'")
     values = np.asarray(attributes[attribute]) if attribute is not None else np.zeros(len(names), np.int32)
-    if factories is None:
+    if factories is None or partition == "one-per-value":
         if attribute is None:
             raise DataError(f"partition {partition!r} needs the number of factories")
         found, number_of = np.unique(values, return_inverse=True)
+        if factories not in (None, len(found)):
+            raise DataError(
+                f"partition 'one-per-value' gives {len(found)} factories, one for each {attribute}, not {factories}; "
+                f"set federation.factories={len(found)}, or use 'by-attribute'"
+            )
         return number_of.astype(np.int32), tuple(f"{attribute}={value}" for value in found)
     check_factories(len(names), factories)
     if partition == "random":

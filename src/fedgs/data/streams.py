@@ -28,7 +28,7 @@ from fractions import Fraction
 from functools import cached_property
 from hashlib import blake2b
 from math import isfinite
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,21 +43,6 @@ Mode = Literal["sticky", "fresh", "buffer"]
 MODES: tuple[str, ...] = get_args(Mode)
 EPOCHS_PER_BLOCK = 8
 """Epochs drawn from one random stream: making a stream costs as much as shuffling a few epochs."""
-
-
-class StreamArrays(NamedTuple):
-    """The insides of sticky streams, for compiled loops that move many devices on (see ``DeviceStreams.inside``)."""
-
-    position: NDArray[np.int64]
-    used: NDArray[np.int64]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    base: NDArray[np.int64]
-    window: NDArray[np.int32]
-    next: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    labels: NDArray[np.int32]
 
 
 class DeviceStreams:
@@ -185,28 +170,6 @@ class DeviceStreams:
         indices = self.next_indices(selected)
         self.advance(selected)
         return indices
-
-    def inside(self) -> StreamArrays:
-        """Return the arrays themselves, in mode ``sticky``.
-
-        A caller that moves a device on (``position``, ``used``) updates its ``next`` batch and ``counts``, calls
-        :meth:`refill` where its window ends, and :meth:`skip` at last.
-        """
-        return StreamArrays(
-            self._position, self._used, self._start, self._end, self._base, self._window, self._next, self._counts,
-            self._sizes, np.asarray(self.federation.labels),
-        )  # fmt: skip
-
-    def refill(self, device: int) -> None:
-        """Let the window of a device begin with its next batch, and look at it."""
-        self._refill(device)
-        samples = self._window[self._base[device] : self._base[device] + self.batch_size]
-        self._next[device] = samples
-        self._counts[device] = np.bincount(self.federation.labels[samples], minlength=self._counts.shape[1])
-
-    def skip(self, iterations: int) -> None:
-        """Count iterations that were played on the arrays of :meth:`inside`."""
-        self.iteration += iterations
 
     def distributions(self) -> NDArray[np.float64]:
         """(devices, classes) the class distribution each device draws from now: its own, or where drift has got to."""

@@ -1,6 +1,7 @@
 """User data as a data set: arrays in memory, or a folder of images.
 
-``from_folder`` knows two layouts, told apart by depth: ``root/device/class/xxx.png`` (the devices are yours) and
+``from_folder`` knows three layouts, told apart by depth: ``root/device/class/xxx.png``, the same with a folder a
+factory above (``root/factory/device/class/xxx.png``: the attribute ``factory`` numbers them by name), and
 ``root/class/xxx.png`` (one client named "all", to be split by :mod:`fedgs.data.label_skew`).
 """
 
@@ -12,13 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedgs.data.arrays import Arrays, as_arrays, map_tree, rows_of, take
-from fedgs.data.dataset import DataSet, check_classes, check_finite, check_mask, check_rows
+from fedgs.data.dataset import DataSet, check_classes, check_finite, check_mask, check_names, check_rows
 from fedgs.errors import DataError, InputFileError
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")
+LAYOUTS = "device/class/photo.png, factory/device/class/photo.png or class/photo.png"
 MAX_CLASSES = 1 << 16
 """Whole numbers from here on are values, not classes, where the classes are not named."""
 ONE_CLIENT = "all"
@@ -56,7 +58,9 @@ def from_arrays(
     rank = np.empty(len(names), np.int64)
     rank[by_name] = np.arange(len(names))
     client = rank[client]
-    mask = None if test is None else np.atleast_1d(np.asarray(test, dtype=bool))
+    mask = None if test is None else np.atleast_1d(np.asarray(test))
+    if mask is not None and mask.dtype.kind in "iu" and np.isin(mask, (0, 1)).all():
+        mask = mask.astype(bool)
     check_mask(name, mask, samples)
     if np.any(np.diff(client) < 0):
         order = np.argsort(client, kind="stable")
@@ -85,7 +89,7 @@ def from_folder(
     classes: Sequence[str] | None = None,
     name: str | None = None,
 ) -> DataSet:
-    """Read a folder of images, ``device/class/xxx.png`` or ``class/xxx.png``.
+    """Read a folder of images: ``device/class/xxx.png``, the same below a folder a factory, or ``class/xxx.png``.
 
     ``size`` (height, width) resizes every image; without it all must have the size of the first. ``grey`` None keeps
     grey images grey and takes colour as soon as the first image has it.
@@ -95,22 +99,29 @@ def from_folder(
         raise InputFileError(f"{folder}: no such folder")
     files = image_files(folder)
     if not files:
-        raise InputFileError(f"{folder}: no image ({', '.join(SUFFIXES)}) in it")
+        raise InputFileError(f"{folder}: no image ({', '.join(SUFFIXES)}) in it; put them there as {LAYOUTS}")
     depth = len(files[0].parts)
-    odd = next((file for file in files if len(file.parts) != depth or depth not in (2, 3)), None)
+    odd = next((file for file in files if len(file.parts) != depth or depth not in (2, 3, 4)), None)
     if odd is not None:
-        raise InputFileError(f"{folder / odd}: every image must lie at device/class/name or every one at class/name")
-    found = {file.parts[-2] for file in files}
-    if depth == 3:
-        _check_folders(folder, "*", "device", {file.parts[0] for file in files})
-    _check_folders(folder, "*/*" if depth == 3 else "*", "class", found | set(classes or ()))
+        raise InputFileError(f"{folder / odd}: every image must lie at the same depth, as {LAYOUTS}")
+    known = [{file.parts[place] for file in files} for place in range(depth - 1)]
+    known[-1] |= set(classes or ())
+    for place, kind in enumerate(("factory", "device", "class")[4 - depth :]):
+        _check_folders(folder, "/".join("*" * (place + 1)), kind, known[place])
+    # Two factories may call a camera the same.
+    clients = ["-".join(file.parts[:-2]) or ONE_CLIENT for file in files]
+    names = sorted(set(clients))
+    factory_of = {client: file.parts[0] for client, file in zip(clients, files, strict=True)} if depth == 4 else {}
+    numbers = {factory: number for number, factory in enumerate(sorted(set(factory_of.values())))}
     try:
         return from_arrays(
             _read_images([folder / file for file in files], size, grey),
             np.array([file.parts[-2] for file in files]),
-            np.array([file.parts[0] if depth == 3 else ONE_CLIENT for file in files]),
+            np.array(clients),
             classes=classes,
-            name=name or folder.name,
+            client_names=names,
+            attributes={"factory": [numbers[factory_of[client]] for client in names]} if factory_of else None,
+            name=name or folder.resolve().name,
         )
     except DataError as error:
         raise InputFileError(f"{folder}: {error}") from None
@@ -123,6 +134,14 @@ def image_files(folder: Path) -> list[Path]:
         for path in folder.rglob("*")
         if path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
+
+
+def size_from(text: str, option: str) -> tuple[int, int]:
+    """Return the height and width that HEIGHTxWIDTH stands for; ``option`` is what an error begins with."""
+    height, cross, width = text.partition("x")
+    if not cross or not height.isdecimal() or not width.isdecimal() or not int(height) * int(width):
+        raise DataError(f"{option}{text} is not possible; write HEIGHTxWIDTH, for example 28x28")
+    return int(height), int(width)
 
 
 def read_image(path: Path, size: tuple[int, int] | None = None, grey: bool | None = None) -> NDArray[np.uint8]:
@@ -158,7 +177,7 @@ def _read_images(files: list[Path], size: tuple[int, int] | None, grey: bool | N
         if array.shape != pixels.shape[1:]:
             raise InputFileError(
                 f"{file}: {image.size[0]}×{image.size[1]} pixels, the first image has "
-                f"{pixels.shape[2]}×{pixels.shape[1]}; give a size to resize them all"
+                f"{pixels.shape[2]}×{pixels.shape[1]}; resize them all, for example with data.size=64 (size=(64, 64))"
             )
         pixels[row] = array
     assert pixels is not None
@@ -197,6 +216,12 @@ def class_numbers(targets: Any, classes: Sequence[str] | None, name: str) -> tup
     kind = targets.dtype.kind if isinstance(targets, np.ndarray) and targets.ndim == 1 else "?"
     numbers = targets.astype(np.uint8) if kind == "b" else targets
     if kind in "UO":
+        if kind == "O":
+            lacking = [row for row, label in enumerate(targets) if is_missing(label)]
+            if lacking:
+                raise DataError(
+                    f"{name}: sample {lacking[0]} has no label ({targets[lacking[0]]}); name it, or drop it"
+                )
         found, numbers = np.unique(targets.astype(str), return_inverse=True)
         names = found.tolist() if classes is None else list(classes)
         unknown = sorted(set(found.tolist()) - set(names))
@@ -209,8 +234,14 @@ def class_numbers(targets: Any, classes: Sequence[str] | None, name: str) -> tup
         names = [str(index) for index in range(int(numbers.max()) + 1 if len(numbers) else 0)]
     else:
         return targets, ()
+    check_names(name, "class", names)
     check_classes(name, numbers, names)
     return numbers.astype(np.uint8 if len(names) <= 256 else np.int32), tuple(names)
+
+
+def is_missing(value: Any) -> bool:
+    """Tell whether a table has nothing in this place: None, or what numpy and pandas write instead."""
+    return not isinstance(value, str) and str(value) in ("None", "nan", "NaT", "<NA>")
 
 
 def as_ids(given: Any, what: str, name: str) -> NDArray[Any]:
@@ -218,6 +249,9 @@ def as_ids(given: Any, what: str, name: str) -> NDArray[Any]:
     ids = np.asarray(given)
     if ids.ndim != 1 or ids.dtype.kind not in "iuUO":
         raise DataError(f"{name}: {what} must be one name or one number a sample")
+    lacking = [row for row, one in enumerate(ids) if is_missing(one)] if ids.dtype.kind == "O" else []
+    if lacking:
+        raise DataError(f"{name}: {what} of sample {lacking[0]} is {ids[lacking[0]]}; name it, or drop the sample")
     return ids.astype(str) if ids.dtype.kind == "O" else ids
 
 

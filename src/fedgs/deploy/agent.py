@@ -5,8 +5,13 @@
 It reconnects for ever: after a lost connection, a restart of the station, a certificate that was renewed. The waits
 grow up to ``longest_wait`` and are jittered, so that the devices of a factory do not reconnect at the same moment.
 
+Where it knows several stations, it begins with the first of its list whenever it has to reconnect. It goes on to the
+next one when a station refuses it, or has not been reached for ``failover`` seconds: a restart takes less, and must not
+send all devices of a factory to another one.
+
 Raw samples stay in the :class:`~fedgs.deploy.sources.Batch`; only class counts, the change of the weights, the batch
-size and the loss go to :mod:`fedgs.deploy.wire`.
+size and the loss go to :mod:`fedgs.deploy.wire`. Where inputs are normalised, the number, the sum and the sum of
+squares of each channel's values go there too, once a run.
 
 **Noise on the announced class counts** is the discrete Gaussian (Canonne, Kamath, Steinke, 2020, "The discrete Gaussian
 for differential privacy"), P(x) ∝ exp(−x² / 2σ²) on the whole numbers, added to each class's count. What comes out is
@@ -20,7 +25,7 @@ import math
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -28,14 +33,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs import __version__, rng
+from fedgs.data.dataset import are_numbers
 from fedgs.deploy.logs import log, set_up
 from fedgs.deploy.pki import Bundle, Identity
 from fedgs.deploy.process import end_with_parent, until_stopped
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.settings import DeviceSettings
 from fedgs.deploy.sources import Batch, Source, open_source
-from fedgs.deploy.trainers import Trainer, check_batch, make_trainer
-from fedgs.deploy.transport import Dialer
+from fedgs.deploy.trainers import Trainer, check_batch, make_trainer, with_classes_of
+from fedgs.deploy.transport import ANSWERS_WITHIN, Dialer
 from fedgs.deploy.wire import (
     ATTACH,
     LARGEST_MESSAGE,
@@ -67,12 +73,19 @@ class Work:
     """Its announced counts: announced again they are the same, or many connections would average the noise away."""
     looking: "asyncio.Future[Batch | None] | None" = None
     """A look at the source that is under way; it outlives a connection."""
+    lacking: list[str] = field(default_factory=list)
+    """Classes of the task that the source does not have, as was said."""
 
     def look(self) -> "asyncio.Future[Batch | None]":
         """Begin to look for the next batch, in a thread, unless that is under way."""
         if self.looking is None:
             self.looking = asyncio.ensure_future(asyncio.to_thread(_following, self.batches))
         return self.looking
+
+
+def _stream_of(task: pb.Task) -> tuple[Any, ...]:
+    """Return what a task's batches depend on."""
+    return task.classes, task.batch_size, tuple(task.class_names)
 
 
 def _following(batches: Iterator[Batch | None]) -> Batch | None:
@@ -83,21 +96,31 @@ def _following(batches: Iterator[Batch | None]) -> Batch | None:
         raise DataError("the source has ended; it is opened again") from None
 
 
+class _ReleasedError(FedgsError):
+    """The station sends its devices to other ones."""
+
+
 class Agent:
     """One device; ``run`` ends only when it is cancelled."""
 
     def __init__(
         self,
         identity: Identity,
-        station: str,
+        stations: str,
         source: Source,
         bundle: Bundle | None,
         settings: DeviceSettings | None = None,
         make: Callable[[pb.Task], Trainer] = make_trainer,
     ) -> None:
-        """``bundle`` None: plain text on the loopback. ``make`` gives the trainer of a task."""
+        """``stations``: HOST:PORT, or several, separated by commas. ``bundle`` None: plain text on the loopback.
+
+        ``make`` gives the trainer of a task.
+        """
         self.source, self.settings, self._make = source, settings or DeviceSettings(), make
-        self.dialer = Dialer(station, identity, bundle, self.settings.keepalive, LARGEST_MESSAGE)
+        self._dialers = [
+            Dialer(address.strip(), identity, bundle, self.settings.keepalive, LARGEST_MESSAGE)
+            for address in stations.split(",")
+        ]
         seed = self.settings.noise_seed
         self._noise_seed = secrets.randbits(63) if seed is None else seed
         self._work: Work | None = None
@@ -106,37 +129,54 @@ class Agent:
         """Made so far."""
 
     async def run(self) -> None:
-        """Keep a stream to the station, for ever."""
-        attempt = 0
-        said = ""
+        """Keep a stream to a station, for ever."""
+        now, failover = asyncio.get_running_loop().time, self.settings.failover
+        attempt = place = passes = 0
+        since = now()
+        said: dict[str, str] = {}
         while True:
-            began, steps = asyncio.get_running_loop().time(), self.steps
-            reason = await self._attempt()
-            stayed = asyncio.get_running_loop().time() - began
-            attempt = 0 if self.steps > steps or stayed > 2 * self.settings.longest_wait else attempt + 1
+            dialer = self._dialers[place]
+            began, steps = now(), self.steps
+            reason, refused = await self._attempt(dialer)
+            worked, stayed = self.steps > steps, now() - began
+            connected = worked or stayed > max(failover, 2 * ANSWERS_WITHIN)
+            attempt = 0 if worked or stayed > 2 * self.settings.longest_wait else attempt + 1
+            if connected and not refused:
+                place, passes, since = 0, 0, now()
+            elif len(self._dialers) > 1 and (refused or now() - since > failover):
+                place, since = (place + 1) % len(self._dialers), now()
+                passes += place == 0
+                attempt = passes  # the next one is tried soon, the whole list less and less often
             wait = self._wait(attempt)
-            if reason != said or attempt == 0:
-                log.warning("not connected", station=self.dialer.address, reason=reason, again_in=round(wait, 2))
-                said = reason
+            if reason != said.get(dialer.address) or attempt == 0:
+                log.warning("not connected", station=dialer.address, reason=reason, again_in=round(wait, 2))
+                said[dialer.address] = reason
             await asyncio.sleep(wait)
 
     def _wait(self, attempt: int) -> float:
         most = min(self.settings.longest_wait, self.settings.first_wait * 2.0 ** min(attempt, 30))
-        draw = rng.stream(0, "reconnect", self.dialer.identity.uri, attempt).random()
+        draw = rng.stream(0, "reconnect", self._dialers[0].identity.uri, attempt).random()
         return most * (0.5 + 0.5 * float(draw))
 
-    async def _attempt(self) -> str:
-        """Stay connected as long as it goes; return why it ended."""
+    async def _attempt(self, dialer: Dialer) -> tuple[str, bool]:
+        """Stay connected as long as it goes; return why it ended, and whether the station does not want this device."""
         try:
-            async with self.dialer.channel() as channel:
-                call = channel.stream_stream(ATTACH)(metadata=self.dialer.metadata)
+            return await self._connect(dialer), False
+        except _ReleasedError as error:
+            return str(error), True
+        except grpc.aio.AioRpcError as error:
+            return dialer.reason(error), error.code() == grpc.StatusCode.PERMISSION_DENIED
+
+    async def _connect(self, dialer: Dialer) -> str:
+        try:
+            server = None if dialer.bundle is None else (await dialer.look(dialer.bundle))[0]
+            async with dialer.channel(server) as channel, dialer.while_good(server):
+                call = channel.stream_stream(ATTACH)(metadata=dialer.metadata)
                 try:
                     return await self._talk(call)
                 finally:
                     call.cancel()
-        except grpc.aio.AioRpcError as error:
-            return self.dialer.reason(error)
-        except asyncio.CancelledError:
+        except (grpc.aio.AioRpcError, asyncio.CancelledError, _ReleasedError):
             raise
         except WireError as error:
             return f"the station sent {error}"
@@ -157,6 +197,8 @@ class Agent:
             while (data := await _read(call, announcing)) is not grpc.aio.EOF:
                 message = decode_down(data)
                 if isinstance(message, pb.Bye):
+                    if message.released:
+                        raise _ReleasedError(message.reason)
                     return message.reason
                 if isinstance(message, pb.Task):
                     await _stop(announcing)
@@ -182,9 +224,9 @@ class Agent:
         if task.batch_size < self.settings.min_batch:
             raise DataError(f"the task has batches of {task.batch_size}; --min-batch is {self.settings.min_batch}")
         old = self._work
-        if old is not None and (old.task.classes, old.task.batch_size) == (task.classes, task.batch_size):
+        if old is not None and _stream_of(old.task) == _stream_of(task):
             known = pb.Task.FromString(serialise(old.task))
-            known.run, known.wire = task.run, task.wire
+            known.run, known.wire, known.moments = task.run, task.wire, task.moments
             if known != task:
                 old.trainer = await asyncio.to_thread(self._make, task)
             old.task = task  # the stream of samples goes on
@@ -225,16 +267,38 @@ class Agent:
                     return None
                 work.looking = None
                 work.batch = looking.result()
+                if work.batch is not None:
+                    self._name_lacking(work, work.batch)
+                    work.batch = with_classes_of(work.task, work.batch)
             if work.batch is None:
                 return None
             check_batch(work.batch, work.task)
             self._batch_id += 1
             if work.announced is None:
                 work.announced = self._counts(work, work.batch)
-            return Ready(self._batch_id, work.announced)
+            return Ready(self._batch_id, work.announced, await self._moments(work, work.batch))
         except Exception:
             self._work = None
             raise
+
+    async def _moments(self, work: Work, batch: Batch) -> NDArray[np.float64]:
+        """Return what the task asks of all values here.
+
+        A device with noise on its counts does not tell it, nor one with fewer values than its smallest batch.
+        """
+        if not work.task.moments or self.settings.count_noise:
+            return np.empty(0)
+        held = getattr(self.source, "held", None)  # a source that cannot say what it holds: its first batch
+        pieces = [batch.inputs] if held is None else held()
+        found = await asyncio.to_thread(work.trainer.moments, pieces)
+        return found if found[: work.task.moments].min() >= self.settings.min_batch else np.empty(0)
+
+    def _name_lacking(self, work: Work, batch: Batch) -> None:
+        named = not are_numbers(batch.classes)
+        lacking = [name for name in work.task.class_names if named and name not in batch.classes]
+        if lacking and lacking != work.lacking:
+            log.info("the task has classes that are missing here", missing=", ".join(lacking))
+        work.lacking = lacking
 
     def _counts(self, work: Work, batch: Batch) -> NDArray[np.int64]:
         """Return the class counts of a batch as they are announced."""
@@ -313,14 +377,14 @@ async def _stop(task: "asyncio.Task[None] | None") -> None:
 
 
 def run_device(
-    name: str, station: str, source: str, settings: DeviceSettings, bundle: Bundle | None, seed: int = 0
+    name: str, stations: str, source: str, settings: DeviceSettings, bundle: Bundle | None, seed: int = 0
 ) -> None:
     """The process of ``fedgs device``: one agent, until it is told to stop."""
     end_with_parent()
-    set_up(settings.log_level, settings.log_json)
+    set_up(settings.log_level, settings.log_json, process=f"device {name}")
     identity = Identity("park", "device", name) if bundle is None else bundle.check("device")
     if bundle is not None and identity.name != name:
         raise IdentityError(f"{bundle.folder}: is the certificate of device {identity.name!r}, not of {name!r}")
-    agent = Agent(identity, station, open_source(source, name, seed), bundle, settings)
+    agent = Agent(identity, stations, open_source(source, name, seed), bundle, settings)
     asyncio.run(until_stopped(agent.run(), bundle))
     log.info("device stops", device=identity.name, steps=agent.steps)

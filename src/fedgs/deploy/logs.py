@@ -1,6 +1,8 @@
 """Logs of the processes of a park: a line for people, or a JSON object a line for machines.
 
-    12:03:07 INFO  device joined  device=camera-7 online=5
+    2026-03-09T12:03:07+01:00 INFO    device joined  device=camera-7 online=5
+
+The last lines stay in memory (``recent``), for whoever asks a station or the top server how things stand.
 
 What gRPC itself writes about refused handshakes (a wrong authority, an expired certificate, a plain-text client) goes
 to the process's stderr, past Python. ``RefusedHandshakes`` reads that: every reason is logged, once, and counted.
@@ -13,9 +15,12 @@ import re
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, TextIO
+
+from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -32,13 +37,53 @@ class Log(logging.LoggerAdapter[logging.Logger]):
 log = Log(logging.getLogger("fedgs.deploy"))
 
 
-def set_up(level: str = "info", as_json: bool = False, out: TextIO | None = None) -> None:
-    """Send the log to stderr, or to ``out``."""
+class Recent(logging.Handler):
+    """The last events, numbered, as messages."""
+
+    def __init__(self, most: int = 500) -> None:
+        super().__init__(logging.INFO)
+        self._events: deque[pb.Event] = deque(maxlen=most)
+        self._number = 0
+        self.process = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep an event of this process."""
+        details = " ".join(f"{key}={value}" for key, value in _details(record).items())
+        self.add(
+            pb.Event(
+                time=moment(record), level=record.levelname.lower(), process=self.process,
+                what=record.getMessage()[:500], details=details[:1000],
+            )
+        )  # fmt: skip
+
+    def add(self, event: pb.Event) -> None:
+        """Keep an event, under the next number: the time in microseconds, so that it rises after a restart too."""
+        self._number = max(self._number + 1, time.time_ns() // 1000)
+        event.number = self._number
+        self._events.append(event)
+
+    def after(self, number: int) -> list[pb.Event]:
+        """Return the events after this one; 0: none."""
+        return [event for event in list(self._events) if event.number > number] if number else []
+
+
+recent = Recent()
+
+
+def set_up(level: str = "info", as_json: bool = False, out: TextIO | None = None, process: str = "") -> None:
+    """Send the log to stderr, or to ``out``; ``process`` is named in each JSON line and event."""
+    recent.process = process
     handler = logging.StreamHandler(out or sys.stderr)
-    handler.setFormatter(JsonLines() if as_json else PlainLines())
-    log.logger.handlers[:] = [handler]
+    handler.setFormatter(JsonLines(process) if as_json else PlainLines())
+    handler.setLevel(level.upper())
+    log.logger.handlers[:] = [handler, recent]
     log.logger.propagate = False
-    log.setLevel(level.upper())
+    log.setLevel(min(handler.level, recent.level))
+
+
+def moment(record: logging.LogRecord, precision: str = "milliseconds") -> str:
+    """Return when a record was made: ISO 8601 in local time, with its offset."""
+    return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec=precision)
 
 
 class PlainLines(logging.Formatter):
@@ -47,19 +92,25 @@ class PlainLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
         details = "".join(f" {key}={value}" for key, value in _details(record).items())
-        moment = time.strftime("%H:%M:%S", time.localtime(record.created))
-        line = f"{moment} {record.levelname:<7} {record.getMessage()}{' ' if details else ''}{details}"
+        line = (
+            f"{moment(record, 'seconds')} {record.levelname:<7} {record.getMessage()}{' ' if details else ''}{details}"
+        )
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time (seconds since 1970), level, event, and its details."""
+    """One JSON object a line: time, level, process, event, and its details."""
+
+    def __init__(self, process: str = "") -> None:
+        super().__init__()
+        self._process = process
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
         facts: dict[str, Any] = {
-            "time": round(record.created, 6),
+            "time": moment(record),
             "level": record.levelname.lower(),
+            "process": self._process,
             "event": record.getMessage(),
         }
         if record.exc_info and record.exc_info[1] is not None:

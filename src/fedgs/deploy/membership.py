@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fedgs.deploy.wire import Ready
 
-FORGET = 24 * 3600.0
-"""Seconds after which a device that went away is forgotten."""
+FORGET, AWAY = 24 * 3600.0, 10.0
+"""Seconds after which a device that went away is forgotten, and after which nobody waits for it."""
 
 
 class Link(Protocol):
@@ -42,15 +42,18 @@ class Member:
     """The last batch announced on this connection: they are numbered upwards."""
     announced: NDArray[np.int64] | None = None
     """Class counts of all batches announced so far."""
-    failures: int = 0
-    """In a row."""
+    moments: NDArray[np.float64] | None = None
+    """Of all its values, as the task asked; None: it has not told them."""
+    failures: float = 0.0
+    """Since it was quarantined; two good updates undo one."""
     all_failures: int = 0
     last_failure: str = ""
     quarantined_until: float = 0.0
+    spare: float = 10.0
+    """How many more batches it may announce that replace one which nobody has used; one a second comes back."""
+    spare_at: float = 0.0
     turns: int = 0
     """Updates that went into an average."""
-    queue: float = 0.0
-    """Selections it is behind its fair share, with coverage; below 0: ahead."""
     seen: float = 0.0
     asked: Any = None
     """The step it was asked for, until it has answered (:mod:`fedgs.deploy.station`)."""
@@ -92,11 +95,20 @@ class Roster:
         if member.announced is None or len(member.announced) != len(ready.counts):
             member.announced = np.zeros(len(ready.counts), np.int64)
         member.announced += ready.counts
+        if len(ready.moments):
+            member.moments = ready.moments
         self.changed.set()
 
+    def may_replace(self, member: Member) -> bool:
+        """Whether a member may announce a batch in the place of one that was not used; it has few of these."""
+        now = self.clock()
+        member.spare, member.spare_at = min(10.0, member.spare + now - member.spare_at) - 1, now
+        return member.spare >= 0
+
     def withdraw(self, classes: int) -> None:
-        """Drop announcements that were made for another number of classes."""
+        """Drop moments, and announcements that were made for another number of classes."""
         for member in self.members.values():
+            member.moments = None
             if member.announced is not None and len(member.announced) != classes:
                 member.announced = None
 
@@ -106,13 +118,29 @@ class Roster:
         return sorted(ready, key=lambda member: member.name)
 
     @property
+    def known(self) -> list[Member]:
+        """All members by name, but for those that went away so long ago that they are forgotten."""
+        old = self.clock() - FORGET
+        there = [member for member in list(self.members.values()) if member.link is not None or member.seen >= old]
+        return sorted(there, key=lambda member: member.name)
+
+    @property
     def online(self) -> list[Member]:
         """The members that are connected."""
-        return [member for member in self.members.values() if member.link is not None]
+        return [member for member in list(self.members.values()) if member.link is not None]
+
+    @property
+    def unavailable(self) -> int:
+        """How many members it is no use to wait for: quarantined, or away for a while."""
+        away = self.clock() - AWAY
+        return sum(
+            self.is_quarantined(member) if member.link is not None else member.seen < away
+            for member in self.members.values()
+        )
 
     def succeeded(self, member: Member) -> None:
         """An update was good."""
-        member.failures = 0
+        member.failures = max(0.0, member.failures - 0.5)  # a device that is late every other time is late too often
         member.turns += 1
 
     def failed(self, member: Member, reason: str) -> bool:
@@ -136,8 +164,9 @@ class Roster:
             return "offline"
         if self.is_quarantined(member):
             return "quarantined"
-        if member.asked is not None:
-            return "training"
+        asked = member.asked
+        if asked is not None:
+            return "late" if asked.answer.done() else "training"  # nobody waits for its answer any more
         return "waiting" if member.ready is None else "ready"
 
     def distribution(self) -> tuple[NDArray[np.float64], int]:
@@ -151,7 +180,10 @@ class Roster:
             return np.empty(0), 0
         return np.mean([counts / counts.sum() for counts in known], axis=0), len(known)
 
+    def moments(self) -> NDArray[np.float64]:
+        """Return the sum of the moments that members have told; empty: none has."""
+        known = [member.moments for _, member in sorted(self.members.items()) if member.moments is not None]
+        return np.sum(known, axis=0) if known else np.empty(0)
+
     def _forget(self) -> None:
-        old = self.clock() - FORGET
-        for name in [name for name, member in self.members.items() if member.link is None and member.seen < old]:
-            del self.members[name]
+        self.members = {member.name: member for member in self.known}

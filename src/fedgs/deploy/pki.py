@@ -3,6 +3,7 @@
     pki/ca.crt  pki/ca.key                       the authority; ca.key stays on the machine that signs
     pki/device/camera-1/ca.crt cert.pem key.pem  a bundle: the whole folder goes to that device, and nothing else does
     pki/supernode/station-1/ca.crt key key.pub   the same for a Flower SuperNode, which is known by its key alone
+    pki/issued.jsonl  pki/revoked.pem            what was signed, and what no longer counts
 
 An identity is a park, a role and a name, written into the certificate as a SPIFFE URI, its subject alternative name:
 ``spiffe://park/device/camera-00007``. The TLS handshake proves it, nothing in a message can change it. The role is in
@@ -18,14 +19,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedgs.deploy.revocation import ISSUED, LIST, note_issued, revocation_list, serials_of
 from fedgs.errors import IdentityError, OutputError
-from fedgs.files import make_folder
+from fedgs.files import make_folder, write_with_mode
 
 CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
 CERTIFICATE, KEY = "cert.pem", "key.pem"
@@ -33,8 +36,9 @@ NODE_KEY, NODE_PUBLIC_KEY = "key", "key.pub"
 CA_DAYS, LEAF_DAYS = 3650, 30
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _EARLIER = datetime.timedelta(minutes=5)  # clocks of devices may run a little behind
-ROLES = ("device", "station", "top", "superlink")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_OTHERS, _ALL_USERS = 0o077, 0o037
+ROLES = ("device", "station", "top", "operator", "superlink")
+LONGEST_NAME = 63
 _URI = re.compile(r"spiffe://([^/]+)/([^/]+)/([^/]+)")
 
 
@@ -55,7 +59,7 @@ class Identity:
     @property
     def uri(self) -> str:
         """The URI that stands in the certificate."""
-        return f"spiffe://{self.park}/{self.role}/{self.name}"
+        return f"spiffe://{quote(self.park)}/{self.role}/{quote(self.name)}"
 
     def __str__(self) -> str:
         return f"{self.role} {self.name}"
@@ -63,10 +67,12 @@ class Identity:
 
 def check_name(kind: str, name: str) -> str:
     """Refuse a name that cannot stand in a certificate, a path or a log."""
-    if not _NAME.fullmatch(name):
+    if not (0 < len(name) <= LONGEST_NAME and name.isprintable() and name[0].isalnum() and name == name.strip()) or (
+        {"/", "\\"} & set(name)
+    ):
         raise IdentityError(
-            f"{kind} name {name!r} is not possible; up to 63 letters, digits, '.', '_' and '-', the first a letter or "
-            "digit"
+            f"{kind} name {name!r} is not possible; up to {LONGEST_NAME} printable characters without / and \\, the "
+            "first a letter or digit"
         )
     return name
 
@@ -76,7 +82,7 @@ def parse_uri(uri: str) -> Identity:
     found = _URI.fullmatch(uri)
     if not found:
         raise IdentityError(f"{uri!r} is not the identity of a participant; expected spiffe://PARK/ROLE/NAME")
-    return Identity(*found.groups())
+    return Identity(*map(unquote, found.groups()))
 
 
 def identity_of(names: Iterable[bytes | str]) -> Identity:
@@ -95,6 +101,8 @@ class Bundle:
     """A certificate, its key and the authority, as files."""
 
     folder: Path
+    open_keys: bool = False
+    """Whether other users may be able to read the key."""
 
     def read(self) -> tuple[bytes, bytes, bytes]:
         """Return authority, certificate and key as PEM."""
@@ -118,6 +126,15 @@ class Bundle:
     def check(self, role: str) -> Identity:
         """Return whose bundle it is; refuse one that is broken, expired or for another role."""
         _, _, key = self.read()
+        found = (self.folder / KEY).stat()
+        mode = found.st_mode & 0o777
+        # Kubernetes and systemd hand a key to a service as root's file that its group can read.
+        handed_over = found.st_uid == 0 != os.geteuid()
+        if mode & (_ALL_USERS if handed_over else _OTHERS) and not self.open_keys:
+            raise IdentityError(
+                f"{self.folder / KEY}: other users can read this key (mode {mode:o}); chmod 600 it, or add "
+                "--allow-open-keys if that must be"
+            )
         certificate = read_certificate(self.folder / CERTIFICATE)
         identity = identity_in(certificate)
         if identity.role != role:
@@ -184,7 +201,7 @@ def create_authority(folder: Path, park: str = "park", days: float = CA_DAYS) ->
     )
     make_folder(folder)
     _write_key(folder / CA_KEY, key)
-    _write(folder / CA_CERTIFICATE, _pem(certificate), 0o644)
+    write_with_mode(folder / CA_CERTIFICATE, _pem(certificate), 0o644)
     return Authority(certificate, key, park)
 
 
@@ -192,11 +209,17 @@ def load_authority(folder: Path) -> Authority:
     """Read the authority of a folder."""
     certificate = read_certificate(folder / CA_CERTIFICATE, "make an authority with: fedgs pki init")
     try:
+        mode = (folder / CA_KEY).stat().st_mode & 0o777
         key = serialization.load_pem_private_key((folder / CA_KEY).read_bytes(), None)
     except (OSError, ValueError, TypeError) as error:
         raise IdentityError(f"{folder / CA_KEY}: the authority's key cannot be read ({error})") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise IdentityError(f"{folder / CA_KEY}: is not the key of {CA_CERTIFICATE} beside it")
+    if mode & _OTHERS:
+        raise IdentityError(
+            f"{folder / CA_KEY}: other users can read this key (mode {mode:o}), and with it be anybody in the park; "
+            "chmod 600 it"
+        )
     park = str(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
     return Authority(certificate, key, park)
 
@@ -213,8 +236,8 @@ def issue(
 ) -> Path:
     """Sign a certificate and return the folder of its bundle, ``folder/role/name`` unless ``out`` is given.
 
-    ``hosts``: names and addresses under which a station (or a Flower SuperLink) is reached. ``days`` may be a part of a
-    day.
+    ``hosts``: names and addresses under which a station, a top server (or a Flower SuperLink) is reached. ``days`` may
+    be a part of a day.
     """
     authority = load_authority(folder)
     identity = Identity(authority.park, role, name)
@@ -225,7 +248,7 @@ def issue(
     uses = []
     if role != "superlink":  # which serves Flower's SuperNodes and never connects
         uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
-    if role in ("station", "superlink"):
+    if role in ("station", "top", "superlink"):
         uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri)]
@@ -242,9 +265,38 @@ def issue(
     make_folder(bundle)
     # The key first: beside a certificate there is always a key, for a moment the one before.
     _write_key(bundle / KEY, key, replace=renew)
-    _write(bundle / CERTIFICATE, _pem(certificate), 0o644, replace=renew)
-    _write(bundle / CA_CERTIFICATE, _pem(authority.certificate), 0o644, replace=True)
+    write_with_mode(bundle / CERTIFICATE, _pem(certificate), 0o644, replace=renew)
+    write_with_mode(bundle / CA_CERTIFICATE, _pem(authority.certificate), 0o644, replace=True)
+    old = serials_of(folder, [identity.uri])  # also of a bundle elsewhere, or one that is lost
+    note_issued(folder, identity.uri, certificate)
+    if old:
+        _write_list(folder, authority, old)
+    if (folder / LIST).exists():
+        write_with_mode(bundle / LIST, (folder / LIST).read_bytes(), 0o644, replace=True)
     return bundle
+
+
+def revoke(folder: Path, name: str) -> Identity:
+    """Put all certificates of NAME, or of ROLE/NAME, on the revocation list; return whose they were."""
+    authority = load_authority(folder)
+    role, _, short = name.rpartition("/")
+    identities = [Identity(authority.park, one, short) for one in ([role] if role else ROLES)]
+    found = [identity for identity in identities if serials_of(folder, [identity.uri])]
+    if not found:
+        raise IdentityError(f"{folder / ISSUED}: no certificate of {name!r} that is still valid was signed here")
+    if len(found) > 1:
+        names = " or ".join(f"{one.role}/{one.name}" for one in found)
+        raise IdentityError(f"there are several called {name!r}; say which one: {names}")
+    _write_list(folder, authority, serials_of(folder, [found[0].uri]))
+    return found[0]
+
+
+def _write_list(folder: Path, authority: Authority, serials: Sequence[int]) -> None:
+    """Write the revocation list of an authority, and a copy into every bundle beside it."""
+    content = revocation_list(authority, folder / LIST, serials)
+    write_with_mode(folder / LIST, content, 0o644, replace=True)
+    for certificate in folder.glob(f"*/*/{CERTIFICATE}"):
+        write_with_mode(certificate.parent / LIST, content, 0o644, replace=True)
 
 
 def issue_node_key(folder: Path, name: str, *, out: Path | None = None, renew: bool = False) -> Path:
@@ -258,9 +310,9 @@ def issue_node_key(folder: Path, name: str, *, out: Path | None = None, renew: b
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     make_folder(bundle)
-    _write(bundle / NODE_KEY, private, 0o600, replace=renew)
-    _write(bundle / NODE_PUBLIC_KEY, public + f" {name}\n".encode(), 0o644, replace=renew)
-    _write(bundle / CA_CERTIFICATE, _pem(authority.certificate), 0o644, replace=True)
+    write_with_mode(bundle / NODE_KEY, private, 0o600, replace=renew)
+    write_with_mode(bundle / NODE_PUBLIC_KEY, public + f" {name}\n".encode(), 0o644, replace=renew)
+    write_with_mode(bundle / CA_CERTIFICATE, _pem(authority.certificate), 0o644, replace=True)
     return bundle
 
 
@@ -350,24 +402,4 @@ def _write_key(path: Path, key: ec.EllipticCurvePrivateKey, replace: bool = Fals
     content = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    _write(path, content, 0o600, replace)
-
-
-def _write(path: Path, content: bytes, mode: int, replace: bool = False) -> None:
-    """Write in one step; the file never exists with more permissions than ``mode``, nor over another one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_TRUNC, mode)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        if replace:
-            os.replace(temporary, path)
-        else:
-            os.link(temporary, path)  # fails where a file is, which a rename would not
-            temporary.unlink()
-    except FileExistsError:
-        temporary.unlink(missing_ok=True)
-        raise OutputError(f"{path}: exists already; it is left as it is") from None
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise OutputError(f"{path}: cannot be written ({error.strerror})") from None
+    write_with_mode(path, content, 0o600, replace)

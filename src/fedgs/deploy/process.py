@@ -9,14 +9,14 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedgs.deploy.logs import log
 from fedgs.errors import ConfigError, IdentityError, OutputError
-from fedgs.files import make_folder
+from fedgs.files import make_folder, write_text
 
 if TYPE_CHECKING:
     from fedgs.deploy.pki import Bundle
@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 PARENT = "FEDGS_PARENT"
 """The environment variable with the process id of the parent."""
 LOCK, SOCKET = ".lock", "control.sock"
+ADDRESSES = "addresses.txt"
+"""In a state folder: where the process is reached, a line each."""
 LONGEST_SOCKET_PATH = 100
 """Characters; the system takes a few more."""
 _OTHERS_ENTER = 0o011
@@ -41,14 +43,19 @@ def end_with_parent() -> None:
         sys.exit(1)
 
 
-async def until_stopped(work: Coroutine[Any, Any, Result], bundle: "Bundle | None") -> Result | None:
+async def until_stopped(
+    work: Coroutine[Any, Any, Result], bundle: "Bundle | None", reload: Callable[[], None] | None = None
+) -> Result | None:
     """Return the result of some work; None where the process was told to stop, by SIGINT or SIGTERM.
 
-    Beside it the certificate is watched. Work that is stopped is cancelled, and cleans up after itself.
+    Beside it the certificate is watched. Work that is stopped is cancelled, and cleans up after itself. SIGHUP calls
+    ``reload``.
     """
     running = asyncio.ensure_future(work)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+    if reload is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
     watching = asyncio.ensure_future(_watch_expiry(bundle))
     await asyncio.wait({running})
     watching.cancel()
@@ -75,8 +82,13 @@ def socket_path(state: Path) -> Path:
     return path
 
 
+def note_addresses(folder: Path, **found: str | None) -> None:
+    """Write down where a process is reached, for whom; None: not for these."""
+    write_text(folder / ADDRESSES, "".join(f"{whom} {where}\n" for whom, where in found.items() if where))
+
+
 @contextmanager
-def claim(folder: Path, kind: str) -> Iterator[None]:
+def claim(folder: Path, kind: str, option: str = "--state") -> Iterator[None]:
     """Lock a state folder: a second process is refused. The system releases the lock when the process ends."""
     new = not folder.exists()
     make_folder(folder)
@@ -85,18 +97,18 @@ def claim(folder: Path, kind: str) -> Iterator[None]:
             folder.chmod(0o700)
         elif folder.stat().st_mode & _OTHERS_ENTER:  # the permissions of an existing folder are not changed
             raise ConfigError(
-                f"--state {folder}: other users can enter this folder, and it must be yours alone; choose another, or: "
-                f"chmod 700 {folder}"
+                f"{option} {folder}: other users can enter this folder, and it must be yours alone; choose another, "
+                f"or: chmod 700 {folder}"
             )
         handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise OutputError(f"{folder}: cannot be used as a state folder ({error.strerror})") from None
+        raise OutputError(f"{folder}: cannot be used as the folder of a {kind} ({error.strerror})") from None
     with os.fdopen(handle, "w"):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise OutputError(
-                f"{folder}: another {kind} is running with this state folder; choose another --state"
+                f"{folder}: another {kind} is running with this folder; choose another with {option}"
             ) from None
         yield
 

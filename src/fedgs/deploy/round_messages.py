@@ -10,7 +10,7 @@ asking again, after a lost connection or a restart of the top server, counts no 
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -24,8 +24,10 @@ from fedgs.deploy.wire import (
     VERSION,
     check_fields,
     check_task,
+    check_version,
     encode_params,
     json_of,
+    moments_in,
     parse,
     serialise,
     text,
@@ -37,8 +39,8 @@ from fedgs.selection.solve import SOLVERS
 from fedgs.selection.team import TeamRule
 from fedgs.training.optimizers import NAMES, Optimizer
 
-MOST_ITERATIONS = 1_000_000
-MOST_SEEN = 1 << 62
+MOST_ITERATIONS, MOST_DEVICES = 1_000_000, 1 << 16
+MOST_SEEN, MOST_BEHIND = 1 << 62, 1e9
 LARGEST_ROUND = 1 << 30
 """Bytes of a round's message: a model of 268 million weights."""
 Kind = TypeVar("Kind")
@@ -71,6 +73,14 @@ class RoundOrder:
     """The name of the last layer."""
     optimizer: Optimizer = field(default_factory=Optimizer)
     """Of the station (:mod:`fedgs.training.optimizers`)."""
+    attempt: int = 0
+    """How often the round was discarded before: another attempt is another order."""
+    elsewhere: Sequence[str] = ()
+    """Devices that are active at another station: this one does not serve them."""
+    queues: Mapping[str, float] = field(default_factory=dict)
+    """With coverage: the turns that each device of the park was behind its fair share after the round before."""
+    released: bool = False
+    """Whether the station is no longer in the run: it sends its devices away and trains nothing."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.calibration <= 10:  # nor NaN
@@ -113,6 +123,14 @@ class RoundResult:
     They are the announced counts of the devices whose update went into the weights. Where every update did, they are
     the simulator's ``RoundPlan.seen``.
     """
+    took_part: Sequence[str] = ()
+    """The devices with an update in the weights."""
+    online: Sequence[str] = ()
+    """The devices that are connected."""
+    moments: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """(3 · channels,) sums over the devices that told them; empty: not asked for, or nobody did."""
+    queues: Mapping[str, float] = field(default_factory=dict)
+    """With coverage: the turns that the devices of this round are behind their fair share now."""
 
 
 def encode_order(order: RoundOrder) -> bytes:
@@ -162,6 +180,8 @@ def decode_order(data: bytes) -> RoundOrder:
         class_wise=message.by_class,
         clip=message.clip if message.clip != 0 else None,
         optimizer=_optimizer(message.optimizer),
+        elsewhere=_names("elsewhere", message.elsewhere),
+        queues=_queues(message.queues),
     )
 
 
@@ -192,17 +212,18 @@ def decode_result(data: bytes) -> RoundResult:
         weights=weights,
         announced=announced,
         events={text("event", key): value for key, value in message.events.items()},
+        took_part=_names("took_part", message.took_part),
+        online=_names("online", message.online),
+        moments=moments_in(message),
+        queues=_queues(message.queues),
         seen=np.fromiter(message.seen, np.int64, len(message.seen)),
     )
 
 
 def _parsed(kind: Any, data: bytes) -> Any:
-    """Return a message of this version of the protocol."""
+    """Return a message of a version of the protocol that this one understands."""
     message = parse(kind, data)
-    if message.version != VERSION:
-        raise WireError(
-            f"protocol version {message.version}, this end speaks {VERSION}; install the same fedgs on both"
-        )
+    check_version(message.version, *(("top server", "station") if kind is pb.RoundIn else ("station", "top server")))
     check_fields(message)
     return message
 
@@ -222,6 +243,19 @@ def _value(kind: type[Kind], message: Any, **more: Any) -> Kind:
     names = {one.name for one in fields(kind)} - more.keys()  # type: ignore[arg-type]
     shared = names.intersection(message.DESCRIPTOR.fields_by_name)
     return kind(**{name: getattr(message, name) for name in shared}, **more)
+
+
+def _names(field: str, names: Sequence[str]) -> list[str]:
+    if len(names) > MOST_DEVICES:
+        raise WireError(f"{field} has {len(names)} devices; {MOST_DEVICES} are the most")
+    return [text(field, name) for name in names]
+
+
+def _queues(queues: Mapping[str, float]) -> dict[str, float]:
+    names = _names("queues", list(queues))
+    if not all(abs(behind) <= MOST_BEHIND for behind in queues.values()):  # nor NaN
+        raise WireError(f"queues has a device that is more than {MOST_BEHIND:g} turns behind or ahead")
+    return {name: queues[name] for name in names}
 
 
 def _finite(name: str, values: Iterable[float]) -> NDArray[np.float64]:

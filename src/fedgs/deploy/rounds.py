@@ -7,9 +7,6 @@ over the selected devices whose update arrived and was good, in the order of the
 other than plain SGD, the station takes what its team moved by for the mean gradient, ḡ = −Σ_k (n^{m,k} / n^m) Δ^{m,k} /
 η, and makes the optimiser's step with it, as the simulator does (:mod:`fedgs.training.optimizers`).
 
-From round to round a station keeps the class mix of its teams, for calibration, and its optimizer's state. A round that
-is asked for again begins where it began, so that no step counts twice.
-
 **Calibration** (:mod:`fedgs.training.calibration`): the team trains from a shifted bias of the last layer. With s_t the
 shift and b that bias,
 
@@ -17,152 +14,33 @@ shift and b that bias,
 
 A device sends back what its step moved the weights by, never weights, and the station adds that to the weights without
 the shift. So devices train the calibrated loss without knowing of it. As in the simulator the mix counts every device
-that was selected, whether or not its update arrived. The mix is kept in memory only, as are the queues of coverage: a
-restarted station begins them anew.
-
-**The optimizer's state** is on disk too, before and after the newest round: a restarted station goes on with it.
+that was selected, whether or not its update arrived. The mix is kept in memory only: a restarted station begins it
+anew. What else is kept: :mod:`fedgs.deploy.round_state`.
 """
 
 import asyncio
-import io
 import time
-import zipfile
-from collections.abc import Callable, Sequence
-from copy import deepcopy
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedgs.deploy.logs import log
 from fedgs.deploy.membership import Member
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.round_messages import RoundOrder, RoundResult
-from fedgs.deploy.station import Answer, Station
+from fedgs.deploy.round_state import PartialRound, StationCalibration, StationOptimizer, StationQueues
+from fedgs.deploy.screening import Screen
+from fedgs.deploy.station import Station
+from fedgs.deploy.streams import Answer
 from fedgs.deploy.tensors import Flat, Shapes, norm
 from fedgs.deploy.wire import StepMessages
-from fedgs.errors import OutputError
-from fedgs.files import write_bytes
+from fedgs.errors import PeerError
 from fedgs.selection.coverage import fair_shares, queues_after
 from fedgs.selection.team import TeamRule, select_teams
-from fedgs.training.calibration import ClassMix
-from fedgs.training.optimizers import Optimizer
 
 _BLOCK = 1 << 16
-FILE = "optimizer.npz"
-State = TypeVar("State")
-
-
-class RoundState(Generic[State]):
-    """The state before the newest round, and after as much of it as there was."""
-
-    def __init__(self, state: State) -> None:
-        self.key: Any = None
-        self.round = 0
-        self.before = self.now = state
-
-    def begin_round(self, key: Any, number: int, fresh: Callable[[], State]) -> None:
-        """Go on from the round before; another key, or an earlier round, begins with a fresh state."""
-        if key != self.key or number < self.round:
-            self.before = fresh()
-        elif number > self.round:
-            self.before = self.now
-        self.key, self.round = key, number
-        self.now = deepcopy(self.before)
-
-
-class StationCalibration(RoundState[ClassMix]):
-    """The class mix of a station's teams, as long as the task is the same."""
-
-    def __init__(self) -> None:
-        super().__init__(ClassMix(1, np.zeros(0), 1, 0.0))
-
-    def begin(self, order: RoundOrder) -> None:
-        """Go on from the round before."""
-        if order.calibration and len(order.rates):
-            self.begin_round(order.task, order.round, lambda: ClassMix(1, np.zeros(order.task.classes), 1, 0.0))
-            self.now.memory, self.now.strength = len(order.rates), order.calibration
-
-    def shifted(self, weights: Flat, counts: NDArray[np.int64], target: NDArray[np.float64], bias: slice) -> Flat:
-        """Take in the class counts (devices, classes) of a team; return the weights it trains from.
-
-        ``target`` is P_real as it is known now, ``bias`` the place of the last layer's bias.
-        """
-        self.now.target = target
-        shift = self.now.step(counts.sum(axis=0, keepdims=True))[0]
-        result = weights.copy()
-        result[bias] += shift.astype(np.float32)
-        return result
-
-
-class StationOptimizer(RoundState[dict[str, NDArray[Any]]]):
-    """The state of a station's optimizer, as long as the run is the same."""
-
-    def __init__(self, folder: Path | None = None) -> None:
-        """``folder``: of the station's state; None: in memory only."""
-        super().__init__({})
-        self._file = None if folder is None else folder / FILE
-        self._size = 0
-        self._optimizer = Optimizer()
-
-    def begin(self, order: RoundOrder) -> None:
-        """Go on from the round before."""
-        if not len(order.rates):
-            return
-        self._optimizer = order.optimizer
-        if order.optimizer.plain:
-            return
-        size = self._size = order.shapes.trained_size
-        if self.key is None:
-            self._load()
-        zeros = {entry: np.zeros(size, np.float32) for entry in order.optimizer.entries}
-        fits = all(self.now.get(entry, np.empty(0)).shape == (size,) for entry in zeros)
-        fresh = zeros | {"steps": np.zeros((), np.float32)}
-        self.begin_round(order.run, order.round if fits else -1, lambda: fresh)
-        self.round = order.round
-
-    def step(self, weights: Flat, average: Flat, change: Flat, rate: float) -> Flat:
-        """Return the weights after the optimizer's step, instead of the average of a team with this mean ``change``."""
-        optimizer = self._optimizer
-        if optimizer.plain or not rate:
-            return average
-        trained = slice(0, self._size)
-        gradient = change[trained] / np.float32(-rate)
-        self.now["steps"] = self.now["steps"] + 1
-        direction, new = optimizer.direction(gradient, weights[trained], self.now, float(self.now["steps"]))
-        self.now.update({entry: np.asarray(value, np.float32) for entry, value in new.items()})
-        result = average.copy()
-        result[trained] = weights[trained] - np.float32(rate) * np.asarray(direction, np.float32)
-        return result
-
-    def save(self) -> None:
-        """Write the state to the disk, at the end of a round."""
-        if self._file is None or self._optimizer.plain or self.key is None:
-            return
-        content = io.BytesIO()
-        arrays: dict[str, Any] = {f"before_{entry}": value for entry, value in self.before.items()}
-        arrays |= {f"now_{entry}": value for entry, value in self.now.items()}
-        np.savez(content, run=np.array(self.key), round=np.array(self.round), **arrays)
-        try:
-            write_bytes(self._file, content.getvalue(), durable=True)
-        except OutputError as error:
-            log.error("optimizer state is not on disk; a restart would reset it", reason=str(error))
-
-    def _load(self) -> None:
-        if self._file is None or not self._file.exists():
-            return
-        try:
-            with np.load(self._file, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}
-            self.key, self.round = str(arrays["run"]), int(arrays["round"])
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            log.warning("optimizer state cannot be read; it is reset", reason=str(error))
-            return
-        self.before = {key[7:]: value for key, value in arrays.items() if key.startswith("before_")}
-        self.now = {key[4:]: value for key, value in arrays.items() if key.startswith("now_")}
 
 
 @dataclass
@@ -173,58 +51,80 @@ class RoundTrainer:
     progress: pb.StationStatus = field(default_factory=pb.StationStatus)
     """Of the round that is under way."""
     calibration: StationCalibration = field(default_factory=StationCalibration)
+    queues: StationQueues = field(default_factory=StationQueues)
     optimizer: StationOptimizer = field(default_factory=StationOptimizer)
+    screen: Screen = field(default_factory=Screen)
+    part: PartialRound | None = None
+    """Of the round that is under way: after its last whole iteration."""
+    draining: bool = False
+    """Whether the station is about to stop: no iteration begins any more."""
     _expected: int | None = None
     """How many devices it is worth waiting for: as many as there have been lately."""
 
-    async def carry_out(self, order: RoundOrder) -> RoundResult:
-        """Train one round."""
+    async def carry_out(self, order: RoundOrder, part: PartialRound | None = None) -> RoundResult:
+        """Train one round, or the rest of it after a ``part``."""
         station, progress = self.station, self.progress
+        done = self.part = part or PartialRound.of(order)
         station.events.clear()
+        station.events.update(done.events)
         progress.run, progress.round = order.run, order.round
-        progress.iteration, progress.iterations = 0, len(order.rates)
+        progress.iteration, progress.iterations = done.iteration, len(order.rates)
+        station.leave_to_others(order.elsewhere)
         await station.tell(order.task)
         self.calibration.begin(order)
+        self.queues.begin(order)
+        self.queues.now.update(done.queues)
         self.optimizer.begin(order)
-        weights = order.weights
-        seen = np.zeros(order.task.classes, np.int64)
-        losses, divergences = [], []
+        if done.optimizer:
+            self.optimizer.now = dict(done.optimizer)
+        self.screen.begin(order.run)
         if not len(order.rates):
             await self._gather(order.wanted.pick)
         wanted = self._with_target(order.wanted)
-        for row, rate in enumerate(order.rates.tolist()):
+        for row, rate in list(enumerate(order.rates.tolist()))[done.iteration :]:
             members = await self._gather(order.wanted.pick)
             if not members:
                 station.events["idle"] += len(order.rates) - row
                 log.warning("no device is online; the round ends early", round=order.round, iteration=row)
                 break
             began = time.perf_counter()
+            members = station.pace.eligible(members, wanted.pick, station.settings.most_turns)
             if not len(wanted.target):
                 wanted = self._with_target(order.wanted)
             if len(members) < wanted.pick:
                 station.events["short"] += 1
-            team, answers, divergence = await self._iterate(order, wanted, members, row, rate, weights)
+            team, used, divergence = await self._iterate(order, wanted, members, row, rate, done.weights)
+            if wanted.coverage:
+                done.queues |= {member.name: self.queues.now[member.name] for member in members}
+            answers = list(used.values())
             progress.iteration = row + 1
             if not answers:
                 station.events["lost"] += 1
+                done.iteration, done.events = row + 1, dict(station.events)
                 continue
             # A large model takes a while: in a thread, so that messages of devices are read meanwhile.
-            step = partial(self._synchronised, order, weights, answers, rate)
-            weights = await asyncio.to_thread(step) if len(weights) > _BLOCK else step()
+            step = partial(self._synchronised, order, done.weights, answers, rate)
+            done.weights = await asyncio.to_thread(step) if len(done.weights) > _BLOCK else step()
             sizes = sum(answer.num_samples for answer in answers)
             loss = sum(answer.num_samples / sizes * answer.loss for answer in answers)
-            seen += np.sum([answer.counts for answer in answers], axis=0)
-            losses.append(loss)
-            divergences.append(divergence)
+            done.iteration, done.events, done.optimizer = row + 1, dict(station.events), dict(self.optimizer.now)
+            mix = np.sum([answer.counts for answer in answers], axis=0)
+            done.seen = done.seen + mix
+            progress.mix[:] = mix.tolist()
+            done.losses.append(loss)
+            done.divergences.append(divergence)
+            done.took_part.update(used)
             self._note(order, row, team, len(answers), loss, divergence, time.perf_counter() - began)
         station.metrics.rounds.inc()
         announced, devices = station.roster.distribution()
         return RoundResult(
-            order.run, order.round, order.shapes, weights, len(losses), int(seen.sum()),
-            float(np.mean(losses)) if losses else 0.0,
-            float(np.mean(divergences)) if divergences else 0.0,
+            order.run, order.round, order.shapes, done.weights, len(done.losses), int(done.seen.sum()),
+            float(np.mean(done.losses)) if done.losses else 0.0,
+            float(np.mean(done.divergences)) if done.divergences else 0.0,
             devices, announced, {name: count for name, count in sorted(station.events.items()) if count},
-            seen if order.class_wise else np.empty(0, np.int64),  # only what was asked for leaves the station
+            done.seen if order.class_wise else np.empty(0, np.int64),  # only what was asked for leaves the station
+            sorted(done.took_part), sorted(member.name for member in station.roster.online), station.roster.moments(),
+            done.queues,
         )  # fmt: skip
 
     def _synchronised(self, order: RoundOrder, weights: Flat, answers: Sequence[Answer], rate: float) -> Flat:
@@ -237,21 +137,28 @@ class RoundTrainer:
         return self.optimizer.step(weights, averaged(weights, answers, order.shapes), change, rate)
 
     async def _gather(self, pick: int) -> list[Member]:
-        """Wait for enough devices to be ready, for a while; return those that are."""
+        """Wait for enough devices to be ready, for a while; return those that are.
+
+        Where the station is about to stop, there is no next iteration.
+        """
         roster, settings = self.station.roster, self.station.settings
-        wished = settings.min_devices or pick
+        wanted = settings.min_devices or pick
         until = time.monotonic() + settings.gather
         while True:
+            if self.draining:
+                raise PeerError("the station stops; it goes on with this round when it is started again")
             roster.changed.clear()
+            wished = min(wanted, max(wanted, len(roster.members)) - roster.unavailable)
             there = roster.candidates()
             expected = wished if self._expected is None else min(wished, max(self._expected, len(there)))
             left = until - time.monotonic()
-            if len(there) >= max(1, expected) or left <= 0:
+            deserted = self._expected == 0 and not roster.online  # it has waited for a device before, in vain
+            if len(there) >= max(1, expected) or left <= 0 or deserted:
                 # A device that did not come in time is not waited for again until it has been back.
                 self._expected = min(wished, len(there))
                 return there
             try:
-                await asyncio.wait_for(roster.changed.wait(), left)
+                await asyncio.wait_for(roster.changed.wait(), min(left, 1.0))
             except TimeoutError:
                 continue
 
@@ -263,30 +170,47 @@ class RoundTrainer:
 
     async def _iterate(
         self, order: RoundOrder, wanted: TeamRule, members: list[Member], row: int, rate: float, weights: Flat
-    ) -> tuple[list[Member], list[Answer], float]:
+    ) -> tuple[list[Member], dict[str, Answer], float]:
+        """Select a team and let it train; return it, the answers that are used by name, and its divergence."""
         announced = [(member, member.ready) for member in members if member.ready is not None]
         counts = np.stack([ready.counts for _, ready in announced])
         began = time.perf_counter()
         # In a thread of its own, so that messages of devices are read meanwhile.
-        queue = np.array([member.queue for member, _ in announced])
+        queue = np.array([self.queues.now.get(member.name, 0.0) for member, _ in announced])
         everyone = [np.arange(len(counts))]
         iteration = order.first_iteration + row
         (selected,) = await asyncio.to_thread(select_teams, wanted, iteration, counts, everyone, queue)
         rows, divergence = selected.devices, selected.divergence
         if wanted.coverage:
             after = queues_after(queue, fair_shares(np.ones(len(queue)), wanted.pick), rows)
-            for (member, _), behind in zip(announced, after.tolist(), strict=True):
-                member.queue = behind
+            self.queues.now.update(zip([member.name for member, _ in announced], after.tolist(), strict=True))
         self.station.metrics.selecting.observe(time.perf_counter() - began)
         bias = order.shapes.places.get(f"{order.head}.bias") if order.calibration else None
         start = weights if bias is None else self.calibration.shifted(weights, counts[rows], wanted.target, bias)
         messages = StepMessages(rate, order.shapes, start, order.task.wire)
-        largest = self.station.settings.largest_move * max(1.0, norm(weights[: order.shapes.trained_size]))
-        team = [announced[index] for index in rows.tolist()]
+        asked = [announced[index] for index in rows.tolist()]
+        began = time.perf_counter()
+        self.station.pace.begin_team(len(asked))
         answers = await asyncio.gather(
-            *(self.station.ask(member, ready, messages, order.shapes, largest) for member, ready in team)
+            *(self.station.ask(member, ready, messages, order.shapes) for member, ready in asked)
         )
-        return [member for member, _ in team], [answer for answer in answers if answer is not None], divergence
+        team = [member for member, _ in asked]
+        self.station.pace.iterated([member.name for member in team], time.perf_counter() - began)
+        valid = [(member, answer) for member, answer in zip(team, answers, strict=True) if answer is not None]
+        return team, self._accepted(valid, norm(weights[: order.shapes.trained_size]), rate), divergence
+
+    def _accepted(self, valid: Sequence[tuple[Member, Answer]], weights_norm: float, rate: float) -> dict[str, Answer]:
+        """Return the answers that go into the mean, by device."""
+        station, accepted = self.station, {}
+        norms = [answer.norm for _, answer in valid]
+        largest = self.screen.largest(norms, weights_norm, rate, station.settings.largest_move)
+        for member, answer in valid:
+            if answer.norm > largest:
+                station.failed(member, "rejected", f"a change of norm {answer.norm:.3g}; {largest:.3g} is the most")
+            else:
+                station.used(member)
+                accepted[member.name] = answer
+        return accepted
 
     def _note(
         self, order: RoundOrder, row: int, team: list[Member], used: int, loss: float, divergence: float, seconds: float

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from fedgs.deploy.tensors import WireType
 from fedgs.errors import ConfigError
@@ -21,18 +21,27 @@ class ProcessSettings(Section):
 class StationSettings(ProcessSettings):
     """How a station treats its devices."""
 
-    deadline: float = Field(30.0, gt=0, description="seconds a selected device has for its step, both ways included")
+    deadline: float = Field(
+        30.0, gt=0, description="the most seconds a selected device has for its step, both ways included"
+    )
     min_devices: int | None = Field(None, ge=1, description="devices to wait for before an iteration (default: pick)")
     gather: float = Field(5.0, ge=0, description="seconds to wait for them; then the devices that are ready train")
-    failures: int = Field(3, ge=1, description="failures in a row after which a device is quarantined")
+    failures: int = Field(
+        3, ge=1, description="failures after which a device is quarantined; two good updates undo one"
+    )
     quarantine: float = Field(60.0, ge=0, description="seconds a device is quarantined")
     largest_move: float = Field(
-        1.0, gt=0, description="a step may move the weights by this share of their norm (of 1, where they are small)"
+        6.0, ge=1, description="an update may be so many times as long as updates usually are at this station"
     )
+    most_turns: float = Field(3.0, ge=1, description="no device trains more often than so many times its fair share")
     duplicates: Literal["replace", "refuse"] = Field(
         "replace", description="a second connection of a device that is connected: replace the first, or refuse it"
     )
-    metrics: str | None = Field(None, description="HOST:PORT for Prometheus")
+    drain: float = Field(
+        10.0, ge=0, description="seconds in which a station that is told to stop ends, its iteration and all"
+    )
+    metrics: str | None = Field(None, description="HOST:PORT for Prometheus and health checks")
+    metrics_devices: int = Field(200, ge=0, description="devices with metrics of their own; of the others, sums")
 
 
 class TopSettings(ProcessSettings):
@@ -40,12 +49,23 @@ class TopSettings(ProcessSettings):
 
     held_out: str | None = Field(None, description="data set to test the global model on: a name or a file")
     target: str = Field("estimate", description="P_real: estimate, uniform, or a JSON file with a list of shares")
-    classes: int | None = Field(None, ge=1, description="classes, without held_out (62)")
+    classes: int | list[str] | None = Field(None, description="their names, or how many; without held_out (62)")
     image: str | None = Field(None, description="HEIGHTxWIDTH[xCHANNELS], without held_out (28x28)")
     wire: WireType = Field("float32", description="number format between stations and devices")
     min_stations: int | None = Field(None, ge=1, description="answers a round needs (default: all)")
     linger: float = Field(60.0, ge=0, description="seconds to wait for the other stations once so many have answered")
-    metrics: str | None = Field(None, description="HOST:PORT for Prometheus")
+    collapses: int = Field(3, ge=1, description="rounds in a row that may ruin the model before the run ends")
+    metrics: str | None = Field(None, description="HOST:PORT for Prometheus and health checks")
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _number_or_names(cls, given: Any) -> Any:
+        """Read what stands on the command line: 4, or ok,dent,scratch."""
+        if isinstance(given, str):
+            given = int(given) if given.isdecimal() else [name.strip() for name in given.split(",")]
+        if given == 0 or (isinstance(given, list) and (not all(given) or len(set(given)) != len(given))):
+            raise ValueError("give each class one name, or how many there are")
+        return given
 
 
 class DeviceSettings(ProcessSettings):
@@ -53,6 +73,7 @@ class DeviceSettings(ProcessSettings):
 
     first_wait: float = Field(0.2, gt=0, description="seconds before the first attempt to reconnect")
     longest_wait: float = Field(30.0, gt=0, description="the most seconds between two attempts")
+    failover: float = Field(20.0, ge=0, description="seconds a station is tried before the next one of the list")
     min_batch: int = Field(1, ge=1, description="a task with smaller batches is refused: its updates reveal samples")
     count_noise: float = Field(0.0, ge=0, description="standard deviation σ of the noise on announced class counts")
     noise_seed: int | None = Field(None, ge=0, description="of that noise; None draws a secret one at the start")

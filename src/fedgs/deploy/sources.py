@@ -9,7 +9,8 @@ Options follow after commas: ``npz:data.npz,seed=3``, ``folder:/srv/in,size=28x2
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -22,6 +23,9 @@ from fedgs.data.arrays import rows_of, take
 from fedgs.errors import ConfigError, DataError, FedgsError, InputFileError
 from fedgs.imports import load_object
 
+PIECE = 512
+"""Samples that are looked at together."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -31,6 +35,8 @@ class Batch:
     """(samples, …), or a tuple or dict of such arrays."""
     targets: Any
     """(samples, …); class numbers, where the task has classes."""
+    classes: tuple[str, ...] = ()
+    """The names of the classes in the order of these numbers, where the source knows any; the task may have another."""
 
     def __len__(self) -> int:
         return rows_of(self.targets)
@@ -44,12 +50,17 @@ class Source(Protocol):
         """Yield batches of exactly ``size`` samples for a task with ``classes`` bins; None: nothing yet, ask again.
 
         A batch is asked for while the one before it is being trained on; it may take as long as it likes.
+
+        A source may also have ``held()``, an iterator over the inputs of the samples it holds now, some at a time: what
+        ``data.normalise`` is computed from. Of others it is the first batch.
         """
         ...
 
 
 def open_source(text: str, name: str, seed: int = 0) -> Source:
     """Return the source that ``text`` describes, for the device called ``name``."""
+    from fedgs.data.user_data import size_from
+
     kind, colon, rest = text.partition(":")
     if not colon or not rest:
         raise DataError(f"--source {text}: expected npz:FILE, folder:DIR, glyphs:CAMERA or package.module:name")
@@ -59,7 +70,9 @@ def open_source(text: str, name: str, seed: int = 0) -> Source:
     options = dict(_option(text, part) for part in parts)
     made: Source
     if kind == "folder":
-        made = FolderWatcher(Path(place), _size(text, options.pop("size", "")), options.pop("used", "keep"))
+        size = options.pop("size", "")
+        pixels = size_from(size, f"--source {text}: size=") if size else None
+        made = FolderWatcher(Path(place), pixels, options.pop("used", "keep"))
     elif kind == "npz":
         made = NpzReplay(Path(place), name, _whole(text, "seed", options.pop("seed", str(seed))))
     else:
@@ -96,7 +109,12 @@ class NpzReplay:
         streams = DeviceStreams(alone, size, self._seed)
         while True:
             samples = streams.take([0])[0]
-            yield Batch(take(alone.inputs, samples), take(alone.targets, samples))
+            yield Batch(take(alone.inputs, samples), take(alone.targets, samples), self._data.classes)
+
+    def held(self) -> Iterator[Any]:
+        """Yield the inputs of all samples, some at a time."""
+        for first in range(0, len(self._rows), PIECE):
+            yield take(self._data.inputs, self._rows[first : first + PIECE])
 
 
 def one_device(data: DataSet, name: str, rows: NDArray[np.int64]) -> Federation:
@@ -113,8 +131,8 @@ def one_device(data: DataSet, name: str, rows: NDArray[np.int64]) -> Federation:
 class FolderWatcher:
     """A folder with a folder a class; every image that turns up is a sample, once, the oldest first.
 
-    ``used``: ``keep`` leaves used images where they are (a restart sees them again), ``delete`` removes them. Classes
-    are numbered in the order of their names; an image that cannot be read is left out and named in the log.
+    ``used``: ``keep`` leaves used images where they are (a restart sees them again), ``delete`` removes them. The names
+    of the folders are those of the classes; an image that cannot be read is left out and named in the log.
     """
 
     PATIENCE = 0.5
@@ -132,7 +150,6 @@ class FolderWatcher:
         from fedgs.data.user_data import read_image
         from fedgs.deploy.logs import log
 
-        numbers = self._classes(classes)
         seen: set[Path] = set()
         waiting: list[tuple[Path, NDArray[np.uint8]]] = []
         while True:
@@ -149,21 +166,23 @@ class FolderWatcher:
             shapes = {image.shape for _, image in batch}
             if len(shapes) > 1:
                 raise InputFileError(f"{self.folder}: images of {len(shapes)} different sizes; add size=HEIGHTxWIDTH")
-            labels = np.array([numbers[path.parent.name] for path, _ in batch], np.int64)
-            yield Batch(np.stack([image for _, image in batch]), labels)
+            mine = [path.parent.name for path, _ in batch]
+            there = {path.name for path in self.folder.iterdir() if path.is_dir() and path.name[0] != "."}
+            names = sorted(there.union(mine))
+            labels = np.array([names.index(name) for name in mine], np.int64)
+            yield Batch(np.stack([image for _, image in batch]), labels, tuple(names))
             if self.used == "delete":
                 for path, _ in batch:
                     path.unlink(missing_ok=True)
                     seen.discard(path)
 
-    def _classes(self, classes: int) -> Mapping[str, int]:
-        names = sorted(path.name for path in self.folder.iterdir() if path.is_dir() and path.name[0] != ".")
-        if len(names) != classes:
-            raise DataError(
-                f"{self.folder}: has {len(names)} class folders, the task has {classes} classes; make a folder for "
-                "every class, empty ones too"
-            )
-        return {name: number for number, name in enumerate(names)}
+    def held(self) -> Iterator[Any]:
+        """Yield the images that are there now, one by one."""
+        from fedgs.data.user_data import read_image
+
+        for path in self._new(set()):
+            with suppress(FedgsError, FileNotFoundError):  # named in the log when its turn comes, or gone
+                yield read_image(path, self.size)[None]
 
     def _new(self, seen: set[Path]) -> list[Path]:
         from fedgs.data.user_data import image_files
@@ -205,7 +224,7 @@ class GlyphCamera:
                 more_images, more_labels = read_on(self.camera, self.seed, number, block)
                 images, labels = np.concatenate([images, more_images]), np.concatenate([labels, more_labels])
                 number += 1
-            yield Batch(images[:size], labels[:size].astype(np.int64))
+            yield Batch(images[:size], labels[:size].astype(np.int64), tuple(CHARACTERS))
             images, labels = images[size:], labels[size:]
 
 
@@ -220,15 +239,6 @@ def _whole(text: str, key: str, value: str) -> int:
     if not value.isdecimal():
         raise DataError(f"--source {text}: {key}={value} is not a whole number")
     return int(value)
-
-
-def _size(text: str, value: str) -> tuple[int, int] | None:
-    if not value:
-        return None
-    height, cross, width = value.partition("x")
-    if not cross or not height.isdecimal() or not width.isdecimal() or not int(height) * int(width):
-        raise DataError(f"--source {text}: size={value} is not possible; write HEIGHTxWIDTH, for example 28x28")
-    return int(height), int(width)
 
 
 def _own(text: str) -> Source:

@@ -8,99 +8,56 @@ checked before use: by itself in :mod:`fedgs.deploy.wire`, and here against the 
 import asyncio
 import math
 import secrets
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import numpy as np
-from numpy.typing import NDArray
 
+from fedgs.deploy.connections import Doorkeeper, peer_of
 from fedgs.deploy.logs import OnceEach, log
 from fedgs.deploy.membership import Member, Roster
 from fedgs.deploy.metrics import StationMetrics
-from fedgs.deploy.pki import Identity
+from fedgs.deploy.pace import Pace
+from fedgs.deploy.pki import Bundle, Identity
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
+from fedgs.deploy.revocation import Certificates
 from fedgs.deploy.settings import StationSettings
-from fedgs.deploy.tensors import Flat, Shapes, norm
-from fedgs.deploy.transport import peer_identity
-from fedgs.deploy.wire import VERSION, Assembly, Part, Ready, StepMessages, decode_up, serialise, task_label
-from fedgs.errors import IdentityError, WireError
+from fedgs.deploy.streams import Answer, Asked, StreamLink, UpdateRejected
+from fedgs.deploy.tensors import Shapes, norm
+from fedgs.deploy.transport import peer_certificate, peer_identity
+from fedgs.deploy.wire import Assembly, Part, Ready, StepMessages, check_version, decode_up, serialise, task_label
+from fedgs.errors import IdentityError, PeerError, WireError
 
 HELLO_WITHIN = 10.0
 """Seconds a new stream has for its first message."""
+LOOK_AGAIN = 0.25
+"""Seconds between two looks whether an answer is late."""
+ELSEWHERE = "this device is active at another station"
+RELEASED = "the station is no longer in the run"
 LARGEST_LOSS = 1e6
 """A device's loss beyond this, either way, is rejected: finite it may be, but sums of such losses need not be."""
-
-
-class UpdateRejected(Exception):  # noqa: N818  (it is an outcome, not an error of the program)
-    """A selected device gave no update that can be used; ``outcome`` is late, gone or rejected."""
-
-    def __init__(self, outcome: str, reason: str) -> None:
-        super().__init__(reason)
-        self.outcome = outcome
-
-
-@dataclass
-class Answer:
-    """A good update."""
-
-    change: Flat
-    counts: NDArray[np.int64]
-    """Class counts of its batch, as announced."""
-    loss: float
-
-    @property
-    def num_samples(self) -> int:
-        """How many samples there are in it (n^{m,k})."""
-        return int(self.counts.sum())
-
-
-@dataclass
-class Asked:
-    """The step a device was asked for, and what its answer must look like."""
-
-    step: int
-    ready: Ready
-    shapes: Shapes
-    wire: int
-    largest_norm: float
-    answer: "asyncio.Future[Answer]"
-
-
-class StreamLink:
-    """The open stream of one device."""
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-        self._lock = asyncio.Lock()
-        self.ended = asyncio.Event()
-        self.reason = ""
-
-    async def send(self, messages: Sequence[bytes]) -> None:
-        """Send messages, in order."""
-        async with self._lock:
-            try:
-                for message in messages:
-                    await self._context.write(message)
-            except grpc.aio.BaseError:  # the stream has ended meanwhile
-                raise ConnectionError("the connection was lost") from None
-
-    def hang_up(self, reason: str) -> None:
-        """End the stream."""
-        self.reason = self.reason or reason
-        self.ended.set()
 
 
 class Station:
     """Everything a station does with its devices; rounds are made of it in :mod:`fedgs.deploy.rounds`."""
 
-    def __init__(self, settings: StationSettings, metrics: StationMetrics, *, insecure: bool = False) -> None:
-        self.settings, self.metrics, self.insecure = settings, metrics, insecure
+    def __init__(self, settings: StationSettings, metrics: StationMetrics, bundle: Bundle | None) -> None:
+        """``bundle`` None: plain text."""
+        self.settings, self.metrics, self.insecure = settings, metrics, bundle is None
+        self.certificates = Certificates(None if bundle is None else bundle.folder)
         self.roster = Roster(settings.failures, settings.quarantine)
+        metrics.show(self.roster)
+        self.pace = Pace()
         self.task: pb.Task | None = None
+        self.doorkeeper = Doorkeeper(self.refuse)
+        self.elsewhere: frozenset[str] = frozenset()
+        """Devices that are active at another station, as the top server says."""
+        self.released = False
+        """Whether the top server has taken this station out of its run: devices go to another one."""
         self.events: Counter[str] = Counter()
         """Failures of this round, by kind."""
         self.sent = self.received = 0
@@ -112,18 +69,30 @@ class Station:
 
     async def attach(self, _: Any, context: Any) -> None:
         """Serve one stream, from its first message to its end."""
-        try:
-            identity = peer_identity(context, "device", self.insecure)
-        except IdentityError as error:
-            self.refuse(str(error))
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
-            return
         link = StreamLink(context)
+        identity: Identity | None = None
+        try:
+            identity = peer_identity(context, ["device"], self.insecure)
+            if identity.name in self.elsewhere:
+                raise IdentityError(ELSEWHERE)
+            if self.released:
+                raise PeerError(RELEASED)
+            with (
+                self.doorkeeper.serving(context.peer()),
+                self.certificates.watched(peer_certificate(context), link.hang_up),
+            ):
+                await self._attached(identity, link, context)
+        except (IdentityError, PeerError) as error:
+            self.refuse(f"{identity}: {error}" if identity else str(error), peer_of(context.peer())[0])
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+
+    async def _attached(self, identity: Identity, link: StreamLink, context: Any) -> None:
+        """Serve the stream of a device whose certificate is good, as long as it is."""
         try:
             hello = await self._greet(context)
         except (WireError, TimeoutError) as error:
             reason = str(error) or "no message"
-            self.refuse(f"{identity}: {reason}")
+            self.refuse(f"{identity}: {reason}", peer_of(context.peer())[0])
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
             return
         if not self._admit(identity, link, hello):
@@ -148,8 +117,7 @@ class Station:
         hello = decode_up(first)
         if not isinstance(hello, pb.Hello):
             raise WireError("the first message is not a Hello")
-        if hello.version != VERSION:
-            raise WireError(f"protocol version {hello.version}, this station speaks {VERSION}; install the same fedgs")
+        check_version(hello.version, "device", "station")
         return hello
 
     def _admit(self, identity: Identity, link: StreamLink, hello: pb.Hello) -> bool:
@@ -161,8 +129,10 @@ class Station:
             there.link.hang_up("replaced by a newer connection of the same device")
             self._end_step(there, "gone", "reconnected")
         self.roster.join(identity.name, link)
-        self.metrics.devices(self.roster)
-        log.info("device joined", device=identity.name, online=len(self.roster.online), software=hello.software)
+        log.info(
+            "device joined", device=identity.name, online=len(self.roster.online), software=hello.software,
+            address=link.address,
+        )  # fmt: skip
         return True
 
     def _gone(self, identity: Identity, link: StreamLink) -> None:
@@ -170,14 +140,13 @@ class Station:
         if member is not None and member.link is link:
             self._end_step(member, "gone", link.reason or "the connection was lost")
         if self.roster.leave(identity.name, link):
-            self.metrics.devices(self.roster)
             why: dict[str, Any] = {"reason": link.reason} if link.reason else {}
             log.info("device left", device=identity.name, online=len(self.roster.online), **why)
 
-    def refuse(self, reason: str) -> None:
-        """Count and log a refused connection, each reason once."""
+    def refuse(self, reason: str, address: str = "") -> None:
+        """Count and log a refused connection, each reason once for each address."""
         self.metrics.refused.inc()
-        self._once.warning("connection refused", reason=reason)
+        self._once.warning("connection refused", reason=reason, **({"address": address} if address else {}))
 
     # --- messages of devices
 
@@ -231,10 +200,14 @@ class Station:
                 f"a batch of {ready.batch_size} samples of {len(ready.counts)} classes; the task has "
                 f"{task.batch_size} of {task.classes}"
             )
+        if len(ready.moments) not in (0, 3 * task.moments):
+            raise WireError(f"{len(ready.moments)} moments; the task asks for {3 * task.moments}")
         if ready.batch_id <= member.batch_ids:
             raise WireError(f"batch {ready.batch_id} after batch {member.batch_ids}")
         if member.asked is not None and not member.asked.answer.done():
             raise WireError("a new batch while a step is due")
+        if member.ready is not None and not self.roster.may_replace(member):
+            raise WireError("new batches again and again, before the ones announced were used")
         self.roster.announce(member, ready)
 
     def _expected(self, member: Member, update: pb.Update) -> Asked:
@@ -252,11 +225,12 @@ class Station:
         member.asked = None
         if not asked.answer.done():  # else it is late, and that has been counted
             change = assembly.flat()
-            fault = _fault(change, update.loss, asked)
+            found = Answer(change, asked.ready.counts, update.loss, norm(change[: asked.shapes.trained_size]))
+            fault = _fault(found)
             if fault:
                 asked.answer.set_exception(UpdateRejected("rejected", fault))
             else:
-                asked.answer.set_result(Answer(change, asked.ready.counts, update.loss))
+                asked.answer.set_result(found)
         if update.HasField("next"):
             self._announced(member, update.next)
 
@@ -264,13 +238,20 @@ class Station:
         if member.asked is not None and not member.asked.answer.done():
             self._end_step(member, "rejected", reason)
         else:
-            self._failed(member, "rejected", reason)
+            self.failed(member, "rejected", reason)
         link.hang_up(reason)
 
     def _end_step(self, member: Member, outcome: str, reason: str) -> None:
         asked: Asked | None = member.asked
         if asked is not None and not asked.answer.done():
             asked.answer.set_exception(UpdateRejected(outcome, reason))
+
+    def leave_to_others(self, names: Iterable[str]) -> None:
+        """Serve these devices no more: the top server says that they are active at another station."""
+        self.elsewhere = frozenset(names)
+        for member in self.roster.online:
+            if member.name in self.elsewhere and member.link is not None:
+                member.link.hang_up(ELSEWHERE)
 
     # --- messages to devices
 
@@ -279,6 +260,7 @@ class Station:
         if task == self.task:
             return
         self.task = task
+        self.pace.begin_task()
         self.roster.withdraw(task.classes)
         told = []
         for member in self.roster.online:
@@ -289,70 +271,86 @@ class Station:
         await asyncio.wait_for(asyncio.gather(*told, return_exceptions=True), self.settings.deadline)
         log.info("task", run=task.run, task=task_label(task), batch_size=task.batch_size)
 
-    async def ask(
-        self, member: Member, ready: Ready, messages: StepMessages, shapes: Shapes, largest_norm: float
-    ) -> Answer | None:
-        """Let a selected device make its step; None where it gave no update that can be used."""
+    async def ask(self, member: Member, ready: Ready, messages: StepMessages, shapes: Shapes) -> Answer | None:
+        """Let a selected device make its step; None where it gave no valid update.
+
+        Whoever asks says then whether it was used (:meth:`used`) or not (:meth:`failed`).
+        """
         assert self.task is not None
         if member.link is None or member.ready is not ready:
-            self._failed(member, "gone", "offline when it was selected")
+            self.failed(member, "gone", "offline when it was selected")
             return None
         self._steps += 1
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        asked = Asked(self._steps, ready, shapes, self.task.wire, largest_norm, answer)
+        asked = Asked(self._steps, ready, shapes, self.task.wire, answer)
         member.asked, member.ready = asked, None
         link = member.link
         outgoing = messages.for_device(asked.step, ready.batch_id)
         size = sum(map(len, outgoing))
         self.sent += size
         self.metrics.sent.inc(size)
+        began = time.monotonic()
         sending = asyncio.ensure_future(link.send(outgoing))
         sending.add_done_callback(lambda done: _sent(done, answer))
         try:
-            found = await asyncio.wait_for(asyncio.shield(answer), self.settings.deadline)
+            found = await self._in_time(answer, began)
         except TimeoutError:
+            taken = time.monotonic() - began
+            self.pace.answered(member.name, taken, late=True)
             if not sending.done():  # it has not even taken the weights: a stream in this state is of no use
                 sending.cancel()
                 link.hang_up("did not take its step in time")
-            self._failed(member, "late", f"no answer within {self.settings.deadline:g} s")
+            self.failed(member, "late", f"no answer within {taken:.2g} s")
             return None
         except UpdateRejected as lost:
-            self._failed(member, lost.outcome, str(lost))
+            self.failed(member, lost.outcome, str(lost))
             return None
         finally:
             answer.cancel()  # nobody waits for it any more
-        self.roster.succeeded(member)
-        self.metrics.updates.labels("used").inc()
+        self.pace.answered(member.name, time.monotonic() - began)
         return found
 
-    def _failed(self, member: Member, outcome: str, reason: str) -> None:
+    async def _in_time(self, answer: "asyncio.Future[Answer]", began: float) -> Answer:
+        """Wait for an answer; TimeoutError where it is late."""
+        most = self.settings.deadline
+        while True:
+            left = began + most - time.monotonic()
+            with suppress(TimeoutError):
+                return await asyncio.wait_for(asyncio.shield(answer), min(LOOK_AGAIN, max(0.0, left)))
+            if self.pace.is_late(time.monotonic() - began, most):
+                raise TimeoutError
+
+    def used(self, member: Member) -> None:
+        """An update went into the average."""
+        self.roster.succeeded(member)
+        self.metrics.updates.labels("used").inc()
+
+    def failed(self, member: Member, outcome: str, reason: str) -> None:
+        """A selected device gave no update that can be used."""
         self.events[outcome] += 1
         self.metrics.updates.labels(outcome).inc()
-        log.warning("no update", device=member.name, outcome=outcome, reason=reason)
+        address: dict[str, Any] = {"address": member.link.address} if isinstance(member.link, StreamLink) else {}
+        log.warning("no update", device=member.name, outcome=outcome, reason=reason, **address)
         if self.roster.failed(member, reason):
             self.events["quarantined"] += 1
             log.warning("device is quarantined", device=member.name, seconds=self.settings.quarantine)
-            self.metrics.devices(self.roster)
 
     async def say_goodbye(self, reason: str) -> None:
-        """End all streams."""
+        """End all streams; a station that was released sends its devices to others."""
         links = [member.link for member in self.roster.online if isinstance(member.link, StreamLink)]
-        bye = serialise(pb.Down(bye=pb.Bye(reason=reason)))
+        bye = serialise(pb.Down(bye=pb.Bye(reason=reason, released=self.released)))
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*(link.send([bye]) for link in links), return_exceptions=True), 1.0)
         for link in links:
             link.hang_up(reason)
 
 
-def _fault(change: Flat, loss: float, asked: Asked) -> str:
-    """Return why an update cannot be used; "" where it can."""
-    if not abs(loss) <= LARGEST_LOSS:  # nor NaN
-        return f"a loss of {loss:g}; {LARGEST_LOSS:g} is the most"
-    moved = norm(change[: asked.shapes.trained_size])
-    if not math.isfinite(moved) or not np.isfinite(change).all():  # buffers too
+def _fault(answer: Answer) -> str:
+    """Return why an update is not valid by itself; "" where it is."""
+    if not abs(answer.loss) <= LARGEST_LOSS:  # nor NaN
+        return f"a loss of {answer.loss:g}; {LARGEST_LOSS:g} is the most"
+    if not math.isfinite(answer.norm) or not np.isfinite(answer.change).all():  # buffers too
         return "a change that is not finite"
-    if moved > asked.largest_norm:
-        return f"a change of norm {moved:.3g}; {asked.largest_norm:.3g} is the most"
     return ""
 
 

@@ -4,23 +4,17 @@
 
 With ``server.class_wise`` the classifier is averaged class by class (:mod:`fedgs.algorithms.class_wise`).
 
-A station that does not answer is asked again until enough others have answered and ``linger`` seconds more have
-passed; then the stations that answered are averaged. With fewer than ``min_stations`` answers the server waits. A round
-in which no station had a device to train is not counted, and is tried again.
+How stations are asked: :mod:`fedgs.deploy.station_calls`. Those that answered are averaged. A round in which no station
+had a device to train is not counted, and is tried again.
 
-state/checkpoint.safetensors   weights, memory of the server rule, round, run, target; never half written
-state/metrics.jsonl            a line a round, cut back to the checkpoint when the server starts again
-state/model.safetensors        the global model after the last round
+What is on disk: :mod:`fedgs.deploy.top_state`.
 """
 
 import asyncio
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from hashlib import blake2b
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,129 +22,29 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgs.algorithms import ServerRule, State, Upload, join_state, server_rule, split_state
+from fedgs.algorithms import ServerRule, Upload, server_rule, split_state
 from fedgs.algorithms.class_wise import ClassRows, row_weights
+from fedgs.algorithms.rule import update_by
 from fedgs.algorithms.server import rule_of
 from fedgs.deploy.logs import OnceEach, log
 from fedgs.deploy.metrics import TopMetrics
-from fedgs.deploy.round_messages import RoundOrder, RoundResult
+from fedgs.deploy.round_messages import MOST_DEVICES, RoundOrder, RoundResult
 from fedgs.deploy.run_spec import RunSpec
 from fedgs.deploy.settings import TopSettings
+from fedgs.deploy.station_calls import Orders, StationCalls
+from fedgs.deploy.station_list import StationList
 from fedgs.deploy.tensors import Shapes
-from fedgs.deploy.transport import Transport
-from fedgs.errors import (
-    AlgorithmError,
-    CheckpointError,
-    ConfigError,
-    IdentityError,
-    PeerError,
-    TrainingError,
-    WireError,
-)  # fmt: skip
-from fedgs.files import write_bytes, write_text
-from fedgs.settings import ServerSettings, Settings
+from fedgs.deploy.top_state import TopState
+from fedgs.errors import AlgorithmError, CollapseError, ConfigError, TrainingError
+from fedgs.settings import ServerSettings
+from fedgs.tasks.prepare import statistics_from
 
-Evaluate = Callable[[Mapping[str, Tensor]], Mapping[str, float]]
+Evaluate = Callable[[Mapping[str, Tensor]], Mapping[str, Any]]
 """Metrics and loss of weights on the held-out set, by name."""
-AGAIN = 0.5
-"""Seconds before a station that did not answer is asked again; doubled up to ``LONGEST``."""
-LONGEST = 5.0
-CHECKPOINT, METRICS, MODEL = "checkpoint.safetensors", "metrics.jsonl", "model.safetensors"
-_FORMAT = 2
-
-
-@dataclass(frozen=True)
-class TopState:
-    """Everything that decides how a run goes on."""
-
-    run: str
-    round: int
-    """Rounds done."""
-    weights: Mapping[str, Tensor]
-    server: State
-    target: NDArray[np.float64] | None = None
-    """P_real as known now; None: not yet."""
-    metrics: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    """One line a round, from round 0 on."""
-
-
-def settings_digest(settings: Settings, network: str, stations: int) -> str:
-    """Return the digest of a run: a checkpoint is resumed by the same run only. More rounds are the same run."""
-    values = settings.model_dump(
-        exclude={"training": {"rounds"}, "eval": True, "checkpoint": True, "tensorboard": True}
-    )
-    text = json.dumps([values, network, stations], sort_keys=True)
-    return blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def save_state(folder: Path, state: TopState, digest: str) -> None:
-    """Write the checkpoint, then the line of its round."""
-    from safetensors.torch import save
-
-    tensors, numbers = split_state(state.server)
-    named = {f"weights/{name}": value.contiguous() for name, value in state.weights.items()}
-    named |= {f"server/{name}": value.contiguous() for name, value in tensors.items()}
-    facts = {
-        "format": _FORMAT,
-        "digest": digest,
-        "run": state.run,
-        "round": state.round,
-        "names": list(state.weights),
-        "server": numbers,
-        "target": None if state.target is None else state.target.tolist(),
-        "metrics": list(state.metrics),
-    }
-    write_bytes(folder / CHECKPOINT, save(named, {"fedgs": json.dumps(facts)}), durable=True)
-    write_text(folder / METRICS, "".join(json.dumps(line) + "\n" for line in state.metrics))
-
-
-def load_state(folder: Path, digest: str) -> TopState | None:
-    """Read the checkpoint; None where there is none."""
-    from safetensors import SafetensorError, safe_open
-
-    path = folder / CHECKPOINT
-    if not path.exists():
-        return None
-    try:
-        with safe_open(path, "pt") as file:
-            facts = json.loads((file.metadata() or {})["fedgs"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
-        if facts["format"] != _FORMAT:
-            raise CheckpointError(
-                f"{path}: written by another version of fedgs (format {facts['format']}, this one reads {_FORMAT}); "
-                "choose another --state, or go on with the version that wrote it"
-            )
-        if facts["digest"] != digest:
-            raise CheckpointError(f"{path}: belongs to a run with other settings or stations; choose another --state")
-        server = {name.removeprefix("server/"): value for name, value in tensors.items() if name.startswith("server/")}
-        return TopState(
-            facts["run"],
-            facts["round"],
-            {name: tensors[f"weights/{name}"] for name in facts["names"]},  # in the model's order, not the file's
-            join_state(server, facts["server"]),
-            None if facts["target"] is None else np.array(facts["target"]),
-            tuple(facts["metrics"]),
-        )
-    except CheckpointError:
-        raise
-    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
-        raise CheckpointError(f"{path}: cannot be read ({error}); move it away to begin anew") from None
-
-
-def save_model(folder: Path, state: TopState) -> Path:
-    """Write the global model."""
-    from safetensors.torch import save
-
-    content = save({name: value.contiguous() for name, value in state.weights.items()})
-    return write_bytes(folder / MODEL, content, durable=True)
-
-
-def shown_score(line: Mapping[str, Any]) -> str:
-    """Return the score of a round's line as people read it; "" where the model was not tested."""
-    if "loss" not in line:
-        return ""
-    name, value = next((key, value) for key, value in line.items() if key != "round")  # the score comes first
-    return f"{name} {value:.2%}" if name == "accuracy" else f"{name} {value:.4g}"
+EXPLODES = 3.0
+"""A loss so many times that of the first round has exploded."""
+COLLAPSES, LEAST_FALL = 4.0, 0.1
+"""An accuracy of a quarter of the best so far, and of ten points less, has collapsed."""
 
 
 class Top:
@@ -159,7 +53,7 @@ class Top:
     def __init__(
         self,
         run_spec: RunSpec,
-        transports: Sequence[Transport],
+        stations: StationList,
         settings: TopSettings,
         metrics: TopMetrics,
         evaluate: Evaluate | None = None,
@@ -174,41 +68,84 @@ class Top:
         ``score``: the metric that is shown.
         """
         self._shapes, self._score = shapes, score
-        self.run_spec, self.transports, self.settings, self.metrics = run_spec, transports, settings, metrics
+        self.run_spec, self.settings, self.metrics = run_spec, settings, metrics
         self._evaluate, self._target = evaluate, target
         self._rule = make_rule(run_spec.settings.server) if rule is None else rule
         self._by_class = run_spec.settings.server.class_wise
         self._once = OnceEach(60.0)
-        self._needed = settings.min_stations or len(transports)
-        if self._needed > len(transports):
-            raise ConfigError(f"--min-stations {self._needed} of {len(transports)} stations; lower it")
+        self._active: dict[str, int] = {}
+        """At which factory each device is active: the first one that has reported it."""
+        self._doubtful: set[str] = set()
+        """Those that another one has reported too, in the last round: a device that moves, or a copy."""
+        self._twice: dict[str, int] = {}
+        """The factory of those that were reported twice in two rounds in a row, as long as it still has them."""
+        self.stations, self._calls = stations, StationCalls(stations, settings, metrics)
 
     async def begin(self, run: str, weights: Mapping[str, Tensor]) -> TopState:
-        """Return the state before the first round: P_real is known and the untrained model is tested."""
+        """Return the state before the first round: P_real and the statistics of inputs are known, the model is tested.
+
+        Statistics come from the devices that are there now; those that join later train with them.
+        """
         if self._by_class:  # a model without a classifier is refused before any station is asked
             self._rows(self._shapes_of(weights))
         state = TopState(run, 0, weights, self._rule.init(self._trained(weights)), self._target)
-        if self._target is None:
-            results = await self._collect(self._orders(state, 0))
-            state = replace(state, target=pooled(results))
-        return replace(state, metrics=({"round": 0, **self._tested(state, due=True)},))
+        channels = self.run_spec.channels
+        while self._target is None or channels:
+            results = await self._collect(self._orders(state, 0), 0)
+            state = replace(state, target=pooled(results) if self._target is None else self._target)
+            told = [result.moments for _, result in sorted(results.items()) if len(result.moments)]
+            if told or not channels:
+                found = statistics_from(np.sum(told, axis=0).reshape(3, -1), weights) if channels else {}
+                state = replace(state, weights={**weights, **found})
+                break
+            self._once.warning("no device tells the sums that normalise inputs; they are asked again")
+            await asyncio.sleep(1.0)
+        tested = await asyncio.to_thread(self._tested, state, due=True)  # meanwhile operators are answered
+        return replace(state, metrics=({"round": 0, **tested},))
 
     async def advance(self, state: TopState) -> TopState:
-        """Return the state after one more round."""
+        """Return the state after one more round; a round that ruins the model is discarded and tried again."""
+        number, reason, devices = state.round + 1, "", ""
+        for attempt in range(self.settings.collapses):
+            began = time.perf_counter()
+            results = await self._trained_results(state, attempt)
+            try:
+                new = await asyncio.to_thread(self._after, state, results, attempt, began)
+                reason = collapse(new.metrics, self._score)
+            except CollapseError as error:
+                reason = str(error)
+            if not reason:
+                self._show(new.metrics[-1])
+                return new
+            self.metrics.discarded.inc()
+            devices = ", ".join(sorted({name for result in results.values() for name in result.took_part}))
+            log.error("round is discarded", round=number, reason=reason, devices=devices)
+        raise CollapseError(
+            f"round {number} has ruined the model {self.settings.collapses} times in a row ({reason}); the checkpoint "
+            f"of round {state.round} is kept; lower training.learning_rate, or look at the devices that took part: "
+            f"{devices}"
+        )
+
+    async def _trained_results(self, state: TopState, attempt: int) -> dict[int, RoundResult]:
+        """Return the stations' answers, by factory, once at least one of them has trained."""
         number = state.round + 1
-        began = time.perf_counter()
         while True:
-            results = await self._collect(self._orders(state, number))
-            trained = [results[factory] for factory in sorted(results) if results[factory].iterations]
-            if trained:
-                break
+            results = await self._collect(self._orders(state, number, attempt), number)
+            if any(result.iterations for result in results.values()):
+                return results
             self._once.warning("no station has a device; the round is tried again", round=number)
             await asyncio.sleep(1.0)
+
+    def _after(self, state: TopState, results: Mapping[int, RoundResult], attempt: int, began: float) -> TopState:
+        """Return the state after a round with these answers, which ``began`` then."""
+        number = state.round + 1
+        trained = [results[factory] for factory in sorted(results) if results[factory].iterations]
         weights, memory = self._synchronised(state, trained, number)
         target = self._target if self._target is not None else pooled(results)
         new = replace(
-            state, round=number, weights=weights, server=memory, target=state.target if target is None else target
-        )
+            state, round=number, weights=weights, server=memory, target=state.target if target is None else target,
+            queues=merged_queues(state.queues, results),
+        )  # fmt: skip
         seconds = time.perf_counter() - began
         rounds = self.run_spec.settings.training.rounds
         due = number % self.run_spec.settings.eval.every == 0 or number == rounds
@@ -222,18 +159,41 @@ class Top:
             "samples": sum(result.samples for result in trained),
             "seconds": round(seconds, 3),
         }
-        events = sum((Counter(result.events) for result in results.values()), Counter())
-        if events:
-            line["events"] = dict(sorted(events.items()))
-        self._show(line, len(self.transports) - len(trained), seconds)
+        events = sum((Counter(result.events) for result in results.values()), Counter(discarded=attempt))
+        if events.total():
+            line["events"] = {name: count for name, count in sorted(events.items()) if count}
         return replace(new, metrics=(*state.metrics, line))
 
-    def _orders(self, state: TopState, number: int) -> list[RoundOrder]:
+    def _orders(self, state: TopState, number: int, attempt: int = 0) -> Orders:
         shapes = self._shapes_of(state.weights)
         flat = shapes.flatten({name: value.numpy() for name, value in state.weights.items()})
-        return [
-            self.run_spec.order(number, factory, shapes, flat, state.target) for factory in range(len(self.transports))
-        ]
+
+        def order(factory: int) -> RoundOrder:
+            elsewhere = sorted(name for name, other in self._twice.items() if other != factory)
+            return self.run_spec.order(
+                number, factory, shapes, flat, state.target, attempt, elsewhere, state.queues
+            )  # fmt: skip
+
+        return order
+
+    def _arbitrate(self, results: Mapping[int, RoundResult], names: Mapping[int, str]) -> None:
+        """Find devices that are at several stations: a certificate that was copied. The first station keeps them.
+
+        A device that moves is reported by both only once. A station that does not answer has lost its devices.
+        """
+        online = {factory: set(result.online) for factory, result in sorted(results.items())}
+        self._active = {name: factory for name, factory in self._active.items() if name in online.get(factory, ())}
+        self._twice = {name: factory for name, factory in self._twice.items() if self._active.get(name) == factory}
+        before, self._doubtful = self._doubtful, set()
+        for factory, devices in online.items():
+            for name in devices:
+                first = self._active.setdefault(name, factory)
+                if first != factory:
+                    self._doubtful.add(name)
+                    if name in before:
+                        self._twice[name] = first
+                        stations = [names[one] for one in (first, factory)]
+                        log.error("a device is at two stations; the first one keeps it", device=name, stations=stations)
 
     def _shapes_of(self, weights: Mapping[str, Tensor]) -> Shapes:
         return self._shapes or Shapes.of(weights)
@@ -245,42 +205,12 @@ class Top:
     def _rows(self, shapes: Shapes) -> ClassRows:
         return ClassRows(shapes, self.run_spec.head, self.run_spec.classes)
 
-    async def _collect(self, orders: Sequence[RoundOrder]) -> dict[int, RoundResult]:
-        """Return the answers by factory: enough of them, and those that came soon after."""
-        tasks = {
-            asyncio.ensure_future(self._ask(transport, order)): factory
-            for factory, (transport, order) in enumerate(zip(self.transports, orders, strict=True))
-        }
-        waiting = set(tasks)
-        found: dict[int, RoundResult] = {}
-        try:
-            while waiting:
-                enough = len(found) >= self._needed
-                done, waiting = await asyncio.wait(
-                    waiting,
-                    timeout=self.settings.linger if enough else None,
-                    return_when=asyncio.ALL_COMPLETED if enough else asyncio.FIRST_COMPLETED,
-                )
-                found |= {tasks[task]: task.result() for task in done}
-                if enough:
-                    break
-        finally:
-            for task in tasks:
-                task.cancel()
-        for factory in sorted(set(range(len(orders))) - set(found)):
-            self.metrics.missing.inc()
-            log.warning("station missing", station=self.transports[factory].name, round=orders[factory].round)
+    async def _collect(self, orders: Orders, number: int) -> dict[int, RoundResult]:
+        """Return the answers by factory, of as many stations as a round needs."""
+        answers = await self._calls.collect(orders, number)
+        found = {factory: result for factory, (_, result) in answers.items()}
+        self._arbitrate(found, {factory: station.name for factory, (station, _) in answers.items()})
         return found
-
-    async def _ask(self, transport: Transport, order: RoundOrder) -> RoundResult:
-        wait = AGAIN
-        while True:
-            try:
-                return await transport.run_round(order)
-            except (PeerError, WireError, IdentityError) as error:  # the last: a bundle in the middle of a renewal
-                self._once.warning("station does not answer", reason=str(error))
-            await asyncio.sleep(wait)
-            wait = min(LONGEST, 2 * wait)
 
     def _synchronised(
         self, state: TopState, trained: Sequence[RoundResult], number: int
@@ -292,31 +222,46 @@ class Top:
         before = self._trained(state.weights)
         uploads = [Upload({name: station[name] for name in before}, 1) for station in stations]
         try:
-            weights, memory = self._rule.update(state.server, before, uploads)
+            weights, memory = update_by(self._rule, state.server, before, uploads)
         except AlgorithmError as error:
             raise TrainingError(f"round {number}: the server rule cannot go on: {error}") from None
         if self._by_class:
             weights = {**weights, **classifier(trained, self._rows(trained[0].shapes), self.run_spec.head)}
         weights |= mean_buffers(stations, trained[0].shapes)
-        if not all(bool(torch.isfinite(value).all()) for value in weights.values()):
-            raise TrainingError(f"round {number}: the global model is not finite; lower the learning rates")
+        if not all(
+            bool(torch.isfinite(value).all()) for value in (*weights.values(), *split_state(memory)[0].values())
+        ):
+            raise CollapseError("the global model is not finite; are the learning rates too high?")
         return {name: weights[name] for name in state.weights}, memory
 
-    def _tested(self, state: TopState, due: bool) -> dict[str, float]:
+    def _tested(self, state: TopState, due: bool) -> dict[str, Any]:
         if self._evaluate is None or not due:
             return {}
-        found = {name: float(value) for name, value in self._evaluate(state.weights).items()}
+        found = self._evaluate(state.weights)
         self.metrics.score.set(found[self._score])
         self.metrics.loss.set(found["loss"])
         return {self._score: found[self._score], **found}
 
-    def _show(self, line: Mapping[str, Any], missing: int, seconds: float) -> None:
+    def _show(self, line: Mapping[str, Any]) -> None:
         self.metrics.round.set(line["round"])
         self.metrics.stations.set(line["stations"])
         self.metrics.divergence.set(line["divergence"])
-        self.metrics.duration.observe(seconds)
+        self.metrics.duration.observe(line["seconds"])
         shown = {key: round(line[key], 4) for key in (self._score, "train_loss", "divergence") if key in line}
         log.info("round", round=line["round"], **shown, stations=line["stations"], seconds=line["seconds"])
+
+
+def collapse(lines: Sequence[Mapping[str, Any]], score: str) -> str:
+    """Return how the newest of these rounds has ruined the model, compared with those before; "" where it has not."""
+    *before, now = lines
+    for key in ("loss",) if "loss" in now else ("train_loss",):  # what devices say counts where nothing was measured
+        known = [line[key] for line in before if key in line]
+        if key in now and known and not now[key] <= known[0] + (EXPLODES - 1) * abs(known[0]):  # nor NaN
+            return f"{key} {now[key]:.4g}; it began with {known[0]:.4g}"
+    best = max((line[score] for line in before if score in line), default=0.0)
+    if score == "accuracy" and score in now and now[score] < min(best / COLLAPSES, best - LEAST_FALL):
+        return f"accuracy {now[score]:.2%}; it was {best:.2%}"
+    return ""
 
 
 def make_rule(settings: ServerSettings) -> ServerRule:
@@ -353,3 +298,15 @@ def pooled(results: Mapping[int, RoundResult]) -> NDArray[np.float64] | None:
         return None
     total = sum(result.devices * result.announced for result in known)
     return np.asarray(total / np.sum(total), dtype=np.float64)
+
+
+def merged_queues(before: Mapping[str, float], results: Mapping[int, RoundResult]) -> dict[str, float]:
+    """Return the queues of coverage after a round; a device that was at two stations has changed by the sum of both."""
+    told: dict[str, list[float]] = {}
+    for _, result in sorted(results.items()):
+        for name, behind in result.queues.items():
+            told.setdefault(name, []).append(behind)
+    new = {name: behind for name, behind in before.items() if name not in told}
+    for name, (first, *others) in told.items():
+        new[name] = first + sum(other - before.get(name, 0.0) for other in others)
+    return dict(list(new.items())[-MOST_DEVICES:])  # an order holds no more; those that were seen last stay

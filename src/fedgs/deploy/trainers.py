@@ -9,6 +9,7 @@ other networks take torch, on one thread.
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.data.arrays import leaves, shapes_of
+from fedgs.data.dataset import are_numbers, match_classes
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.sources import Batch
 from fedgs.deploy.tensors import Flat, Shapes
@@ -35,6 +37,10 @@ class Trainer(Protocol):
 
     def bins(self, batch: Batch) -> NDArray[np.int64]:
         """Return the bin of each sample: what is announced of a batch is how many fall into each."""
+        ...
+
+    def moments(self, pieces: Iterable[Any]) -> NDArray[np.float64]:
+        """Return number, sum and sum of squares of each channel's values; asked of tasks that normalise."""
         ...
 
 
@@ -63,7 +69,8 @@ def make_trainer(task: pb.Task) -> Trainer:
     inputs = json_of("inputs", task.inputs)
     linear = isinstance(spec, dict) and spec.get("model") == "linear" and set(spec) <= {"model", "loss"}
     made: Trainer
-    if linear and spec.get("loss", "cross_entropy") == "cross_entropy" and _one_array(inputs):
+    linear = linear and spec.get("loss", "cross_entropy") == "cross_entropy" and not task.normalise
+    if linear and _one_array(inputs):
         made = LinearTrainer(task.classes, tuple(inputs[0]))
         found = made.digest(task.batch_size)
     else:
@@ -77,6 +84,18 @@ def make_trainer(task: pb.Task) -> Trainer:
             f"({task.digest}); install the same version of it on both"
         )
     return made
+
+
+def with_classes_of(task: pb.Task, batch: Batch) -> Batch:
+    """Return a batch with its classes numbered as the task does; a class that the task does not know is refused."""
+    if are_numbers(batch.classes) or batch.classes == tuple(task.class_names):
+        return batch
+    if not task.class_names:
+        raise DataError(
+            f"the classes here have names ({', '.join(batch.classes)}), the task's have none; tell them to the top "
+            "server: --classes NAME,NAME,…, or --held-out"
+        )
+    return replace(batch, targets=match_classes("the source", batch.classes, tuple(task.class_names))[batch.targets])
 
 
 def check_batch(batch: Batch, task: pb.Task) -> None:
@@ -123,9 +142,16 @@ class LinearTrainer:
             [(name, shape, "float32") for name, shape in self.shapes.tensors], self._classes, batch_size
         )
 
+    def moments(self, pieces: Iterable[Any]) -> NDArray[np.float64]:
+        """Return nothing: a task that normalises is trained with torch."""
+        raise NotImplementedError
+
     def bins(self, batch: Batch) -> NDArray[np.int64]:
         """Return the classes."""
-        return np.asarray(batch.targets, np.int64)
+        labels = np.asarray(batch.targets)
+        if labels.ndim != 1 or labels.dtype.kind not in "iu":
+            raise DataError(f"the source gives targets of {labels.dtype}, which are no classes")
+        return labels.astype(np.int64)
 
     def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
         """Return the change of the weights and the loss before the step."""

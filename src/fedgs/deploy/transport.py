@@ -9,21 +9,33 @@ Internet) takes the bytes of :func:`fedgs.deploy.round_messages.encode_order` to
 back: :func:`call_station`.
 """
 
+import asyncio
 import ipaddress
-from contextlib import suppress
+import socket
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
+from cryptography import x509
 
-from fedgs.deploy.pki import Bundle, Identity, identity_of
+from fedgs.deploy.connections import HANDSHAKE, PATIENCE
+from fedgs.deploy.factory_numbers import FactoryNumbers
+from fedgs.deploy.lease import EPOCH, FINAL
+from fedgs.deploy.pki import CERTIFICATE, KEY, Bundle, Identity, identity_in, identity_of
 from fedgs.deploy.process import socket_path
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
+from fedgs.deploy.revocation import EVERY, Certificates
 from fedgs.deploy.round_messages import LARGEST_ROUND, RoundOrder, RoundResult, decode_result, encode_order
 from fedgs.deploy.wire import RUN_ROUND, STATUS
 from fedgs.errors import IdentityError, PeerError, WireError
 
+UNREACHED = "nobody answers, or the certificate was refused"
+ANSWERS_WITHIN = 5.0
+"""Seconds a server has to show its certificate."""
 PLAIN_ID = "fedgs-id"
 """The metadata key under which a participant without a certificate names itself (``--insecure``)."""
 
@@ -67,18 +79,87 @@ class Dialer:
     """None: plain text."""
     keepalive: float
     largest_message: int
+    server: str = "station"
+    """The role that the other end must have."""
 
     def __post_init__(self) -> None:
         split_address(self.address)
         if self.bundle is None:
             check_plain(self.address)
 
-    def channel(self) -> Any:
-        """Return a new channel; it is a new connection, with the certificate of this moment."""
+    @asynccontextmanager
+    async def channel(self, server: bytes | None = None) -> AsyncIterator[Any]:
+        """Open a channel; it is a new connection, with the certificate of this moment.
+
+        gRPC checks the authority and the host of a server. Who it is, and whether its certificate is revoked, is looked
+        up beforehand (``server``: it has been); the connection is then made to the owner of that certificate alone.
+        """
         options = client_options(self.keepalive, self.largest_message)
         if self.bundle is None:
-            return grpc.aio.insecure_channel(self.address, options)
-        return grpc.aio.secure_channel(self.address, client_credentials(self.bundle), options)
+            channel = grpc.aio.insecure_channel(self.address, options)
+        else:
+            server = server or (await self.look(self.bundle))[0]
+            _, certificate, key = self.bundle.read()
+            channel = grpc.aio.secure_channel(
+                self.address, grpc.ssl_channel_credentials(server, key, certificate), options
+            )
+        async with channel:
+            yield channel
+
+    @asynccontextmanager
+    async def while_good(self, server: bytes | None) -> AsyncIterator[None]:
+        """End the block with an :class:`IdentityError` once the server's certificate is not good any more."""
+        if self.bundle is None or server is None:
+            yield
+            return
+        certificates, certificate = Certificates(self.bundle.folder), x509.load_pem_x509_certificate(server)
+        faults: list[str] = []
+
+        async def watch() -> None:
+            while not faults:
+                await asyncio.sleep(EVERY)
+                faults.extend(filter(None, [certificates.fault(certificate)]))
+            limit.reschedule(asyncio.get_running_loop().time())
+
+        try:
+            async with asyncio.timeout(None) as limit:
+                watching = asyncio.ensure_future(watch())
+                try:
+                    yield
+                finally:
+                    watching.cancel()
+        except TimeoutError:
+            if not faults:
+                raise
+            raise IdentityError(f"{identity_in(certificate)}: {faults[0]}") from None
+
+    async def look(self, bundle: Bundle) -> tuple[bytes, Identity]:
+        """Return the server's certificate as PEM, and whose it is; refuse one of another role, or that is not good."""
+        return await asyncio.to_thread(self.look_now, bundle)
+
+    def look_now(self, bundle: Bundle) -> tuple[bytes, Identity]:
+        """Do the same without a loop."""
+        host, port = split_address(self.address)
+        context = ssl.create_default_context(cadata=bundle.read()[0].decode())
+        context.load_cert_chain(bundle.folder / CERTIFICATE, bundle.folder / KEY)
+        context.set_alpn_protocols(["h2"])
+        try:
+            with (
+                socket.create_connection((host, port), ANSWERS_WITHIN) as plain,
+                context.wrap_socket(plain, server_hostname=host) as secure,
+            ):
+                found = ssl.DER_cert_to_PEM_cert(secure.getpeercert(binary_form=True) or b"").encode()
+        except (OSError, ValueError) as error:
+            why = f" ({error.verify_message.lower()})" if isinstance(error, ssl.SSLCertVerificationError) else ""
+            raise PeerError(bundle.fault(self.identity.role) or UNREACHED + why) from None
+        certificate = x509.load_pem_x509_certificate(found)
+        identity = identity_in(certificate)
+        fault = Certificates(bundle.folder).fault(certificate)
+        if fault:
+            raise IdentityError(f"{identity}: {fault}")
+        if identity.role != self.server or identity.park != self.identity.park:
+            raise IdentityError(f"{identity.uri} serves at {self.address}; only a {self.server} of this park may")
+        return found, identity
 
     @property
     def metadata(self) -> list[tuple[str, str]]:
@@ -99,19 +180,24 @@ def call_error(error: Any) -> str:
     if not text.startswith("failed to connect to all addresses"):
         return "the connection was lost"
     last = text.rpartition("OPENSSL_internal:")[2] if "OPENSSL" in text else ""
-    return "nobody answers, or the station refused the certificate" + (f" ({last.lower()})" if last else "")
+    return UNREACHED + (f" ({last.lower()})" if last else "")
 
 
-def peer_identity(context: Any, role: str, insecure: bool) -> Identity:
-    """Return the identity of the caller, from the TLS session; refuse another role than ``role``."""
+def peer_identity(context: Any, roles: Sequence[str], insecure: bool) -> Identity:
+    """Return the identity of the caller, from the TLS session; refuse other roles than these."""
     if insecure:
         names = [value for key, value in context.invocation_metadata() or () if key == PLAIN_ID]
         identity = identity_of(names)
     else:
         identity = identity_of(context.auth_context().get("x509_subject_alternative_name", []))
-    if identity.role != role:
-        raise IdentityError(f"{identity.uri} is a {identity.role}; only a {role} may do this")
+    if identity.role not in roles:
+        raise IdentityError(f"{identity.uri} is a {identity.role}; only a {' or '.join(roles)} may do this")
     return identity
+
+
+def peer_certificate(context: Any) -> list[bytes]:
+    """Return the certificate of the caller, as PEM; none in plain text."""
+    return list(context.auth_context().get("x509_pem_cert", []))
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -155,6 +241,7 @@ def server_options(seconds: float, largest_message: int) -> list[tuple[str, int]
         *channel_options(seconds, largest_message),
         ("grpc.http2.min_ping_interval_without_data_ms", max(100, int(seconds * 500))),
         ("grpc.max_concurrent_streams", 8),  # of one connection; a device has one, a top server two
+        ("grpc.server_handshake_timeout_ms", int(HANDSHAKE * 1000)),
         ("grpc.so_reuseport", 0),  # two stations on one port would share its devices
     ]
 
@@ -164,6 +251,8 @@ def client_options(seconds: float, largest_message: int) -> list[tuple[str, int]
     return [
         *channel_options(seconds, largest_message),
         ("grpc.enable_retries", 0),  # the agent itself decides when to come back
+        # Or the other end would end it as one that asks for nothing; gRPC takes up to twice as long.
+        ("grpc.client_idle_timeout_ms", int(PATIENCE * 250)),
         ("grpc.use_local_subchannel_pool", 1),  # a new channel is a new connection, with today's certificate
     ]
 
@@ -176,6 +265,10 @@ class Transport(Protocol):
 
     name: str
 
+    async def find(self) -> int:
+        """Return which factory the station is; :class:`PeerError` where it cannot be reached."""
+        ...
+
     async def run_round(self, order: RoundOrder) -> RoundResult:
         """Let the station carry out an order; :class:`PeerError` where it could not be reached or refused."""
         ...
@@ -184,18 +277,48 @@ class Transport(Protocol):
 class GrpcTransport:
     """Connects to the station's control port for every round: a renewed certificate or a restart needs no care."""
 
-    def __init__(self, address: str, bundle: Bundle | None, identity: Identity, keepalive: float) -> None:
-        """``bundle`` None: plain text on the loopback, as ``identity``."""
+    def __init__(
+        self,
+        address: str,
+        bundle: Bundle | None,
+        identity: Identity,
+        keepalive: float,
+        *,
+        numbers: FactoryNumbers | None = None,
+        epoch: int = 0,
+        rounds: int | None = None,
+    ) -> None:
+        """``bundle`` None: plain text on the loopback, as ``identity``. After the last of ``rounds`` the lease ends."""
         self.name, self._dialer = address, Dialer(address, identity, bundle, keepalive, LARGEST_ROUND)
+        self._numbers, self._epoch, self._rounds = numbers or FactoryNumbers(), epoch, rounds
+        self._server: bytes | None = None
+        """The certificate that was found last."""
+
+    async def find(self) -> int:
+        """Return which factory the station is, by its certificate."""
+        if self._dialer.bundle is None:
+            return self._numbers.of(self.name, self.name)
+        try:
+            self._server, station = await self._dialer.look(self._dialer.bundle)
+        except PeerError as error:
+            raise PeerError(f"station {self.name}: {error}") from None
+        return self._numbers.of(self.name, station.name)
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[tuple[Dialer, Any]]:
+        """Open a channel to the station that was found last, and to no other."""
+        async with self._dialer.channel(self._server) as channel:
+            yield self._dialer, channel
 
     async def run_round(self, order: RoundOrder) -> RoundResult:
         """Let the station carry out an order."""
-        async with self._dialer.channel() as channel:
+        async with self.connected() as (dialer, channel), dialer.while_good(self._server):
+            metadata = [*dialer.metadata, (EPOCH, str(self._epoch))]
+            metadata += [(FINAL, "1")] if order.round == self._rounds or order.released else []
             try:
-                call = channel.unary_unary(RUN_ROUND)
-                answer = await call(encode_order(order), metadata=self._dialer.metadata)
+                answer = await channel.unary_unary(RUN_ROUND)(encode_order(order), metadata=metadata)
             except grpc.aio.AioRpcError as error:
-                raise PeerError(f"station {self.name}: {self._dialer.reason(error)}") from None
+                raise PeerError(f"station {self.name}: {dialer.reason(error)}") from None
         return checked_result(decode_result(answer), order, self.name)
 
 
@@ -218,6 +341,8 @@ def _fault(result: RoundResult, order: RoundOrder) -> str:
     classes = order.task.classes
     if len(result.announced) not in (0, classes):
         return f"announces {len(result.announced)} classes, the task has {classes}"
+    if len(result.moments) not in (0, 3 * order.task.moments):
+        return f"answers {len(result.moments)} moments, asked were {3 * order.task.moments}"
     if result.iterations > len(order.rates):
         return f"answers {result.iterations} iterations, asked were {len(order.rates)}"
     most = result.iterations * order.wanted.pick * order.task.batch_size

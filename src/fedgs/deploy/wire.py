@@ -11,7 +11,7 @@ Weights that do not fit into one message follow it in parts (:class:`Assembly`),
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,8 @@ from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.tensors import LONGEST_NAME, MOST_TENSORS, Flat, Shapes, from_bytes, item_size, to_bytes, wire_name
 from fedgs.errors import WireError
 
-VERSION = 4
-"""Of the protocol; both ends must speak the same."""
+VERSION = 6
+"""Of the protocol, raised with each release that changes it; see :func:`check_version`."""
 PART = 1 << 20
 """Bytes of weights in one message."""
 LARGEST_MESSAGE = 2 * PART
@@ -47,6 +47,8 @@ class Ready:
 
     batch_id: int
     counts: NDArray[np.int64]
+    moments: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """(3 · channels,) of all the device's values, where the task asks for them."""
 
     @property
     def batch_size(self) -> int:
@@ -56,7 +58,8 @@ class Ready:
     @property
     def message(self) -> pb.Ready:
         """The same as a message."""
-        return pb.Ready(batch_id=self.batch_id, batch_size=self.batch_size, class_counts=self.counts.tolist())
+        counts, moments = self.counts.tolist(), self.moments.tolist()
+        return pb.Ready(batch_id=self.batch_id, batch_size=self.batch_size, class_counts=counts, moments=moments)
 
     @classmethod
     def of(cls, message: pb.Ready) -> "Ready":
@@ -67,7 +70,7 @@ class Ready:
         total = int(counts.sum())
         if not 0 < message.batch_size <= MOST_SAMPLES or total != message.batch_size:
             raise WireError(f"class counts that sum to {total} for a batch of {message.batch_size}")
-        return cls(message.batch_id, counts)
+        return cls(message.batch_id, counts, moments_in(message))
 
 
 class Assembly:
@@ -213,14 +216,40 @@ def parse(kind: Any, data: bytes) -> Any:
         raise WireError(f"{len(data)} bytes that are not a message of the protocol") from None
 
 
+def moments_in(message: Any) -> NDArray[np.float64]:
+    """Return the moments of a message; they must be those of some values."""
+    found = np.fromiter(message.moments, np.float64, len(message.moments))
+    if len(found) % 3 or len(found) > 3 * MOST_CLASSES or not np.isfinite(found).all():
+        raise WireError(f"{len(found)} moments that are no finite numbers, three a channel")
+    count, first, second = found.reshape(3, -1)
+    with np.errstate(over="ignore"):
+        if not ((count > 0) & (first**2 <= count * second * (1 + 1e-6))).all():
+            raise WireError("moments that no values have")
+    return found
+
+
+def check_version(theirs: int, peer: str, own: str) -> None:
+    """Refuse a peer that is more than one version away.
+
+    Neighbours work together: the newer one sends nothing that the older one cannot do without, since proto3 ignores
+    unknown fields, and a field that it misses means what the older one did. A station checks whoever calls it, the top
+    server checks the answers; the refusal is sent to the other end, so that both log it.
+    """
+    if abs(theirs - VERSION) > 1:
+        raise WireError(
+            f"protocol version {theirs} of the {peer}, {VERSION} of the {own}: only versions next to each other work "
+            f"together; update fedgs on the {own if theirs > VERSION else peer}"
+        )
+
+
 def check_fields(message: Any) -> None:
     """Refuse texts that are long or cannot be printed, and numbers that are not finite."""
-    for field in message.DESCRIPTOR.fields:
-        value = getattr(message, field.name)
+    for name in message.DESCRIPTOR.fields_by_name:
+        value = getattr(message, name)
         if isinstance(value, str):
-            text(field.name, value)
+            text(name, value)
         elif isinstance(value, float) and not math.isfinite(value):
-            raise WireError(f"{field.name} is {value}")
+            raise WireError(f"{name} is {value}")
 
 
 def check_task(message: pb.Task) -> None:
@@ -231,6 +260,9 @@ def check_task(message: pb.Task) -> None:
     json_of("inputs", message.inputs)
     item_size(message.wire)
     check_fields(message)
+    names = [text("class_names", name) for name in message.class_names]
+    if len(names) > MOST_CLASSES or len(set(names)) != len(names):
+        raise WireError(f"{len(names)} names of classes, {len(names) - len(set(names))} of them twice")
 
 
 def task_label(task: pb.Task) -> str:

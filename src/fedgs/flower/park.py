@@ -29,7 +29,7 @@ from flwr.common.config import flatten_dict
 
 from fedgs import __version__
 from fedgs.deploy import pki
-from fedgs.deploy.park import ENDS_WITHIN, LocalPark
+from fedgs.deploy.park import ENDS_WITHIN, LocalPark, Process
 from fedgs.deploy.process import PARENT
 from fedgs.errors import WorkerError
 from fedgs.files import make_folder, write_text
@@ -63,7 +63,7 @@ class FlowerPark(LocalPark):
     """False: everything is started but the run."""
     port: int = 0
     """Of the SuperLink."""
-    _control: ClassVar[tuple[str, ...]] = ()  # their sockets are enough
+    _control: ClassVar[bool] = False  # their sockets are enough
     _ending: ClassVar[tuple[tuple[str, ...], ...]] = (("top",), ("supernode", "device"), ("superlink",), ("station",))
 
     @property
@@ -76,21 +76,27 @@ class FlowerPark(LocalPark):
         """What Flower's programs find in their environment: a home of their own, and no calls home."""
         return {"FLWR_HOME": str(self.home), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
+    def check_folder(self) -> None:
+        """Refuse a server rule that Flower does not have, and a folder that holds something else."""
+        flower_rule(self.settings.server)
+        super().check_folder()
+
     def prepare(self) -> None:
         """Write certificates, data, settings and the app."""
-        flower_rule(self.settings.server)  # so that a wrong one is found now
         super().prepare()
         authority = self.folder / "pki"
-        pki.issue(authority, "superlink", "superlink", pki.LOOPBACK)
+        self._issue("superlink", "superlink", pki.LOOPBACK)
         for name in self.stations:
-            pki.issue_node_key(authority, name)
+            pki.issue_node_key(authority, name, renew=True)
         make_folder(self.folder / "app")
         write_text(self.folder / "app" / "pyproject.toml", self._app())
         make_folder(self.home)
+        for database in self.home.glob("superlink.db*"):  # of a park that is gone on with: it knows the nodes' old keys
+            database.unlink()
 
-    def _start_top(self, stations: list[dict[str, str]]) -> None:
-        self.commands += [f"export {key}={shlex.quote(value)}" for key, value in self.flower_environment.items()]
-        self.port, *node_ports = free_ports(1 + len(stations))
+    def _start_top(self) -> None:
+        self.commands += [["export", f"{key}={value}"] for key, value in self.flower_environment.items()]
+        self.port, *node_ports = free_ports(1 + len(self.stations))
         authority = self.folder.resolve() / "pki" / pki.CA_CERTIFICATE
         write_text(
             self.home / "config.toml",
@@ -127,7 +133,7 @@ class FlowerPark(LocalPark):
     def end(self) -> None:
         """End everything, and wait for what Flower's programs have started themselves: it ends a little later."""
         super().end()
-        until = time.monotonic() + 2 * ENDS_WITHIN  # they force their own end after 5 s
+        until = time.monotonic() + ENDS_WITHIN  # they force their own end after 5 s
         while (left := started_here()) and time.monotonic() < until:
             time.sleep(0.1)
         for process in left:
@@ -155,10 +161,14 @@ class FlowerPark(LocalPark):
             for command, done in zip(commands, pool.map(register, commands), strict=True):
                 if done.returncode:
                     raise WorkerError(f"{shlex.join(command)}: {done.stdout.strip()}")
-                self.commands.append(shlex.join(command))
+                self.commands.append(command)
 
     def _start_flower(self, name: str, role: str, *command: str) -> None:
-        self._start_command(name, role, [sys.executable, "-m", "fedgs.deploy.process", *command], command)
+        self._start_command(name, role, [sys.executable, "-m", "fedgs.deploy.process"], list(command))
+
+    def _is_final(self, process: Process, code: int) -> bool:
+        """Whether a process has ended for good: ``flwr run`` only hands a run over and watches it."""
+        return process.role == "top"
 
     def _environment(self) -> dict[str, str]:
         own = super()._environment()

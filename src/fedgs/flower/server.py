@@ -24,12 +24,14 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid, ServerApp
 from pydantic import ConfigDict, Field, ValidationError
 
-from fedgs.config import checked_settings
+from fedgs.config import assign, checked_settings
 from fedgs.deploy.logs import OnceEach, log, set_up
 from fedgs.deploy.round_messages import RoundOrder, RoundResult
 from fedgs.deploy.settings import TopSettings
-from fedgs.deploy.top import MODEL, shown_score
+from fedgs.deploy.station_list import StationList
+from fedgs.deploy.top_client import shown_score
 from fedgs.deploy.top_process import carry_out
+from fedgs.deploy.top_state import MODEL
 from fedgs.deploy.transport import checked_result
 from fedgs.errors import ConfigError, FedgsError, PeerError
 from fedgs.flower.client import FACTORY, FACTS, order_content, result_of
@@ -49,11 +51,11 @@ def main(grid: Grid, context: Context) -> None:
     set_up()
     try:
         settings, options = options_of(context.run_config)
-        set_up(options.log_level, options.log_json)
+        set_up(options.log_level, options.log_json, process="top")
         nodes = SuperNodes(grid, options.stations)
         transports = [FlowerTransport(factory, nodes) for factory in range(options.stations)]
         rule = flower_rule(settings.server)
-        last = asyncio.run(carry_out(settings, options, Path(options.state), transports, rule))
+        last = asyncio.run(carry_out(settings, options, Path(options.state), StationList(transports), rule))
     except FedgsError as error:
         log.error(str(error))  # in one line; Flower adds the traceback
         raise
@@ -75,13 +77,8 @@ def options_of(run_config: Mapping[str, Any]) -> tuple[Settings, TopOptions]:
     """Return the settings of the run and how the top server behaves; what is wrong is one :class:`ConfigError`."""
     values: dict[str, Any] = {}
     for key, value in run_config.items():
-        if value == "":
-            continue
-        *sections, last = key.split(".")
-        place = values
-        for section in sections:
-            place = place.setdefault(section, {})
-        place[last] = value
+        if value != "":
+            assign(values, key, value, f"run config: {key}")
     try:
         options = TopOptions.model_validate(values.pop("top", {}))
     except ValidationError as error:
@@ -168,6 +165,10 @@ class FlowerTransport:
 
     def __init__(self, factory: int, nodes: SuperNodes) -> None:
         self.name, self._factory, self._nodes = f"factory-{factory}", factory, nodes
+
+    async def find(self) -> int:
+        """Return the factory."""
+        return self._factory
 
     async def run_round(self, order: RoundOrder) -> RoundResult:
         """Let the station carry out an order."""

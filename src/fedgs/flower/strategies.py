@@ -8,7 +8,6 @@ other.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from fedgs.algorithms.upload import check_uploads
 from fedgs.deploy.top import make_rule
 from fedgs.errors import AlgorithmError, ConfigError, suggestion
 from fedgs.flower.client import ARRAYS, METRICS, WEIGHT
+from fedgs.imports import is_import_path, load_object
 from fedgs.settings import ServerSettings
 
 STRATEGIES = (
@@ -100,7 +100,9 @@ def flower_rule(settings: ServerSettings) -> ServerRule:
     if name == "mean":
         make_rule(settings)  # refuses options
         return StrategyRule(lambda: UniformMean(**_EVERYBODY))
-    kind = _own(name) if ":" in name else getattr(flower, name, None) if name in STRATEGIES else None
+    kind = getattr(flower, name, None) if name in STRATEGIES else None
+    if is_import_path(name):
+        kind = load_object(name, "server.rule")
     if kind is None:
         hint = suggestion(name, ["mean", *STRATEGIES, *RULES, "module:Class"])
         raise ConfigError(f"server.rule={name!r} is no strategy that can run over stations; {hint}")
@@ -113,14 +115,6 @@ def flower_rule(settings: ServerSettings) -> ServerRule:
 
     make()  # so that bad options are found before the first round
     return StrategyRule(make)
-
-
-def _own(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"server.rule={name!r} cannot be loaded: {error}") from None
 
 
 class _Answered(Grid):

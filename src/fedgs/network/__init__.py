@@ -1,13 +1,13 @@
 """Time in an industrial park: how long rounds take, whether FedGS is faster, how far its model can be from the best.
 
-    from fedgs.network import Park, best_schedule, break_even_ratio, fedgs_round, load_profile
+    from fedgs.network import Park, break_even_ratio, fedgs_round, load_profile, make_plan
 
     network = load_profile("5g").network()
     park = Park(model_bits=32 * 6_603_710, step_seconds=0.02)
-    fedgs_round(park, network).total, break_even_ratio(park, network), best_schedule(park, network)
+    fedgs_round(park, network).total, break_even_ratio(park, network), make_plan(park, network).times_as_fast
 
 One idea a file: ``links`` (bits, Hz, dB), ``round_time`` (section VI-B in general, Proposition 4), ``convergence``
-(section VI-A), ``planner`` (best T and L), ``clock`` (the virtual clock of a simulation), ``settings`` with the
+(section VI-A), ``planner`` (does it pay, best T), ``clock`` (the virtual clock of a simulation), ``settings`` with the
 profiles. Knows nothing of torch.
 """
 
@@ -33,8 +33,10 @@ from fedgs.network.links import equal_network as equal_network
 from fedgs.network.links import paper_network as paper_network
 from fedgs.network.links import snr_from_db as snr_from_db
 from fedgs.network.links import snr_to_db as snr_to_db
+from fedgs.network.planner import KnownRounds as KnownRounds
+from fedgs.network.planner import ParkPlan as ParkPlan
 from fedgs.network.planner import Schedule as Schedule
-from fedgs.network.planner import best_schedule as best_schedule
+from fedgs.network.planner import make_plan as make_plan
 from fedgs.network.round_time import Park as Park
 from fedgs.network.round_time import RoundTime as RoundTime
 from fedgs.network.round_time import break_even_ratio as break_even_ratio

@@ -8,8 +8,7 @@ that is β-smooth and ρ-Lipschitz, a learning rate η, R rounds of T iterations
     gap   = 1/(2ηφTR) + ρδh(T) + √(1/(4η²φ²T²R²) + ρδh(T)/(ηφT))
           ≤ 1/(ηφTR) + ρδh(T) + √(ρδh(T)/(ηφT))
 
-All of them are known for η ≤ 1/β only and are refused beyond it; the planner, for which E(T) is a guide, goes on and
-says so.
+All of them are known for η ≤ 1/β only and are refused beyond it.
 
 φ = ω·(1 − βη/2), ω a lower bound of 1/‖w − w*‖², ε a lower bound of the loss above the optimum. ρ, φ and ε are rarely
 known; left at 1 they scale the bound without moving the T that is best for δ·ρ/(φε²).
@@ -108,29 +107,12 @@ def drift_or_infinity(iterations: int, learning_rate: float, smoothness: float) 
     return total / smoothness
 
 
-def drifts(most: int, learning_rate: float, smoothness: float) -> NDArray[np.float64]:
-    """Return h(0), h(1), …, h(most); infinite where it is too large for a number.
-
-    Written as η·Σ_{i<T} ((1 + ηβ)^i − 1), which is the same and loses no digits where ηβ is small.
-    """
-    whole("iterations", most, least=0)
-    growth = math.log1p(positive("learning_rate", learning_rate) * positive("smoothness", smoothness))
-    with np.errstate(over="ignore"):
-        terms = learning_rate * np.expm1(growth * np.arange(most))
-        return np.concatenate([[0.0], np.cumsum(terms)])
-
-
 def effective_iterations(iterations: int, constants: BoundConstants) -> float:
     """Return T − ρδh(T)/(ηφε²): how many iterations without drift a round is worth; 0 or less: the bound is void.
 
     The bound is 1/(R·ηφ·effective iterations): the paper's O(1/(R·(T − δh(T)))) with its constants.
     """
     _refuse_large_steps(constants)
-    return worth_of_round(iterations, constants)
-
-
-def worth_of_round(iterations: int, constants: BoundConstants) -> float:
-    """Return the same for any η, as a guide where the bound is not known; −∞ where h(T) overflows."""
     whole("iterations", iterations)
     if constants.divergence == 0:
         return float(iterations)

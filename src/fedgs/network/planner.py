@@ -1,24 +1,22 @@
-"""The best T and L for a park: the least time to a given loss, among those with which FedGS beats FedAvg.
+"""Does FedGS pay in a park? The time to a target accuracy, of FedGS and of FedAvg, each with the T that suits it best.
 
-The convergence bound is 1/(R·ηφ·E), where E(T) = T − ρδh(T)/(ηφε²) are the iterations a round is worth once drift is
-taken off. To bring the bound down to a given loss takes R ∝ 1/E rounds of T_FedGS seconds each, so the time is
-proportional to
+    time = rounds × seconds of a round
 
-    T_FedGS(T, L) / E(T, L) ,        seconds per effective iteration,
+The seconds follow from the links (:mod:`fedgs.network.round_time`). The rounds are known for one T and L, from two runs
+or from the paper. For others they follow from the convergence bound, R ∝ 1/E. Here E(T) = T − a·T·(T − 1) are the
+iterations that a round of T is worth once drift is taken off; T·(T − 1) is the leading term of h(T), and a is
+proportional to the gradient divergence δ. A super node is a mean over L devices, so its δ is taken to be that of a
+single device divided by √L; FedAvg has M·L single devices. That leaves one unknown, a of a single device, and the two
+known numbers of rounds fix it:
 
-which is what :func:`best_schedule` minimises, over whole T and L with E > 0 and speedup·T_FedGS < T_FedAvg. Long rounds
-share one trip to the top server among many iterations; drift makes them worth less.
+    q = rounds of FedAvg / rounds of FedGS = E(T; a/√L) / E(T; a)   ⇒   a = √L·(q − 1) / ((q·√L − 1)·(T − 1)) .
 
-L enters through the time, the condition and δ. The paper gives no δ(L); since the super node's batch is a mean over L
-devices, δ is taken to fall with √L from the value at the park's own L, as the mean of independent draws does.
-Measured values can take its place (``divergence``). Without constants there is no drift to weigh against: then T alone
-is varied, E = T, and the best round is the longest that is allowed.
-
-:class:`ParkPlan` is all that ``fedgs plan`` says of a park: who is faster, by how much, up to what limit, what is best.
+L stays as it is: FedAvg trains as many devices. Fewer devices would be faster by this account, which does not count
+the noise of small batches.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,130 +24,110 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgs.files import finite
-from fedgs.network.convergence import BoundConstants, drift_weight, drifts, worth_of_round
 from fedgs.network.links import ParkNetwork, positive, whole
-from fedgs.network.round_time import (
-    Park,
-    RoundTime,
-    break_even_ratio,
-    fedavg_round,
-    fedgs_round,
-    fedgs_wins,
-    largest_pick,
-    longest_round,
-    proposition_threshold,
-    smallest_pick,
-)
+from fedgs.network.round_time import Park, RoundTime, fedavg_round, fedgs_round
+
+MARGIN = 1.1
+"""FedGS pays if it is this many times as fast: the model is no better than that."""
+EXTREME = 1e9
+"""Bandwidth ratios beyond it are not looked at."""
+
+
+@dataclass(frozen=True)
+class KnownRounds:
+    """Rounds to the target accuracy with some T and L; those of the paper, to 82 % on FEMNIST (Table II)."""
+
+    fedgs: float = 147
+    fedavg: float = 478
+    iterations: int = 50
+    pick: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("fedgs", "fedavg"):
+            positive(name, getattr(self, name))
+        for name in ("iterations", "pick"):
+            whole(name, getattr(self, name))
+
+    @property
+    def drift(self) -> float:
+        """a of a single device; 0 where the rounds do not tell: FedAvg needs no more, or nothing can drift."""
+        more, root = self.fedavg / self.fedgs, math.sqrt(self.pick)
+        if more <= 1 or self.pick == 1 or self.iterations == 1:
+            return 0.0
+        return root * (more - 1) / ((more * root - 1) * (self.iterations - 1))
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A choice of T and L, and what it costs."""
+    """An algorithm with some T and L, and the time it takes to the target."""
 
     iterations: int
     """T"""
     pick: int
     """L"""
-    seconds: float
-    """T_FedGS of a round"""
-    fedavg_seconds: float
-    """T_FedAvg of a round with the same T and L"""
-    effective_iterations: float
-    """E, what the round is worth; T where no constants are given"""
+    rounds: float
+    """to the target"""
+    round: RoundTime
 
     @property
-    def seconds_per_iteration(self) -> float:
-        """Seconds per effective iteration: the objective."""
-        return self.seconds / self.effective_iterations
+    def seconds(self) -> float:
+        """To the target."""
+        return self.rounds * self.round.total
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return asdict(self) | {"round": asdict(self.round) | {"total": self.round.total}, "seconds": self.seconds}
 
 
-def best_schedule(
+def fedgs_schedule(
+    park: Park, network: ParkNetwork, known: KnownRounds, *, iterations: int | None = None, most: int = 500
+) -> Schedule | None:
+    """Return FedGS with the given T, else with the best one up to ``most``; None where drift undoes all that is learnt.
+
+    L is the park's.
+    """
+    first = worth(known.iterations, known.drift / math.sqrt(known.pick)) * known.fedgs
+    return _schedule(fedgs_round, park, network, first, known.drift / math.sqrt(park.pick), iterations, most)
+
+
+def fedavg_schedule(
+    park: Park, network: ParkNetwork, known: KnownRounds, *, iterations: int | None = None, most: int = 500
+) -> Schedule | None:
+    """Return the same of FedAvg, whose M·L devices train alone."""
+    first = worth(known.iterations, known.drift) * known.fedavg
+    return _schedule(fedavg_round, park, network, first, known.drift, iterations, most)
+
+
+def worth(iterations: Any, drift: float) -> Any:
+    """Return E(T), the iterations that a round of T is worth; of one T or an array of them."""
+    return iterations * (1.0 - drift * (iterations - 1.0))
+
+
+def _schedule(
+    time: Callable[[Park, ParkNetwork], RoundTime],
     park: Park,
     network: ParkNetwork,
-    constants: BoundConstants | None = None,
-    *,
-    most_iterations: int = 500,
-    speedup: float = 1.0,
-    divergence: Callable[[int], float] | None = None,
-    picks: Sequence[int] | None = None,
+    needed: float,
+    drift: float,
+    iterations: int | None,
+    most: int,
 ) -> Schedule | None:
-    """Return the T and L of least seconds per effective iteration; None where no T and L meet the condition.
-
-    Args:
-        park: its T is not looked at, its L is where ``constants.divergence`` was measured.
-        network: the links.
-        constants: of the bound; without them only T is varied.
-        most_iterations: the longest round to consider.
-        speedup: how many times as fast as FedAvg a round must be.
-        divergence: δ for each L in place of the square root.
-        picks: the L to consider; all that a factory has devices for, when not given.
-    """
-    whole("most_iterations", most_iterations)
-    positive("speedup", speedup)
-    if picks is None:
-        picks = [park.pick] if constants is None else range(1, park.devices_per_factory + 1)
-    best: Schedule | None = None
-    for pick in picks:
-        found = _best_round(
-            park.but(pick=pick), network, with_pick(constants, park, pick, divergence), most_iterations, speedup
-        )
-        if found is not None and (best is None or found.seconds_per_iteration < best.seconds_per_iteration):
-            best = found
-    return best
-
-
-def objective(
-    park: Park, network: ParkNetwork, constants: BoundConstants | None, most_iterations: int
-) -> NDArray[np.float64]:
-    """Return seconds per effective iteration for T = 1, 2, …; infinite where the bound is void."""
-    fixed, each = _fixed_and_each(fedgs_round, park, network)
-    lengths = np.arange(1, most_iterations + 1)
-    worth = _worth(constants, most_iterations)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(worth > 0, (fixed + each * lengths) / worth, math.inf)
-
-
-def _best_round(
-    park: Park, network: ParkNetwork, constants: BoundConstants | None, most: int, speedup: float
-) -> Schedule | None:
-    fixed, each = _fixed_and_each(fedgs_round, park, network)
-    flat_fixed, flat_each = _fixed_and_each(fedavg_round, park, network)
-    lengths = np.arange(1, most + 1)
-    seconds, flat = fixed + each * lengths, flat_fixed + flat_each * lengths
-    costs = np.where(seconds * speedup < flat, objective(park, network, constants, most), math.inf)
-    place = int(np.argmin(costs))
-    if not math.isfinite(costs[place]):
+    """``needed``: effective iterations to the target."""
+    if iterations is None:
+        whole("most", most)
+        lengths: NDArray[np.float64] = np.arange(1.0, most + 1)
+        one = time(park.but(iterations=1), network)
+        each = one.internal + one.selection + one.computation
+        effective = worth(lengths, drift)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            costs = np.where(effective > 0, (one.top + each * lengths) / effective, math.inf)
+        iterations = int(np.argmin(costs)) + 1
+    effective_here = worth(iterations, drift)
+    if effective_here <= 0:
         return None
-    worth = float(_worth(constants, most)[place])
-    return Schedule(place + 1, park.pick, float(seconds[place]), float(flat[place]), worth)
-
-
-def _fixed_and_each(
-    time: Callable[[Park, ParkNetwork], RoundTime], park: Park, network: ParkNetwork
-) -> tuple[float, float]:
-    """Return what a round costs once, and what each of its iterations adds."""
-    one = time(park.but(iterations=1), network)
-    return one.top, one.internal + one.selection + one.computation
-
-
-def _worth(constants: BoundConstants | None, most: int) -> NDArray[np.float64]:
-    """Return the effective iterations of T = 1, 2, …"""
-    lengths = np.arange(1, most + 1, dtype=np.float64)
-    if constants is None or constants.divergence == 0:
-        return lengths
-    with np.errstate(over="ignore"):  # an overflow is void too
-        return lengths - drift_weight(constants) * drifts(most, constants.learning_rate, constants.smoothness)[1:]
-
-
-def with_pick(
-    constants: BoundConstants | None, park: Park, pick: int, divergence: Callable[[int], float] | None = None
-) -> BoundConstants | None:
-    """Return the constants with the δ of another L than the park's."""
-    if constants is None:
-        return None
-    if divergence is not None:
-        return constants.but(divergence(pick))
-    return constants.but(constants.divergence * math.sqrt(park.pick / pick))
+    return Schedule(
+        iterations, park.pick, needed / effective_here, time(park.but(iterations=iterations), network)
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -158,109 +136,88 @@ class ParkPlan:
 
     park: Park
     network: ParkNetwork
-    constants: BoundConstants | None
-    fedgs: RoundTime
-    fedavg: RoundTime
-    wins: bool
-    """whether a round of FedGS is faster: the exact condition, the selection counted"""
-    threshold: float | None
-    """T·L/(M·(L − 1)) of Proposition 4; None for L = 1"""
+    known: KnownRounds
+    fedgs: Schedule
+    """with the best T"""
+    fedavg: Schedule
+    """likewise, with as many devices"""
+    as_set: Schedule | None
+    """FedGS with the park's own T; None: drift undoes all that is learnt"""
     break_even: float
-    """B_int/B_ext at which both take the same time; infinity where FedGS never wins"""
-    longest_round: int
-    """largest T that wins at this L; 0: none"""
-    smallest_pick: int | None
-    """least L that wins at this T; None: none"""
-    largest_pick: int | None
-    """greatest L that wins at this T, at most the devices of a factory; None: none"""
-    effective_iterations: float | None
-    """what a round is worth; 0 or less: the bound is void; None without constants"""
-    best: Schedule | None
-    """None where no T and L meet the condition"""
-    best_at_pick: Schedule | None
-    """the best T at the park's own L; None where no T meets the condition"""
+    """B_int/B_ext at which both take as long; 0: FedGS is always faster; infinity: never"""
+    most: int
 
     @property
-    def speedup(self) -> float:
-        """How many times as fast as FedAvg."""
-        return self.fedavg.total / self.fedgs.total
+    def times_as_fast(self) -> float:
+        """How many times as fast as FedAvg FedGS reaches the target."""
+        return self.fedavg.seconds / self.fedgs.seconds
 
     @property
-    def assumptions_hold(self) -> bool:
-        """Whether Proposition 4 applies: equal links, no latency (Assumption 2), no time for the selection."""
-        inside, outside, direct = self.network.internal, self.network.external, self.network.direct
-        rates = [link.up.rate / link.down.rate for link in (inside, outside, direct)]
-        rates += [direct.rate / outside.rate]
-        waits = inside.latency + outside.latency + direct.latency + self.park.select_seconds
-        return waits == 0 and all(math.isclose(rate, 1.0) for rate in rates)
+    def pays(self) -> bool:
+        """Whether FedGS is worth having."""
+        return self.times_as_fast >= MARGIN
 
-    @property
-    def bound_is_void(self) -> bool | None:
-        """Whether drift undoes all that a round learns; None without constants."""
-        return None if self.effective_iterations is None else self.effective_iterations <= 0
+    def other_picks(self) -> list[tuple[Schedule, Schedule]]:
+        """Return FedGS and FedAvg with other L too, from 2 to all devices of a factory."""
+        most, mine = self.park.devices_per_factory, self.park.pick
+        picks = sorted({min(pick, most) for pick in (2, max(2, mine // 2), mine, 2 * mine, most)})
+        return [best_schedules(self.park.but(pick=pick), self.network, self.known, self.most) for pick in picks]
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; infinity is null."""
         links = {name: getattr(self.network, name) for name in ("internal", "external", "direct")}
-        rates = {name: {"up": link.up.rate, "down": link.down.rate} for name, link in links.items()}
-        latencies = {name: {"up": link.up.latency, "down": link.down.latency} for name, link in links.items()}
+        channels = {f"{name}_{way}": getattr(link, way) for name, link in links.items() for way in ("up", "down")}
         said = {
-            "park": asdict(self.park),
-            "links_bits_per_second": rates,
-            "links_latency_seconds": latencies,
-            "fedgs_seconds": asdict(self.fedgs) | {"total": self.fedgs.total},
-            "fedavg_seconds": asdict(self.fedavg) | {"total": self.fedavg.total},
-            "fedgs_wins": self.wins,
-            "speedup": self.speedup,
+            "pays": self.pays,
+            "times_as_fast": self.times_as_fast,
+            "fedgs": self.fedgs.as_dict(),
+            "fedavg": self.fedavg.as_dict(),
+            "as_set": None if self.as_set is None else self.as_set.as_dict(),
             "ratio": self.network.ratio,
-            "proposition_threshold": self.threshold,
-            "proposition_applies": self.assumptions_hold,
             "break_even_ratio": self.break_even,
-            "longest_round": self.longest_round,
-            "smallest_pick": self.smallest_pick,
-            "largest_pick": self.largest_pick,
-            "constants": None if self.constants is None else asdict(self.constants),
-            "effective_iterations": self.effective_iterations,
-            "bound_is_void": self.bound_is_void,
-            "bound_is_known": None if self.constants is None else self.constants.small_steps,
-            "best": _schedule(self.best),
-            "best_at_pick": _schedule(self.best_at_pick),
+            "other_picks": [{"fedgs": one.as_dict(), "fedavg": flat.as_dict()} for one, flat in self.other_picks()],
+            "known_rounds": asdict(self.known),
+            "park": asdict(self.park),
+            "bits_per_second": {name: channel.rate for name, channel in channels.items()},
+            "latency_seconds": {name: channel.latency for name, channel in channels.items()},
         }
         plain: dict[str, Any] = finite(said)
         return plain
 
 
 def make_plan(
-    park: Park,
-    network: ParkNetwork,
-    constants: BoundConstants | None = None,
-    *,
-    most_iterations: int = 500,
-    speedup: float = 1.0,
+    park: Park, network: ParkNetwork, known: KnownRounds | None = None, *, most_iterations: int = 500
 ) -> ParkPlan:
-    """Return the plan of a park; the last three arguments are those of :func:`best_schedule`."""
-    worth = None if constants is None else worth_of_round(park.iterations, constants)
-    return ParkPlan(
-        park=park,
-        network=network,
-        constants=constants,
-        fedgs=fedgs_round(park, network),
-        fedavg=fedavg_round(park, network),
-        wins=fedgs_wins(park, network),
-        threshold=None if park.pick == 1 else proposition_threshold(park.factories, park.pick, park.iterations),
-        break_even=break_even_ratio(park, network),
-        longest_round=longest_round(park, network),
-        smallest_pick=smallest_pick(park, network),
-        largest_pick=largest_pick(park, network),
-        effective_iterations=worth,
-        best=best_schedule(park, network, constants, most_iterations=most_iterations, speedup=speedup),
-        best_at_pick=best_schedule(
-            park, network, constants, most_iterations=most_iterations, speedup=speedup, picks=[park.pick]
-        ),
-    )
+    """Return the plan of a park: FedGS and FedAvg with their best T up to ``most_iterations``; the paper's rounds."""
+    known = known or KnownRounds()
+    fedgs, fedavg = best_schedules(park, network, known, most_iterations)
+    as_set = fedgs_schedule(park, network, known, iterations=park.iterations)
+    edge = _break_even(park, network, known, fedavg.seconds, most_iterations)
+    return ParkPlan(park, network, known, fedgs, fedavg, as_set, edge, most_iterations)
 
 
-def _schedule(schedule: Schedule | None) -> dict[str, Any] | None:
-    if schedule is None:
-        return None
-    return asdict(schedule) | {"seconds_per_iteration": schedule.seconds_per_iteration}
+def best_schedules(park: Park, network: ParkNetwork, known: KnownRounds, most: int = 500) -> tuple[Schedule, Schedule]:
+    """Return FedGS and FedAvg with as many devices, each with its best T; the park's T if drift is not known."""
+    length = None if known.drift else park.iterations
+    fedgs = fedgs_schedule(park, network, known, iterations=length, most=most)
+    fedavg = fedavg_schedule(park, network, known, iterations=length, most=most)
+    assert fedgs is not None  # with T = 1 nothing drifts
+    assert fedavg is not None
+    return fedgs, fedavg
+
+
+def _break_even(park: Park, network: ParkNetwork, known: KnownRounds, fedavg: float, most: int) -> float:
+    """Return the B_int/B_ext from which FedGS is faster than FedAvg; only the internal bandwidths are varied."""
+
+    def faster(ratio: float) -> bool:
+        return best_schedules(park, network.with_ratio(ratio), known, most)[0].seconds < fedavg
+
+    low, high = -math.log(EXTREME), math.log(EXTREME)
+    if faster(math.exp(low)):
+        return 0.0
+    if not faster(math.exp(high)):
+        return math.inf
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (low, middle) if faster(math.exp(middle)) else (middle, high)
+    return math.exp(high)

@@ -30,12 +30,12 @@ PROFILES = ("5g", "wifi6", "wired")
 
 
 class ChannelSettings(Section):
-    """One direction of a link: bandwidth and snr_db, or rate. What is not given is the profile's."""
+    """One direction of a link: bandwidth and snr_db, or rate. Values that are not given come from the profile."""
 
     bandwidth: float | None = Field(None, gt=0, description="Hz (B)")
     snr_db: float | None = Field(None, ge=-100, le=200, description="at the receiver, in dB (γ)")
     rate: float | None = Field(None, gt=0, description="bit/s, in place of bandwidth and SNR")
-    latency: float | None = Field(None, ge=0, description="seconds, each time something is sent")
+    latency: float | None = Field(None, ge=0, description="seconds, once per synchronisation and direction")
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -165,16 +165,16 @@ class ClockSettings(LinksSettings):
 
     profile: str = Field("5g", description="a name in fedgs.network.PROFILES, or a TOML file")
     step_seconds: float | Literal["measured"] = Field(
-        "measured", description="of one local step on a device of median speed; measured: on this machine"
+        "measured", description="seconds of one local step on a device of median speed; measured: on this machine"
     )
     selection_seconds: float | Literal["measured"] = Field(
-        "measured", description="of one selection at a station; measured: as the run's own selections take"
+        "measured", description="seconds of one selection at a station; measured: in this run"
     )
     slowness: float = Field(
         0.0,
         ge=0,
         le=5,
-        description="spread of the devices' slowness, standard deviation of its logarithm; 0: all alike",
+        description="spread of device speeds: standard deviation of the logarithm; 0: all devices are equal",
     )
 
     @field_validator("step_seconds", "selection_seconds", mode="before")
@@ -217,14 +217,14 @@ class ClockSettings(LinksSettings):
 
 
 class PlanSettings(Section):
-    """What ``fedgs plan`` needs beside the settings of a run; the learning rate η is ``training.learning_rate``."""
+    """The additional settings of ``fedgs plan``."""
 
     model_bytes: float | None = Field(None, gt=0, description="size of the model; none: of the network task.model")
     latency: bool = Field(True, description="whether latencies count; the paper leaves them out")
-    divergence: float | None = Field(None, ge=0, description="δ at selection.pick; none: drift is not weighed")
-    smoothness: float | None = Field(None, gt=0, description="β of the loss; none: the run's, without a run 1")
-    lipschitz: float = Field(1.0, gt=0, description="ρ of the loss")
-    phi: float = Field(1.0, gt=0, description="φ = ω·(1 − βη/2)")
-    epsilon: float = Field(1.0, gt=0, description="ε, the least loss above the optimum")
-    most_iterations: int = Field(500, ge=1, le=1_000_000, description="the longest round to consider as the best")
-    speedup: float = Field(1.0, gt=0, description="the best must be more than so many times as fast as FedAvg")
+    rounds: float | None = Field(
+        None,
+        gt=0,
+        description="rounds of FedGS to the target accuracy, with this T and L; none: from the run or the paper",
+    )
+    fedavg_rounds: float | None = Field(None, gt=0, description="rounds of FedAvg, in the same way")
+    most_iterations: int = Field(500, ge=1, le=1_000_000, description="the largest T that is tried")

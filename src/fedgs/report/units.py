@@ -38,6 +38,8 @@ def readable_time(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-def readable_score(score: str, value: float, digits: int = 1) -> str:
-    """Write a score: an accuracy in per cent, other numbers as they are."""
-    return f"{value:.{digits}%}" if score == "accuracy" else f"{value:.4g}"
+def readable_score(score: str, value: float, digits: int = 1, deviation: float | None = None) -> str:
+    """Write a score: an accuracy in per cent, other numbers as they are; ``deviation``: of some seeds."""
+    if score == "accuracy":
+        return f"{value:.{digits}%}" if deviation is None else f"{100 * value:.{digits}f}±{deviation:.{digits}%}"
+    return f"{value:.4g}" if deviation is None else f"{value:.4g}±{deviation:.2g}"

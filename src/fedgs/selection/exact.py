@@ -32,13 +32,15 @@ lexicographic order with the Gram form costs O(1) a choice: when device i joins,
     cost_k ← cost_k + 2·G_ik        for all later k,      f(x ∪ {k}) = f(x) + cost_k,   cost_k(∅) = G_kk − 2c_k.
 """
 
+from contextlib import nullcontext
 from math import comb
 from typing import NamedTuple
 
 import numpy as np
 
-from fedgs.compiled import composed
+from fedgs.compiled import composed, kernel, running
 from fedgs.errors import SolverError
+from fedgs.selection.algebra import ascending, combine, factorise, solve_factored, turned
 from fedgs.selection.problem import Floats, Indices, Key, Record, SelectionProblem
 from fedgs.selection.quadratic import Quadratic, gram_form, is_certain, score, score_of
 from fedgs.selection.swap import best_descent
@@ -47,6 +49,8 @@ CARDINALITY_WEIGHT = 10.0
 """ρ² relative to the mean diagonal of G; much more costs digits, much less weakens the bound."""
 RIDGE = 0.1
 """ε relative to the mean diagonal of G."""
+FEW_CHOICES = 100_000
+"""Up to this, plain Python has tried all of them before they could be compiled for."""
 MOST_CHOICES = 5_000_000_000
 """Beyond this, enumeration takes minutes even when compiled, so it is refused."""
 
@@ -62,6 +66,10 @@ class Relaxation(NamedTuple):
     """Which device stands at which place of R."""
     constant: float
     """K."""
+    shrink: float
+    """(S_min/E)²."""
+    sound: bool
+    """False where a bonus is so large that rounding swallows the rest: nothing can be proven."""
 
 
 @composed
@@ -73,28 +81,80 @@ def relax(form: Quadratic, best: float, level: float) -> Relaxation:
     devices, pick = len(form.linear), form.pick
     bar = best + pick * level
     deviations, most, least = np.zeros(devices), 1.0, 1.0
+    unit, spread = 0.0, 0.0
+    for i in range(devices):
+        unit += form.gram[i, i] / devices
     if form.ratio:
-        deviations = (form.sizes - form.sizes.mean()) / form.expected_size
-        sizes = np.sort(form.sizes)
-        most = ((form.base_size + sizes[devices - pick :].sum()) / form.expected_size) ** 2
-        least = ((form.base_size + sizes[:pick].sum()) / form.expected_size) ** 2
-    unit = (np.diag(form.gram) / devices).sum()
+        order = ascending(form.sizes)
+        total, fewest, largest = 0.0, form.base_size, form.base_size
+        for i in range(devices):
+            total += form.sizes[i]
+        for i in range(pick):
+            fewest += form.sizes[order[i]]
+            largest += form.sizes[order[devices - 1 - i]]
+        most, least = largest / form.expected_size, fewest / form.expected_size
+        most, least = most * most, least * least
+        for i in range(devices):
+            deviations[i] = (form.sizes[i] - total / devices) / form.expected_size
+            spread += deviations[i] * deviations[i]
     if unit == 0.0:
         unit = 1.0
     # What −bar·eeᵀ may take away, the ridge gives back: the matrix is positive definite.
-    weight, ridge = CARDINALITY_WEIGHT * unit, RIDGE * unit + max(bar, 0.0) * (deviations * deviations).sum()
-    matrix = form.gram - np.outer(bar * deviations, deviations) + weight
+    weight, ridge = CARDINALITY_WEIGHT * unit, RIDGE * unit + max(bar, 0.0) * spread
+    matrix, linear = np.empty((devices, devices)), np.empty(devices)
     for i in range(devices):
+        for j in range(devices):
+            matrix[i, j] = form.gram[i, j] - bar * deviations[i] * deviations[j] + weight
         matrix[i, i] += ridge
-    extra = form.bonus - level
-    linear = form.linear + bar * deviations + weight * pick + 0.5 * np.where(extra > 0.0, most, least) * extra
-    inverse = np.linalg.inv(matrix)
-    centre = inverse @ linear
-    hardness = (1.0 - centre) * np.abs(1.0 - centre) / np.diag(inverse)
-    order = np.argsort(hardness, kind="mergesort")
-    factor = np.linalg.cholesky(matrix[order][:, order]).astype(np.float64)
-    constant = form.constant - bar + weight * pick * pick - ridge * pick - float(linear @ centre)
-    return Relaxation(factor, factor.T @ centre[order], order, constant)
+        extra = form.bonus[i] - level
+        linear[i] = form.linear[i] + bar * deviations[i] + weight * pick
+        linear[i] += 0.5 * (most if extra > 0.0 else least) * extra
+    factor, centre = matrix.copy(), linear.copy()
+    if not factorise(factor, 0.0):
+        return Relaxation(factor, centre, ascending(centre), 0.0, least, False)
+    solve_factored(factor, centre)
+    hardness = inverse_diagonal(factor)
+    for i in range(devices):
+        hardness[i] = (1.0 - centre[i]) * abs(1.0 - centre[i]) / hardness[i]
+    order = ascending(hardness)
+    constant = form.constant - bar + weight * pick * pick - ridge * pick
+    sorted_centre = np.empty(devices)
+    for i in range(devices):
+        constant -= linear[i] * centre[i]
+        sorted_centre[i] = centre[order[i]]
+        for j in range(devices):
+            factor[i, j] = matrix[order[i], order[j]]
+    sound = factorise(factor, 0.0)
+    lower = turned(factor)
+    return Relaxation(lower, combine(lower, sorted_centre), order, constant, least, sound)
+
+
+def inverse_diagonal_oracle(factor: Floats) -> Floats:
+    """Plain numpy version of :func:`inverse_diagonal`."""
+    inverse, size = np.eye(len(factor)), len(factor)
+    for i in range(size - 1, -1, -1):
+        for k in range(i + 1, size):
+            inverse[i, k:] -= factor[i, k] * inverse[k, k:]
+        inverse[i, i:] /= factor[i, i]
+    found: Floats = np.cumsum(inverse * inverse, axis=1)[:, -1]
+    return found
+
+
+@kernel(inverse_diagonal_oracle)
+def inverse_diagonal(factor: Floats) -> Floats:
+    """Return the diagonal of (RᵀR)⁻¹."""
+    size = len(factor)
+    inverse, found = np.zeros((size, size)), np.zeros(size)
+    for i in range(size - 1, -1, -1):
+        inverse[i, i] = 1.0
+        for k in range(i + 1, size):
+            step = factor[i, k]
+            for j in range(k, size):
+                inverse[i, j] -= step * inverse[k, j]
+        for j in range(i, size):
+            inverse[i, j] /= factor[i, i]
+            found[i] += inverse[i, j] * inverse[i, j]
+    return found
 
 
 @composed
@@ -107,12 +167,12 @@ def decode(form: Quadratic, chosen: Indices, budget: int) -> tuple[bool, int]:
     for i in chosen:
         level += form.bonus[i] / pick
     tree = relax(form, first, level)
-    shrink = 1.0
-    if form.ratio:
-        shrink = ((form.base_size + np.sort(form.sizes)[:pick].sum()) / form.expected_size) ** 2
+    if not tree.sound:
+        return False, 0
     limit = -tree.constant
     residual = np.empty((pick, devices))
-    residual[0] = -tree.offset
+    for i in range(devices):
+        residual[0, i] = -tree.offset[i]
     cost = np.zeros(pick)
     cursor = np.empty(pick, dtype=np.int64)
     cursor[0] = devices - 1
@@ -153,8 +213,9 @@ def decode(form: Quadratic, chosen: Indices, budget: int) -> tuple[bool, int]:
             found = score(form, candidate)
             if found < best:
                 best = found - form.tolerance
-                limit = -tree.constant - (first - best) * shrink
-                chosen[:] = candidate
+                limit = -tree.constant - (first - best) * tree.shrink
+                for d in range(pick):
+                    chosen[d] = candidate[d]
     return is_certain(form, best), nodes
 
 
@@ -171,16 +232,13 @@ def solve_exact(
 ) -> tuple[Indices, bool]:
     """Prove the optimum, or return the best choice known when ``budget`` nodes are used up."""
     form = gram_form(problem.parts)
-    try:
-        if record is None:
-            return prove(form, starts, key, budget)
-        chosen, _ = best_descent(form, starts, key)
-        record(chosen)
-        proven, _ = decode(form, chosen, budget)
-        record(chosen)
-        return chosen, proven
-    except np.linalg.LinAlgError:  # a bonus so large that rounding swallows the rest: nothing can be proven
-        return best_descent(form, starts, key)[0], False
+    if record is None:
+        return prove(form, starts, key, budget)
+    chosen, _ = best_descent(form, starts, key)
+    record(chosen)
+    proven, _ = decode(form, chosen, budget)
+    record(chosen)
+    return chosen, proven
 
 
 def solve_brute(problem: SelectionProblem, key: Key, record: Record | None) -> tuple[Indices, bool]:
@@ -195,11 +253,12 @@ def solve_brute(problem: SelectionProblem, key: Key, record: Record | None) -> t
     form = gram_form(problem.parts)
     chosen = np.arange(pick)
     best = np.inf
-    for first in range(devices - pick + 1):
-        found = enumerate_from(form, first, chosen, best)
-        if record is not None and found < best:
-            record(chosen)
-        best = found
+    with running(compiled=True) if choices > FEW_CHOICES else nullcontext():
+        for first in range(devices - pick + 1):
+            found = enumerate_from(form, first, chosen, best)
+            if record is not None and found < best:
+                record(chosen)
+            best = found
     if record is not None:
         record(chosen)
     return chosen, is_certain(form, best)
@@ -226,14 +285,16 @@ def enumerate_from(form: Quadratic, first: int, chosen: Indices, best: float) ->
                     if found < best:
                         best = found
                         picked[depth] = i
-                        chosen[:] = picked
+                        for d in range(pick):
+                            chosen[d] = picked[d]
             else:
                 for i in range(k, last):
                     found = value[depth] + cost[depth, i] - bonus[depth] - form.bonus[i]
                     if found < best:
                         best = found
                         picked[depth] = i
-                        chosen[:] = picked
+                        for d in range(pick):
+                            chosen[d] = picked[d]
         elif k <= devices - (pick - depth):
             picked[depth] = k
             value[depth + 1] = value[depth] + cost[depth, k]

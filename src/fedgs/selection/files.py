@@ -1,7 +1,7 @@
 """Selection problems from files: ``.npz`` (counts, target, base, bonus) or ``.csv`` (a device a row, a class a column).
 
 How a CSV file is read: every line is a device, unless the caller says that the first is a header, which names the
-classes. The first column names the devices if a cell of it is not a number or if the header calls it device or id, or
+classes. The first column names the devices if no cell of it is a number, or if the header calls it device or id, or
 nothing at all. Where a file has no target, the classes of all its rows (and of the base) together are the target.
 """
 
@@ -90,14 +90,18 @@ def _read_csv(path: Path, header: bool) -> tuple[Floats, tuple[str, ...], str]:
         if len(row) != width:
             raise InputFileError(f"{path}: line {number} has {len(row)} cells, the lines before it have {width}")
     lines = lines[header:]
-    named = (header and first.lower() in NAME_COLUMNS) or not all(_is_number(row[0]) for _, row in lines)
+    named = (header and first.lower() in NAME_COLUMNS) or not any(_is_number(row[0]) for _, row in lines)
     if width == named:
         raise InputFileError(f"{path}: holds no column of counts; is the separator a comma?")
     values = np.empty((len(lines), width - named))
     for position, (number, row) in enumerate(lines):
+        if named and not row[0]:
+            raise InputFileError(f"{path}: line {number}, column 1: is empty; give the name of the device, or a count")
         for column, cell in enumerate(row[named:]):
             if not _is_number(cell):
                 hint = "" if header or position else "; if the first line names the classes, give --header"
+                if not hint and column + named == 0:
+                    hint = "; a first column of names holds no number"
                 raise InputFileError(
                     f"{path}: line {number}, column {column + named + 1}: {cell!r} is not a number{hint}"
                 )

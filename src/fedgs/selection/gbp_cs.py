@@ -21,97 +21,90 @@ from typing import Literal
 import numpy as np
 
 from fedgs.compiled import composed, kernel
+from fedgs.selection.algebra import (
+    combine,
+    combine_oracle,
+    factorise,
+    members,
+    products,
+    pseudo_solve,
+    solve_factored,
+    turned,
+)
 from fedgs.selection.draws import draw_subset
-from fedgs.selection.problem import NO_LIMIT, Flags, Floats, Indices, Key, Record, SelectionProblem
+from fedgs.selection.problem import NO_LIMIT, Floats, Indices, Key, Record, SelectionProblem
 
 Start = Literal["mpinv", "zero", "random"]
 _RANK_TOLERANCE = 1e-10
 
 
-def least_squares_oracle(counts: Floats, wanted: Floats) -> Floats:
-    """Plain numpy version of :func:`least_squares`."""
-    return np.linalg.lstsq(counts.T, wanted, rcond=None)[0].astype(np.float64)
-
-
-@kernel(least_squares_oracle)
-def least_squares(counts: Floats, wanted: Floats) -> Floats:
-    """Return the shortest x that minimises ‖Aᵀx − y‖: pinv(Aᵀ)·y.
-
-    Normal equations on the smaller side are ten times faster than a singular value decomposition; that is kept for
-    matrices without full rank, which the Cholesky factor notices.
-    """
-    devices, classes = counts.shape
-    wide = devices > classes
-    matrix = counts.T @ counts if wide else counts @ counts.T
-    solution = wanted.copy() if wide else counts @ wanted
-    size = len(solution)
-    largest = 0.0
-    for i in range(size):
-        largest = max(largest, matrix[i, i])
-    for j in range(size):
-        for k in range(j):
-            matrix[j, j] -= matrix[j, k] * matrix[j, k]
-        if matrix[j, j] <= _RANK_TOLERANCE * largest:
-            return np.linalg.lstsq(counts.T.copy(), wanted, 1e-13)[0].astype(np.float64)
-        matrix[j, j] = np.sqrt(matrix[j, j])
-        for i in range(j + 1, size):
-            for k in range(j):
-                matrix[i, j] -= matrix[i, k] * matrix[j, k]
-            matrix[i, j] /= matrix[j, j]
-    for i in range(size):
-        for k in range(i):
-            solution[i] -= matrix[i, k] * solution[k]
-        solution[i] /= matrix[i, i]
-    for i in range(size - 1, -1, -1):
-        for k in range(i + 1, size):
-            solution[i] -= matrix[k, i] * solution[k]
-        solution[i] /= matrix[i, i]
-    return counts @ solution if wide else solution
-
-
 @composed
+def least_squares(by_class: Floats, wanted: Floats) -> Floats:
+    """Return the shortest x that minimises ‖Aᵀx − y‖: pinv(Aᵀ)·y, from Aᵀ (classes, devices).
+
+    Normal equations on the smaller side are ten times faster than a singular value decomposition.
+    """
+    classes, devices = by_class.shape
+    if devices > classes:
+        matrix, solution = products(turned(by_class)), wanted.copy()
+    else:
+        matrix, solution = products(by_class), combine(by_class, wanted)
+    largest = 0.0
+    for i in range(len(solution)):
+        largest = max(largest, matrix[i, i])
+    factor = matrix.copy()
+    if factorise(factor, _RANK_TOLERANCE * largest):
+        solve_factored(factor, solution)
+    else:
+        solution = pseudo_solve(matrix, solution, _RANK_TOLERANCE * largest)
+    return combine(by_class, solution) if devices > classes else solution
+
+
+def largest_entries_oracle(values: Floats, pick: int) -> Indices:
+    """Plain numpy version of :func:`largest_entries`."""
+    unit = 1e-9 * float(np.abs(values).max()) or 1.0
+    found: Indices = np.sort(np.argsort(-np.rint(values / unit), kind="stable")[:pick])
+    return found
+
+
+@kernel(largest_entries_oracle)
 def largest_entries(values: Floats, pick: int) -> Indices:
     """Return where the ``pick`` largest values stand; among equal ones (up to rounding) the lowest indices."""
-    unit = 1e-9 * np.abs(values).max()
-    if unit == 0.0:
-        unit = 1.0
-    return np.sort(np.argsort(-np.rint(values / unit), kind="mergesort")[:pick])
-
-
-@composed
-def fill_by_gradient(
-    counts: Floats, target: Floats, base: Floats, bonus: Floats, size: float, base_size: float, inside: Flags, more: int
-) -> None:
-    """Mark ``more`` devices in ``inside``, one after the other the one with the smallest gradient."""
-    devices = len(counts)
-    residual = base - base_size * target
+    devices, largest = len(values), 0.0
     for i in range(devices):
-        if inside[i]:
-            residual += counts[i] - size * target
-    for _ in range(more):
-        gradient = counts @ residual
-        best = -1
-        for i in range(devices):
-            gradient[i] -= 0.5 * bonus[i]
-            if not inside[i] and (best < 0 or gradient[i] < gradient[best]):
-                best = i
-        inside[best] = True
-        residual += counts[best] - size * target
+        largest = max(largest, abs(values[i]))
+    unit = 1e-9 * largest if largest > 0.0 else 1.0
+    found, best = np.empty(pick, dtype=np.int64), np.empty(pick)
+    kept = 0
+    for i in range(devices):
+        value, place = np.rint(values[i] / unit), kept
+        while place > 0 and best[place - 1] < value:
+            place -= 1
+        if place < pick:
+            kept = min(kept + 1, pick)
+            for later in range(kept - 1, place, -1):
+                found[later], best[later] = found[later - 1], best[later - 1]
+            found[place], best[place] = i, value
+    inside = np.zeros(devices, dtype=np.bool_)
+    for place in range(pick):
+        inside[found[place]] = True
+    members(inside, found)
+    return found
 
 
-def permute_oracle(counts: Floats, wanted: Floats, bonus: Floats, chosen: Indices, max_swaps: int) -> int:
+def permute_oracle(by_class: Floats, wanted: Floats, bonus: Floats, chosen: Indices, max_swaps: int) -> int:
     """Plain numpy version of :func:`permute`."""
-    inside = np.zeros(len(counts), dtype=bool)
-    inside[chosen] = True
-    residual = counts[inside].sum(axis=0) - wanted
+    devices = by_class.shape[1]
+    inside = np.isin(np.arange(devices), chosen)
+    residual = combine_oracle(np.vstack([-wanted, by_class.T[chosen]]), np.ones(1 + len(chosen)))
     value = residual @ residual - bonus[inside].sum()
     tolerance = 1e-12 * (residual @ residual + wanted @ wanted + np.abs(bonus).sum())
     swaps = 0
-    while swaps < max_swaps and 0 < len(chosen) < len(counts):
-        gradient = counts @ residual - 0.5 * bonus
+    while swaps < max_swaps and 0 < len(chosen) < devices:
+        gradient = combine_oracle(by_class, residual) - 0.5 * bonus
         into = int(np.argmin(np.where(inside, np.inf, gradient)))
         out = int(np.argmax(np.where(inside, gradient, -np.inf)))
-        changed = residual + counts[into] - counts[out]
+        changed = residual + (by_class[:, into] - by_class[:, out])
         inside[into], inside[out] = True, False
         if not changed @ changed - bonus[inside].sum() < value - tolerance:
             break
@@ -122,23 +115,26 @@ def permute_oracle(counts: Floats, wanted: Floats, bonus: Floats, chosen: Indice
 
 
 @kernel(permute_oracle)
-def permute(counts: Floats, wanted: Floats, bonus: Floats, chosen: Indices, max_swaps: int) -> int:
+def permute(by_class: Floats, wanted: Floats, bonus: Floats, chosen: Indices, max_swaps: int) -> int:
     """Improve ``chosen`` in place by at most ``max_swaps`` swaps of steepest opposite gradients; return the swaps."""
-    devices, classes = counts.shape
-    pick = len(chosen)
-    inside = np.zeros(devices, dtype=np.bool_)
-    residual = -wanted
-    collected = 0.0
+    classes, devices = by_class.shape
+    pick, swaps = len(chosen), 0
+    inside, residual = np.zeros(devices, dtype=np.bool_), np.empty(classes)
+    squares, scale, collected = 0.0, 0.0, 0.0
     for i in chosen:
         inside[i] = True
-        residual += counts[i]
         collected += bonus[i]
-    squares = float(residual @ residual)
-    value = squares - collected
-    tolerance = 1e-12 * (squares + wanted @ wanted + np.abs(bonus).sum())
-    swaps = 0
+    for k in range(classes):
+        residual[k] = -wanted[k]
+        for i in chosen:
+            residual[k] += by_class[k, i]
+        squares += residual[k] * residual[k]
+        scale += wanted[k] * wanted[k]
+    for i in range(devices):
+        scale += abs(bonus[i])
+    value, tolerance = squares - collected, 1e-12 * (squares + scale)
     while swaps < max_swaps and 0 < pick < devices:
-        gradient = counts @ residual
+        gradient = combine(by_class, residual)
         into, out = -1, -1
         for i in range(devices):
             gradient[i] -= 0.5 * bonus[i]
@@ -149,17 +145,18 @@ def permute(counts: Floats, wanted: Floats, bonus: Floats, chosen: Indices, max_
                 into = i
         squares = 0.0
         for k in range(classes):
-            changed = residual[k] + counts[into, k] - counts[out, k]
+            changed = residual[k] + (by_class[k, into] - by_class[k, out])
             squares += changed * changed
         new = squares - (collected + bonus[into] - bonus[out])
         if not new < value - tolerance:
             break
-        residual += counts[into] - counts[out]
+        for k in range(classes):
+            residual[k] += by_class[k, into] - by_class[k, out]
         collected += bonus[into] - bonus[out]
         value = new
         inside[into], inside[out] = True, False
         swaps += 1
-    chosen[:] = np.flatnonzero(inside)
+    members(inside, chosen)
     return swaps
 
 
@@ -167,30 +164,31 @@ def solve_gbp_cs(
     problem: SelectionProblem, key: Key, record: Record | None, *, start: Start = "mpinv"
 ) -> tuple[Indices, bool]:
     """Run Algorithm 2 from one of its three starting points."""
-    chosen = _start(problem, key, record, start)
-    wanted = problem.wanted
+    by_class, wanted, bonus = problem.parts.by_class, problem.wanted, problem.parts.bonus
+    if start == "mpinv":
+        chosen = largest_entries(least_squares(by_class, wanted), problem.pick)
+    elif start == "random":
+        chosen = draw_subset(len(problem.counts), problem.pick, key, 0)
+    else:
+        chosen = _fill_by_gradient(problem, record)
     if record is None:
-        permute(problem.counts, wanted, problem.bonus, chosen, NO_LIMIT)
+        permute(by_class, wanted, bonus, chosen, NO_LIMIT)
         return chosen, False
     record(chosen)
-    while permute(problem.counts, wanted, problem.bonus, chosen, 1):
+    while permute(by_class, wanted, bonus, chosen, 1):
         record(chosen)
     return chosen, False
 
 
-def _start(problem: SelectionProblem, key: Key, record: Record | None, start: Start) -> Indices:
-    if start == "mpinv":
-        return largest_entries(least_squares(problem.counts, problem.wanted), problem.pick)
-    if start == "random":
-        return draw_subset(len(problem.counts), problem.pick, key)
+def _fill_by_gradient(problem: SelectionProblem, record: Record | None) -> Indices:
+    """Take one device after the other, each time the one with the smallest gradient."""
     inside = np.zeros(len(problem.counts), dtype=np.bool_)
-    fixed = (problem.counts, problem.target, problem.base, problem.bonus, problem.mean_size, problem.base_size)
-    if record is None:
-        fill_by_gradient(*fixed, inside, problem.pick)
-    else:  # the warm-up is part of the curve
-        record(np.flatnonzero(inside))
-        for _ in range(problem.pick - 1):
-            fill_by_gradient(*fixed, inside, 1)
+    residual = problem.base - problem.base_size * problem.target
+    for _ in range(problem.pick):
+        if record is not None:  # the warm-up is part of the curve
             record(np.flatnonzero(inside))
-        fill_by_gradient(*fixed, inside, 1)
+        gradient = problem.counts @ residual - 0.5 * problem.bonus
+        best = int(np.argmin(np.where(inside, np.inf, gradient)))
+        inside[best] = True
+        residual += problem.counts[best] - problem.mean_size * problem.target
     return np.flatnonzero(inside)

@@ -10,13 +10,15 @@ fixed, hence the same seed gives the same answer on a slow machine too; a time l
 """
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
-from fedgs.compiled import composed, kernel
-from fedgs.selection.draws import draw_subset, start_key
+from fedgs.compiled import composed
+from fedgs.selection.algebra import members
+from fedgs.selection.draws import draw_subset
 from fedgs.selection.problem import NO_LIMIT, Flags, Floats, Indices, Key, Record, SelectionProblem
-from fedgs.selection.quadratic import Quadratic, Rows, as_rows, gram_form
+from fedgs.selection.quadratic import Quadratic, gram_form
 from fedgs.selection.swap import descend
 
 POOL = 600
@@ -37,18 +39,33 @@ def solve_large(
     """Fill greedily, then repair ``repairs`` times or until ``seconds`` have passed."""
     deadline = None if seconds is None else time.perf_counter() + seconds
     random = np.random.Generator(np.random.Philox(key=int(key)))
-    rows = as_rows(problem)
-    own = np.einsum("ik,ik->i", rows.centred, rows.centred) - rows.bonus
-    inside = _fill(rows, own, random)
+    centred = problem.counts - problem.sizes[:, None] * problem.target
+    base = problem.base - problem.base_size * problem.target
+    own = np.einsum("ik,ik->i", centred, centred) - problem.bonus
+
+    def costs(residual: Floats, seen: Indices | slice) -> Floats:
+        """By how much ‖residual‖² (less the bonus) grows when each of the ``seen`` comes in.
+
+        On one core: a threaded matrix product would wait for its threads longer than it computes.
+        """
+        found: Floats = 2.0 * np.einsum("ik,k->i", centred[seen], residual) + own[seen]
+        return found
+
+    inside, residual = np.zeros(len(centred), dtype=np.bool_), base.copy()
+    for _ in range(problem.pick):
+        best = _cheapest(costs, residual, inside, max(64, FILL_WORK // problem.pick), random)
+        inside[best] = True
+        residual += centred[best]
     if record is not None:
         record(np.flatnonzero(inside))
     for _ in range(repairs):
         if deadline is not None and time.perf_counter() >= deadline:
             break
-        members, others = np.flatnonzero(inside), np.flatnonzero(~inside)
-        free = members if len(members) <= FREED else np.sort(random.choice(members, FREED, replace=False))
-        fixed = np.setdiff1d(members, free, assume_unique=True)
-        pool = np.concatenate([free, _candidates(rows, own, members, others, random)])
+        taken, others = np.flatnonzero(inside), np.flatnonzero(~inside)
+        free = taken if len(taken) <= FREED else np.sort(random.choice(taken, FREED, replace=False))
+        fixed = np.setdiff1d(taken, free, assume_unique=True)
+        residual = base + centred[taken].sum(axis=0)
+        pool = np.concatenate([free, _candidates(costs(residual, others), others, random)])
         picked = np.arange(len(free))
         form = _small_problem(problem, pool, fixed, len(free))
         improve(form, picked, KICKS, np.uint64(random.integers(2**63)))
@@ -59,77 +76,62 @@ def solve_large(
     return np.flatnonzero(inside), False
 
 
-def _fill(rows: Rows, own: Floats, random: np.random.Generator) -> Flags:
-    devices = len(rows.centred)
-    inside = np.zeros(devices, dtype=np.bool_)
-    looked_at = min(devices, max(64, FILL_WORK // rows.pick))
-    residual = rows.base.copy()
-    everybody = np.arange(devices)
-    for _ in range(rows.pick):
-        seen = everybody if looked_at == devices else random.integers(devices, size=looked_at)
-        seen = seen[~inside[seen]]
-        if not len(seen):  # the sample met members only
-            seen = np.flatnonzero(~inside)
-        best = int(seen[np.argmin(costs(rows.centred, own, residual, seen))])
-        inside[best] = True
-        residual += rows.centred[best]
-    return inside
+def _cheapest(
+    costs: Callable[[Floats, Indices | slice], Floats],
+    residual: Floats,
+    inside: Flags,
+    looked_at: int,
+    random: np.random.Generator,
+) -> int:
+    """Return who is the cheapest to take next, of all or of ``looked_at`` drawn at random."""
+    if looked_at >= len(inside):
+        return int(np.argmin(np.where(inside, np.inf, costs(residual, slice(None)))))
+    seen = random.integers(len(inside), size=looked_at)
+    seen = seen[~inside[seen]]
+    if not len(seen):  # the sample met members only
+        seen = np.flatnonzero(~inside)
+    return int(seen[np.argmin(costs(residual, seen))])
 
 
-def _candidates(rows: Rows, own: Floats, members: Indices, others: Indices, random: np.random.Generator) -> Indices:
+def _candidates(cost: Floats, others: Indices, random: np.random.Generator) -> Indices:
     """Return who might come in: the cheapest to add now, and some at random for variety."""
     wanted = POOL - FREED
     if len(others) <= wanted:
         return others
-    residual = rows.base + rows.centred[members].sum(axis=0)
-    order = np.argpartition(costs(rows.centred, own, residual, others), wanted // 2)
+    order = np.argpartition(cost, wanted // 2)
     cheapest, rest = order[: wanted // 2], order[wanted // 2 :]
     drawn = random.choice(rest, wanted - len(cheapest), replace=False)
     candidates: Indices = others[np.concatenate([cheapest, drawn])]
     return candidates
 
 
-def costs_oracle(centred: Floats, own: Floats, residual: Floats, seen: Indices) -> Floats:
-    """Plain numpy version of :func:`costs`."""
-    return 2.0 * (centred[seen] @ residual) + own[seen]
-
-
-@kernel(costs_oracle)
-def costs(centred: Floats, own: Floats, residual: Floats, seen: Indices) -> Floats:
-    """By how much ‖residual‖² (less the bonus) grows when each of the ``seen`` comes in.
-
-    Row by row on one core: a threaded matrix product would wait for its threads longer than it computes.
-    """
-    out = np.empty(len(seen))
-    for position in range(len(seen)):
-        i = seen[position]
-        out[position] = 2.0 * np.dot(centred[i], residual) + own[i]
-    return out
-
-
 def _small_problem(problem: SelectionProblem, pool: Indices, fixed: Indices, pick: int) -> Quadratic:
-    small = problem.parts._replace(
-        counts=problem.counts[pool],
-        base=problem.base + problem.counts[fixed].sum(axis=0),
-        bonus=problem.bonus[pool],
-        sizes=problem.sizes[pool],
-        base_size=problem.base_size + float(problem.sizes[fixed].sum()),
-        pick=pick,
+    # A pool may happen to have equal batches; the score is that of the whole problem all the same (``ratio``).
+    return gram_form(
+        problem.parts._replace(
+            by_class=problem.counts[pool].T.copy(),
+            base=problem.base + problem.counts[fixed].sum(axis=0),
+            bonus=problem.bonus[pool],
+            sizes=problem.sizes[pool],
+            base_size=problem.base_size + float(problem.sizes[fixed].sum()),
+            pick=pick,
+        )
     )
-    # A pool may happen to have equal batches; the score must be that of the whole problem all the same.
-    return gram_form(small)._replace(ratio=not problem.equal_sizes)
 
 
 @composed
-def kick(devices: int, chosen: Indices, key: Key) -> None:
-    """Exchange a few of the chosen for others at random."""
+def kick(devices: int, chosen: Indices, key: Key, skip: int) -> None:
+    """Exchange a few of the chosen for others at random, with the words after the first ``skip`` ones."""
     inside = np.zeros(devices, dtype=np.bool_)
     for i in chosen:
         inside[i] = True
-    outside = np.flatnonzero(~inside)
+    for i in range(devices):
+        inside[i] = not inside[i]
+    outside = np.empty(devices - len(chosen), dtype=np.int64)
+    members(inside, outside)
     exchanged = min(KICKED, len(chosen), len(outside))
-    out = draw_subset(len(chosen), exchanged, key)
-    into = draw_subset(len(outside), exchanged, start_key(key, 1, exchanged))
+    out = draw_subset(len(chosen), exchanged, key, skip)
+    into = draw_subset(len(outside), exchanged, key, skip + exchanged)
     for k in range(exchanged):
         chosen[out[k]] = outside[into[k]]
 
@@ -140,9 +142,10 @@ def improve(form: Quadratic, chosen: Indices, kicks: int, key: Key) -> float:
     best, _ = descend(form, chosen, NO_LIMIT)
     for number in range(kicks):
         trial = chosen.copy()
-        kick(len(form.linear), trial, start_key(key, number, 2 * KICKED))
+        kick(len(form.linear), trial, key, number * 2 * KICKED)
         found, _ = descend(form, trial, NO_LIMIT)
         if found < best - form.tolerance:
             best = found
-            chosen[:] = trial
+            for k in range(len(chosen)):
+                chosen[k] = trial[k]
     return best

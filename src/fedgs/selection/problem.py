@@ -13,13 +13,16 @@ solvers named in ``SOLVERS`` as ratio-aware minimise the divergence itself.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedgs.compiled import composed
+from fedgs.compiled import kernel
 from fedgs.errors import ProblemError
+
+if TYPE_CHECKING:
+    from fedgs.selection.feedback import Feedback
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -40,33 +43,38 @@ TARGET_TOLERANCE = 1e-6
 
 
 class KernelProblem(NamedTuple):
-    """A problem as kernels take it; the fields are those of :class:`SelectionProblem`."""
+    """A problem as kernels take it: the fields of :class:`SelectionProblem`, in arrays of its own."""
 
-    counts: Floats
+    by_class: Floats
+    """(F, N) the counts, so that loops over devices run along rows."""
     target: Floats
     base: Floats
     bonus: Floats
     sizes: Floats
     base_size: float
     expected_size: float
+    ratio: bool
+    """Whether batches differ in size, so that the divergence is not the distance in other units."""
     unit_sums: bool
     pick: int
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False, repr=False)
 class SelectionProblem:
-    """Pick exactly ``pick`` rows of ``counts`` that, added to ``base``, look most like ``target``.
+    """Select ``pick`` rows of ``counts`` whose sum with ``base`` comes closest to the distribution ``target``.
 
     Args:
         counts: (N, F) class counts of each candidate's next mini-batch; finite and not negative. Rows may have
-            different sums, and a row of zeros is a device with nothing to give.
+            different sums, and a row of zeros is a device without data.
         target: (F,) class distribution to match; sums to 1.
-        pick: how many candidates to take, from 0 to N.
-        base: (F,) class counts that are in already (default: none).
+        pick: the number of candidates to select, from 0 to N.
+        base: (F,) class counts of devices that are already selected (default: none).
         bonus: (N,) fairness term in squared counts (default: none). Solvers minimise ``distance² − Σ bonus[chosen]``:
-            a device with a larger bonus is taken more readily. A negative bonus is a penalty.
+            a device with a larger bonus is preferred. A negative bonus is a penalty.
         weights: (N,) how much data each candidate holds, 0 or more (default: the sizes of the batches). Only solvers
-            that draw in proportion to it look at it.
+            that draw in proportion to the data use it.
+        feedback: what is known of the candidates from earlier rounds (default: nothing). Only solvers that learn from
+            training use it.
     """
 
     counts: Floats
@@ -79,7 +87,10 @@ class SelectionProblem:
     base_size: float
     unit_sums: bool
     """Whether sums are normalised to distributions; False for a general matrix."""
+    feedback: "Feedback | None"
     mean_size: float
+    parts: KernelProblem
+    """The problem as kernels take it."""
 
     def __init__(
         self,
@@ -89,6 +100,7 @@ class SelectionProblem:
         base: ArrayLike | None = None,
         bonus: ArrayLike | None = None,
         weights: ArrayLike | None = None,
+        feedback: "Feedback | None" = None,
     ) -> None:
         given = _numbers("counts", counts, dimensions=2)
         devices, classes = given.shape
@@ -105,17 +117,22 @@ class SelectionProblem:
         sizes = given.sum(axis=1)
         data = sizes if weights is None else _vector("weights", weights, devices, "device")
         _not_negative("weights", data)
-        self._fill(given, wanted, number, there, extra, data, sizes, float(there.sum()), True)
+        if feedback is not None and len(feedback.loss) != devices:
+            raise ProblemError(f"feedback is of {len(feedback.loss)} devices; there are {devices}")
+        self._fill(given, wanted, number, there, extra, data, sizes, float(there.sum()), True, feedback)
 
     @classmethod
-    def trusted(cls, counts: Floats, target: Floats, pick: int, base: Floats, bonus: Floats, weights: Floats) -> Self:
+    def trusted(
+        cls, counts: Floats, target: Floats, pick: int, base: Floats, bonus: Floats, weights: Floats,
+        feedback: "Feedback | None" = None,
+    ) -> Self:  # fmt: skip
         """Return a problem without checking it, five times faster: for simulators that make thousands a second.
 
         The arrays must be right by construction (float64, C order, finite, not negative, a target that sums to 1),
         and belong to the problem from now on.
         """
         sizes, base_size = counts.sum(axis=1), float(base.sum())
-        return cls.__new__(cls)._fill(counts, target, pick, base, bonus, weights, sizes, base_size, True)
+        return cls.__new__(cls)._fill(counts, target, pick, base, bonus, weights, sizes, base_size, True, feedback)
 
     @classmethod
     def of_matrix(cls, matrix: ArrayLike, target: ArrayLike, pick: int) -> Self:
@@ -135,27 +152,25 @@ class SelectionProblem:
         counts = np.ascontiguousarray((columns - shared[:, None]).T)
         return cls.__new__(cls)._fill(
             counts, np.zeros(rows), pick, pick * shared - wanted, np.zeros(number), np.ones(number), np.zeros(number),
-            0.0, False,
+            0.0, False, None,
         )  # fmt: skip
 
     def _fill(self, *values: Any) -> Self:
-        """Set all fields but the last, the mean size, in their order; arrays become read-only."""
-        for name, value in zip(_FIELDS, (*values, float(values[6].mean())), strict=True):
+        """Set all fields but the last two, which follow from them, in their order; arrays become read-only."""
+        for name, value in zip(_GIVEN, values, strict=True):
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "mean_size", float(self.sizes.mean()))
+        parts = KernelProblem(
+            self.counts.T.copy(), self.target.copy(), self.base.copy(), self.bonus.copy(), self.sizes.copy(),
+            self.base_size, self.expected_size, not self.equal_sizes, self.unit_sums, self.pick,
+        )  # fmt: skip
+        object.__setattr__(self, "parts", parts)
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, tuple(getattr(self, name) for name in _FIELDS[:-1])
-
-    @property
-    def parts(self) -> KernelProblem:
-        """The problem as kernels take it."""
-        return KernelProblem(
-            self.counts, self.target, self.base, self.bonus, self.sizes, self.base_size, self.expected_size,
-            self.unit_sums, self.pick,
-        )  # fmt: skip
+        return _rebuild, tuple(getattr(self, name) for name in _GIVEN)
 
     @property
     def equal_sizes(self) -> bool:
@@ -213,7 +228,19 @@ class SelectionResult:
     """How long the solver took."""
 
 
-@composed
+def measure_oracle(problem: KernelProblem, chosen: Indices) -> tuple[float, float]:
+    """Plain numpy version of :func:`measure`."""
+    size = float(np.cumsum([problem.base_size, *problem.sizes[chosen]])[-1])
+    total = np.cumsum([problem.base, *problem.by_class.T[chosen]], axis=0)[-1]
+    part = total * (1.0 / size if size > 0.0 else 1.0) - problem.target
+    gap = total - problem.expected_size * problem.target
+    divergence, distance = float(np.sqrt(np.cumsum(part * part)[-1])), float(np.sqrt(np.cumsum(gap * gap)[-1]))
+    if not problem.unit_sums:
+        return distance, distance
+    return divergence if size > 0.0 else MOST_DIVERGENCE, distance
+
+
+@kernel(measure_oracle)
 def measure(problem: KernelProblem, chosen: Indices) -> tuple[float, float]:
     """Return divergence and distance of a choice."""
     size = problem.base_size
@@ -224,15 +251,16 @@ def measure(problem: KernelProblem, chosen: Indices) -> tuple[float, float]:
     for k in range(len(problem.target)):
         total = problem.base[k]
         for i in chosen:
-            total += problem.counts[i, k]
-        divergence += (total * scale - problem.target[k]) ** 2
-        distance += (total - problem.expected_size * problem.target[k]) ** 2
+            total += problem.by_class[k, i]
+        part, gap = total * scale - problem.target[k], total - problem.expected_size * problem.target[k]
+        divergence += part * part
+        distance += gap * gap
     if not problem.unit_sums:
         return np.sqrt(distance), np.sqrt(distance)
     return np.sqrt(divergence) if size > 0.0 else MOST_DIVERGENCE, np.sqrt(distance)
 
 
-_FIELDS = tuple(field.name for field in fields(SelectionProblem))
+_GIVEN = tuple(field.name for field in fields(SelectionProblem))[:-2]
 
 
 def _rebuild(*values: Any) -> SelectionProblem:

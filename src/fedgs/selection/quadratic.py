@@ -1,4 +1,4 @@
-"""The score of a choice: in Gram form, N×N, for local searches and proofs, and row by row, N×F, for all others.
+"""The score of a choice, in Gram form for local searches and proofs.
 
 Subtract from every batch what the target would put there: ã_i = a_i − s_i·P, b̃ = b − Σb·P, where s_i is the size
 of batch i. Then for every choice x, whatever the batch sizes,
@@ -14,15 +14,16 @@ With equal batches S is the constant E = n·q + Σb and f is the paper's ‖Aᵀ
 Swapping i in and j out changes f by  Δ(i,j) = 2(g_i − g_j) + G_ii + G_jj − 2G_ij  with  g = Gx − c,  an O(1) formula;
 after the swap  g ← g + G_i − G_j.
 
-Solvers that look at whole choices, or have too many devices for a Gram matrix, take f from the rows Ã directly.
+Solvers that look at whole choices, or have too many devices for a Gram matrix, take the score from the rows of counts.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from fedgs.compiled import composed
-from fedgs.selection.problem import MOST_DIVERGENCE, Flags, Floats, Indices, KernelProblem, SelectionProblem
+from fedgs.compiled import composed, kernel
+from fedgs.selection.algebra import combine, products
+from fedgs.selection.problem import MOST_DIVERGENCE, Floats, Indices, KernelProblem, measure
 
 
 class Quadratic(NamedTuple):
@@ -35,49 +36,48 @@ class Quadratic(NamedTuple):
     sizes: Floats
     base_size: float
     expected_size: float
-    empty_score: float
-    """Score (before bonus) of a choice without a single sample: 2E², no better than any other."""
     ratio: bool
     pick: int
     tolerance: float
     """Differences in score below this are rounding: a search that took them for progress could run for ever."""
 
 
-class Rows(NamedTuple):
-    """The same choice of ``pick`` rows without a Gram matrix."""
+def centre_oracle(problem: KernelProblem) -> tuple[Floats, Floats]:
+    """Plain numpy version of :func:`centre`."""
+    centred = problem.by_class - problem.sizes * problem.target[:, None]
+    return centred, problem.base_size * problem.target - problem.base
 
-    centred: Floats
-    base: Floats
-    bonus: Floats
-    sizes: Floats
-    base_size: float
-    expected_size: float
-    empty_score: float
-    ratio: bool
-    pick: int
+
+@kernel(centre_oracle)
+def centre(problem: KernelProblem) -> tuple[Floats, Floats]:
+    """Return Ãᵀ and −b̃."""
+    classes, devices = problem.by_class.shape
+    centred, offset = np.empty((classes, devices)), np.empty(classes)
+    for k in range(classes):
+        share = problem.target[k]
+        offset[k] = problem.base_size * share - problem.base[k]
+        for i in range(devices):
+            centred[k, i] = problem.by_class[k, i] - problem.sizes[i] * share
+    return centred, offset
 
 
 @composed
 def gram_form(problem: KernelProblem) -> Quadratic:
     """Bring a problem into Gram form."""
-    sizes, bonus, pick = problem.sizes, problem.bonus, problem.pick
-    centred = problem.counts - sizes.reshape(-1, 1) * problem.target
-    centred_base = problem.base - problem.base_size * problem.target
-    gram = centred @ centred.T
-    constant = float(centred_base @ centred_base)
+    devices, pick = len(problem.sizes), problem.pick
+    centred, offset = centre(problem)
+    gram = products(centred)
+    constant = 0.0
+    for k in range(len(offset)):
+        constant += offset[k] * offset[k]
+    largest, most_bonus = 0.0, 0.0
+    for i in range(devices):
+        largest, most_bonus = max(largest, gram[i, i]), max(most_bonus, abs(problem.bonus[i]))
+    tolerance = 1e-12 * (pick * pick * largest + constant + pick * most_bonus)
     return Quadratic(
-        gram,
-        -(centred @ centred_base),
-        constant,
-        bonus.copy(),
-        sizes.copy(),
-        problem.base_size,
-        problem.expected_size,
-        (MOST_DIVERGENCE * problem.expected_size) ** 2,
-        sizes.max() - sizes.min() > 1e-9 * sizes.mean(),
-        pick,
-        1e-12 * (pick * pick * np.diag(gram).max() + constant + pick * np.abs(bonus).max()),
-    )
+        gram, combine(centred, offset), constant, problem.bonus, problem.sizes, problem.base_size,
+        problem.expected_size, problem.ratio, pick, tolerance,
+    )  # fmt: skip
 
 
 @composed
@@ -94,14 +94,25 @@ def score(form: Quadratic, chosen: Indices) -> float:
 
 
 @composed
-def score_of(form: Quadratic | Rows, value: float, size: float, bonus: float) -> float:
+def score_of(form: Quadratic, value: float, size: float, bonus: float) -> float:
     """Score of a choice from its f, its number of samples and the bonus it collects."""
     if not form.ratio:
         return value - bonus
-    if size <= 0.0:
-        return form.empty_score - bonus
+    if size <= 0.0:  # no better than any other choice
+        return MOST_DIVERGENCE * form.expected_size * (MOST_DIVERGENCE * form.expected_size) - bonus
     shrink = form.expected_size / size
     return value * shrink * shrink - bonus
+
+
+@composed
+def score_rows(problem: KernelProblem, chosen: Indices) -> float:
+    """Score of a choice from its rows of counts."""
+    divergence, distance = measure(problem, chosen)
+    root = divergence * problem.expected_size if problem.ratio else distance
+    bonus = 0.0
+    for i in chosen:
+        bonus += problem.bonus[i]
+    return root * root - bonus
 
 
 @composed
@@ -114,46 +125,3 @@ def is_certain(form: Quadratic, found: float) -> bool:
         largest = max(largest, form.gram[i, i])
     usual = (total - largest) / max(devices - 1, 1)
     return form.tolerance <= 1e-6 * max(abs(found), usual) or form.tolerance <= 1e-30
-
-
-def as_rows(problem: SelectionProblem) -> Rows:
-    """Centre the rows of a problem."""
-    return Rows(
-        centred=problem.counts - problem.sizes[:, None] * problem.target,
-        base=problem.base - problem.base_size * problem.target,
-        bonus=problem.bonus,
-        sizes=problem.sizes,
-        base_size=problem.base_size,
-        expected_size=problem.expected_size,
-        empty_score=(MOST_DIVERGENCE * problem.expected_size) ** 2,
-        ratio=not problem.equal_sizes,
-        pick=problem.pick,
-    )
-
-
-@composed
-def score_rows(rows: Rows, chosen: Indices) -> float:
-    """Score of one choice."""
-    value, size, bonus = 0.0, rows.base_size, 0.0
-    for i in chosen:
-        size += rows.sizes[i]
-        bonus += rows.bonus[i]
-    for k in range(len(rows.base)):
-        total = rows.base[k]
-        for i in chosen:
-            total += rows.centred[i, k]
-        value += total * total
-    return score_of(rows, value, size, bonus)
-
-
-def score_many(rows: Rows, inside: Flags) -> Floats:
-    """Scores of many choices at once: ``inside`` is (choices, devices)."""
-    taken = inside.astype(np.float64)
-    totals = taken @ rows.centred + rows.base
-    values = np.einsum("ik,ik->i", totals, totals)
-    if rows.ratio:
-        sizes = taken @ rows.sizes + rows.base_size
-        there = sizes > 0.0
-        values = np.where(there, values * (rows.expected_size / np.where(there, sizes, 1.0)) ** 2, rows.empty_score)
-    scores: Floats = values - taken @ rows.bonus
-    return scores

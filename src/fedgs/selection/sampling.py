@@ -28,18 +28,28 @@ import numpy as np
 
 from fedgs.compiled import composed
 from fedgs.errors import MissingDependencyError
+from fedgs.selection.algebra import members
 from fedgs.selection.coverage import fair_shares
-from fedgs.selection.draws import draw_subset, mix, start_key
+from fedgs.selection.draws import draw_subset, word
 from fedgs.selection.gbp_cs import largest_entries
-from fedgs.selection.problem import Flags, Floats, Indices, Key, Record, SelectionProblem
-from fedgs.selection.quadratic import Rows, as_rows, score_many, score_rows
+from fedgs.selection.problem import (
+    MOST_DIVERGENCE,
+    Flags,
+    Floats,
+    Indices,
+    KernelProblem,
+    Key,
+    Record,
+    SelectionProblem,
+)
+from fedgs.selection.quadratic import score_rows
 
 _TRACED_BLOCK = 20
 
 
 def solve_random(problem: SelectionProblem, key: Key, record: Record | None) -> tuple[Indices, bool]:
     """Take ``pick`` devices uniformly without replacement."""
-    chosen = draw_subset(len(problem.counts), problem.pick, key)
+    chosen = draw_subset(len(problem.counts), problem.pick, key, 0)
     if record is not None:
         record(chosen)
     return chosen, False
@@ -47,7 +57,7 @@ def solve_random(problem: SelectionProblem, key: Key, record: Record | None) -> 
 
 def solve_random_by_data(problem: SelectionProblem, key: Key, record: Record | None) -> tuple[Indices, bool]:
     """Take ``pick`` devices without replacement, with chances in proportion to their weights."""
-    chosen = draw_by_weight(problem.weights, problem.pick, key)
+    chosen = draw_by_weight(problem.weights.copy(), problem.pick, key)
     if record is not None:
         record(chosen)
     return chosen, False
@@ -58,46 +68,47 @@ def draw_by_weight(weights: Floats, pick: int, key: Key) -> Indices:
     """Draw ``pick`` devices; each comes in with its fair share of ``pick`` as its chance."""
     devices = len(weights)
     shares = fair_shares(weights, pick)
-    order = draw_subset(devices, devices, key)
+    order = draw_subset(devices, devices, key, 0)
     # The word after those of the shuffle; 53 bits of it make a number in [0, 1).
-    point = float(mix(start_key(key, devices + 1, 1)) >> np.uint64(11)) / 9007199254740992.0
-    chosen = np.empty(pick, dtype=np.int64)
+    point = float(word(key, devices + 1) >> np.uint64(11)) / 9007199254740992.0
+    inside, chosen = np.zeros(devices, dtype=np.bool_), np.empty(pick, dtype=np.int64)
     taken, reach = 0, 0.0
     for place in range(devices):
         i = order[place]
         reach += shares[i]
         # Rounding may leave the last point beyond the end: then the last devices take what is left.
         if taken < pick and (reach > point + taken or devices - place == pick - taken):
-            chosen[taken] = i
+            inside[i] = True
             taken += 1
-    return np.sort(chosen)
+    members(inside, chosen)
+    return chosen
 
 
 def solve_monte_carlo(
     problem: SelectionProblem, key: Key, record: Record | None, *, draws: int = 1000
 ) -> tuple[Indices, bool]:
     """Draw ``draws`` times at random (paper: 1000) and keep the best."""
-    rows = as_rows(problem)
-    chosen = draw_subset(len(problem.counts), problem.pick, key)
+    chosen = draw_subset(len(problem.counts), problem.pick, key, 0)
     if record is None:
-        best_of_draws(rows, chosen, key, 0, draws)
+        best_of_draws(problem.parts, chosen, key, 0, draws)
         return chosen, False
     for first in range(0, draws, _TRACED_BLOCK):
-        best_of_draws(rows, chosen, key, first, min(first + _TRACED_BLOCK, draws))
+        best_of_draws(problem.parts, chosen, key, first, min(first + _TRACED_BLOCK, draws))
         record(chosen)
     return chosen, False
 
 
 @composed
-def best_of_draws(rows: Rows, chosen: Indices, key: Key, first: int, last: int) -> None:
+def best_of_draws(problem: KernelProblem, chosen: Indices, key: Key, first: int, last: int) -> None:
     """Replace ``chosen`` by the best of the draws numbered ``first`` to ``last`` if that is better."""
-    best = score_rows(rows, chosen)
+    best = score_rows(problem, chosen)
     for number in range(first, last):
-        drawn = draw_subset(len(rows.centred), rows.pick, start_key(key, number, rows.pick))
-        found = score_rows(rows, drawn)
+        drawn = draw_subset(len(problem.sizes), problem.pick, key, number * problem.pick)
+        found = score_rows(problem, drawn)
         if found < best:
             best = found
-            chosen[:] = drawn
+            for k in range(problem.pick):
+                chosen[k] = drawn[k]
 
 
 def solve_genetic(
@@ -111,9 +122,8 @@ def solve_genetic(
 ) -> tuple[Indices, bool]:
     """Breed ``generations`` generations and return the fittest choice that ever lived."""
     random = np.random.Generator(np.random.Philox(key=int(key)))
-    rows = as_rows(problem)
     genes = _largest(random.random((population, len(problem.counts))), problem.pick)
-    scores = score_many(rows, genes)
+    scores = score_many(problem, genes)
     survivors = population // 2
     for generation in range(generations + 1):
         order = np.argsort(scores, kind="stable")
@@ -127,8 +137,22 @@ def solve_genetic(
         children = _largest(inherited + random.random(inherited.shape), problem.pick)
         _mutate(children, mutation, random)
         genes[survivors:] = children
-        scores[survivors:] = score_many(rows, children)
+        scores[survivors:] = score_many(problem, children)
     return np.flatnonzero(genes[0]), False
+
+
+def score_many(problem: SelectionProblem, inside: Flags) -> Floats:
+    """Scores of many choices at once: ``inside`` is (choices, devices)."""
+    taken = inside.astype(np.float64)
+    centred = problem.counts - problem.sizes[:, None] * problem.target
+    totals = taken @ centred + (problem.base - problem.base_size * problem.target)
+    values = np.einsum("ik,ik->i", totals, totals)
+    if not problem.equal_sizes:
+        sizes = taken @ problem.sizes + problem.base_size
+        there, empty = sizes > 0.0, (MOST_DIVERGENCE * problem.expected_size) ** 2
+        values = np.where(there, values * (problem.expected_size / np.where(there, sizes, 1.0)) ** 2, empty)
+    scores: Floats = values - taken @ problem.bonus
+    return scores
 
 
 def _largest(values: Floats, pick: int) -> Flags:
@@ -155,13 +179,12 @@ def solve_bayesian(
         raise MissingDependencyError(
             "the bayesian solver needs the bayesian-optimization library: pip install 'fedgs[bayesian]'"
         ) from None
-    rows = as_rows(problem)
     names = [f"device{i}" for i in range(len(problem.counts))]
     best: list[tuple[float, Indices]] = []
 
     def fitness(**weights: float) -> float:
         chosen = largest_entries(np.array([weights[name] for name in names]), problem.pick)
-        found = float(score_rows(rows, chosen))
+        found = float(score_rows(problem.parts, chosen))
         if not best or found < best[0][0]:
             best[:] = [(found, chosen)]
             if record is not None:

@@ -7,19 +7,29 @@ Adding one is a file with such a function and a line in the table below.
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from inspect import signature
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedgs import rng
+from fedgs.compiled import WhereItPays, running
 from fedgs.errors import FedgsError, SolverError, suggestion
 from fedgs.imports import load_object
+from fedgs.selection.divfl import solve_divfl
 from fedgs.selection.exact import solve_brute, solve_exact
+from fedgs.selection.fed_cbs import solve_fed_cbs
+from fedgs.selection.fedcgd import solve_fedcgd
 from fedgs.selection.gbp_cs import Start, solve_gbp_cs
+from fedgs.selection.group_fel import solve_group_fel
+from fedgs.selection.hics_fl import solve_hics_fl
 from fedgs.selection.large import solve_large
+from fedgs.selection.oort import solve_oort
+from fedgs.selection.power_of_choice import solve_power_of_choice
 from fedgs.selection.problem import NO_LIMIT, Indices, SelectionProblem, SelectionResult
 from fedgs.selection.sampling import (
     solve_bayesian,
@@ -31,7 +41,7 @@ from fedgs.selection.sampling import (
 from fedgs.selection.swap import solve_multistart, solve_swap
 
 OwnSolver = Callable[..., Any]
-"""f(problem, generator, **options) → the numbers of the chosen devices."""
+"""f(problem, generator, **options) → the numbers of the chosen devices; ``f.learns`` as ``Solver.learns``."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +56,14 @@ class Solver:
     """Whether it minimises the divergence itself when batch sizes differ (else the paper's y with their mean)."""
     allowed: Mapping[str, tuple[float, float] | tuple[str, ...]] = field(default_factory=dict)
     """What its options may be: from least to most, or one of some words."""
+    kernels: bool = True
+    """Whether its work is done in kernels."""
+    learns: Literal["", "turns", "loss", "gradient"] = ""
+    """What it goes by beside the problem (:mod:`fedgs.selection.feedback`); losses and gradients come from training."""
     name: str = ""
     """Of one that is not in the table."""
 
-    @property
+    @cached_property
     def options(self) -> dict[str, Any]:
         """Names and default values of its options."""
         parameters = signature(self.run).parameters.values()
@@ -66,11 +80,13 @@ SOLVERS: dict[str, Solver] = {
         solve_bayesian,
         "Bayesian optimisation, 5 + 25 trials",
         allowed={"initial": (1, NO_LIMIT), "iterations": (0, NO_LIMIT)},
+        kernels=False,
     ),
     "genetic": Solver(
         solve_genetic,
         "evolution, population 100, 100 generations",
         allowed={"population": (4, NO_LIMIT), "generations": (0, NO_LIMIT), "mutation": (0.0, 1.0)},
+        kernels=False,
     ),
     "brute": Solver(solve_brute, "every choice there is"),
     "gbp-cs": Solver(
@@ -91,6 +107,40 @@ SOLVERS: dict[str, Solver] = {
         allowed={"repairs": (0, NO_LIMIT), "seconds": (1e-6, 1e9)},
     ),
 }
+"""Ways to solve FedGS's selection problem."""
+
+
+def _rival(run: Callable[..., tuple[Indices, bool]], summary: str, learns: Any = "", **allowed: Any) -> Solver:
+    """Return the entry of a policy of another paper; it takes neither bonus nor match as its aim."""
+    return Solver(run, summary, bonus=False, ratio=False, allowed=allowed, kernels=False, learns=learns)
+
+
+RIVALS: dict[str, Solver] = {
+    "fed-cbs": _rival(
+        solve_fed_cbs,
+        "Fed-CBS: one after the other, even classes likelier",
+        "turns",
+        beta=(0.0, 100.0),
+        exploration=(0.0, 1e9),
+    ),
+    "power-of-choice": _rival(
+        solve_power_of_choice, "largest losses among candidates drawn by data", "loss", candidates=(0, NO_LIMIT)
+    ),
+    "oort": _rival(
+        solve_oort, "Oort: large losses, fast devices, some unknown ones", "loss",
+        alpha=(0.0, 100.0), epsilon=(0.0, 1.0), decay=(0.0, 1.0), least_epsilon=(0.0, 1.0), cutoff=(0.0, 1.0),
+        preferred=(0.0, 100.0),
+    ),
+    "fedcgd": _rival(solve_fedcgd, "FedCGD: class mix near the target, many samples", sigma=(0.0, 1e9)),
+    "divfl": _rival(solve_divfl, "DivFL: gradients that stand for those of all", "gradient", epsilon=(1e-9, 1.0)),
+    "hics-fl": _rival(
+        solve_hics_fl, "HiCS-FL: clusters by gradients, even devices likelier", "gradient",
+        temperature=(1e-6, 1e6), entropy_weight=(0.0, 1e6), gamma=(0.0, 1e3), turns=(0, NO_LIMIT),
+    ),
+    "group-fel": _rival(solve_group_fel, "Group-FEL: one of groups with even classes", power=(0.0, 100.0)),
+}  # fmt: skip
+"""Policies of other papers."""
+SOLVERS |= RIVALS
 
 EXACT_UP_TO = 60
 """``auto`` tries to prove the optimum up to this many devices (about 2 ms there at the paper's pick), …"""
@@ -98,14 +148,13 @@ MULTISTART_UP_TO = 200
 """… descends from many starts up to this many, and goes over to ``large`` beyond."""
 
 
-def auto(problem: SelectionProblem) -> str:
-    """Return the name of the solver that suits a problem, by its size.
+def auto(devices: int, bonus: bool) -> str:
+    """Return the name of the solver that suits so many devices.
 
     A bonus makes the proof long, up to 40 times, and nearly always what is found without it is the optimum: such a
     problem is not proven.
     """
-    devices = len(problem.counts)
-    if devices <= EXACT_UP_TO and not problem.bonus.any():
+    if devices <= EXACT_UP_TO and not bonus:
         return "exact"
     return "multistart" if devices <= MULTISTART_UP_TO else "large"
 
@@ -144,7 +193,7 @@ def resolve_solver(solver: "str | Solver | OwnSolver") -> "str | Solver":
             )
         return found.astype(np.int64), False
 
-    return Solver(run, "of your own", name=str(name))
+    return Solver(run, "of your own", kernels=False, name=str(name), learns=getattr(function, "learns", ""))
 
 
 def solver_options(selection: Any) -> dict[str, Any]:
@@ -163,34 +212,58 @@ def solve(
     trace: bool = False,
     **options: Any,
 ) -> SelectionResult:
-    """Pick ``problem.pick`` devices.
+    """Select ``problem.pick`` devices.
 
     Args:
-        problem: what to pick from and what to match.
+        problem: the candidates and the target.
         solver: a name in ``SOLVERS``, ``"auto"`` to choose by size, or a function of your own from a problem and a
             ``numpy.random.Generator`` to the numbers of the devices.
         seed: the same seed gives the same answer.
-        trace: note (seconds, divergence) at each step of the solver.
-        options: of the solver; ``SOLVERS[name].options`` lists them.
+        trace: record (seconds, divergence) at each step of the solver.
+        options: options of the solver; ``SOLVERS[name].options`` lists them.
     """
-    wanted = auto(problem) if isinstance(solver, str) and solver == "auto" else resolve_solver(solver)
+    return solve_timed(problem, solver, seed, time.perf_counter, trace=trace, **options)
+
+
+def solve_timed(
+    problem: SelectionProblem,
+    solver: "str | Solver | OwnSolver",
+    seed: int,
+    clock: Callable[[], float],
+    *,
+    trace: bool = False,
+    **options: Any,
+) -> SelectionResult:
+    """Solve as :func:`solve` does; ``seconds`` are those of a clock."""
+    wanted = _auto(problem) if isinstance(solver, str) and solver == "auto" else resolve_solver(solver)
     chosen_solver = look_up(wanted, options)
     name = wanted if isinstance(wanted, str) else wanted.name
-    tracer = _Tracer(problem) if trace else None
     key = solver_key(seed, name)
-    began = time.perf_counter()
-    devices = len(problem.counts)
-    if 0 < problem.pick < devices:
-        chosen, proven = chosen_solver.run(problem, key, None if tracer is None else tracer.record, **options)
-        chosen.sort()
-    else:  # no device or all devices: there is only one choice
-        chosen, proven = np.arange(problem.pick), True
-        if tracer is not None:
-            tracer.record(chosen)
-    seconds = time.perf_counter() - began - (tracer.overhead if tracer is not None else 0.0)
-    divergence, distance = problem.measure_unchecked(chosen)
+    with WhereItPays(name, lambda: _try(chosen_solver, options)) if chosen_solver.kernels else nullcontext():
+        tracer = _Tracer(problem, clock) if trace else None
+        began = clock()
+        if 0 < problem.pick < len(problem.counts):
+            chosen, proven = chosen_solver.run(problem, key, None if tracer is None else tracer.record, **options)
+            chosen.sort()
+        else:  # no device or all devices: there is only one choice
+            chosen, proven = np.arange(problem.pick), True
+            if tracer is not None:
+                tracer.record(chosen)
+        seconds = clock() - began - (tracer.overhead if tracer is not None else 0.0)
+        divergence, distance = problem.measure_unchecked(chosen)
     steps = None if tracer is None else tracer.steps
     return SelectionResult(chosen, divergence, distance, bool(proven), steps, name, seconds)
+
+
+def _try(solver: Solver, options: dict[str, Any]) -> None:
+    """Call all kernels of a solver, on a tiny problem."""
+    tiny = SelectionProblem(np.eye(3), np.full(3, 1 / 3), 1)
+    solver.run(tiny, np.uint64(0), tiny.measure_unchecked, **options)
+    solver.run(tiny, np.uint64(0), None, **options)
+
+
+def _auto(problem: SelectionProblem) -> str:
+    return auto(len(problem.counts), bool(problem.bonus.any()))
 
 
 def choose_subset(
@@ -251,26 +324,24 @@ def solver_key(seed: int, name: str) -> np.uint64:
 
 
 def warm_up(name: str, problem: SelectionProblem) -> None:
-    """Load or compile what a solver needs, on a tiny problem, so that the time of the real one is its own."""
+    """Load or compile the kernels of a solver, so that the time of the real problem is its own."""
     if name == "auto":
-        name = auto(problem)
-    if name in SOLVERS and name != "bayesian":
-        tiny = SelectionProblem(np.eye(3), np.full(3, 1 / 3), 1)
-        for trace in (False, True):
-            solve(tiny, name, trace=trace)
+        name = _auto(problem)
+    if name in SOLVERS and SOLVERS[name].kernels:
+        with running(compiled=True), WhereItPays(name, lambda: _try(SOLVERS[name], {})):
+            pass
 
 
 class _Tracer:
     """Notes when a solver improved, without counting the time the noting takes."""
 
-    def __init__(self, problem: SelectionProblem) -> None:
-        self.problem = problem
+    def __init__(self, problem: SelectionProblem, clock: Callable[[], float]) -> None:
+        self.problem, self.clock = problem, clock
         self.steps: list[tuple[float, float]] = []
         self.overhead = 0.0
-        problem.measure_unchecked(np.arange(problem.pick))  # compiled before the clock starts
-        self.began = time.perf_counter()
+        self.began = clock()
 
     def record(self, chosen: Indices) -> None:
-        now = time.perf_counter()
+        now = self.clock()
         self.steps.append((now - self.began - self.overhead, self.problem.measure_unchecked(chosen)[0]))
-        self.overhead += time.perf_counter() - now
+        self.overhead += self.clock() - now

@@ -8,21 +8,65 @@ nearly always the optimum itself.
 
 import numpy as np
 
-from fedgs.compiled import composed
-from fedgs.selection.draws import draw_subset, start_key
+from fedgs.compiled import composed, kernel
+from fedgs.selection.algebra import members
+from fedgs.selection.draws import draw_subset
 from fedgs.selection.gbp_cs import largest_entries, least_squares
 from fedgs.selection.problem import NO_LIMIT, Indices, Key, Record, SelectionProblem
 from fedgs.selection.quadratic import Quadratic, gram_form, score_of
 
 
-@composed
+def descend_oracle(form: Quadratic, chosen: Indices, max_swaps: int) -> tuple[float, int]:
+    """Plain numpy version of :func:`descend`: all swaps of a step in one matrix."""
+    devices, pick, swaps = len(form.linear), len(chosen), 0
+    inside = np.zeros(devices, dtype=np.bool_)
+    inside[chosen] = True
+    gradient = np.cumsum([-form.linear, *form.gram[chosen]], axis=0)[-1]
+    value, size, bonus = form.constant, form.base_size, 0.0
+    for j in chosen.tolist():
+        value, size, bonus = value - form.linear[j], size + form.sizes[j], bonus + form.bonus[j]
+    for j in chosen.tolist():
+        value += gradient[j]
+    current = score_of(form, value, size, bonus)
+    own = np.diag(form.gram)
+    while swaps < max_swaps and 0 < pick < devices:
+        out = np.flatnonzero(inside)
+        entering, leaving = 2.0 * gradient + own, own - 2.0 * gradient
+        change = entering + leaving[out, None] - 2.0 * form.gram[out]
+        new_bonus = bonus - form.bonus[out, None] + form.bonus
+        if form.ratio:
+            new_size = size - form.sizes[out, None] + form.sizes
+            shrink = form.expected_size / np.where(new_size > 0.0, new_size, 1.0)
+            full = (value + change) * shrink * shrink - new_bonus
+            swapped = np.where(new_size > 0.0, full, score_of(form, 0.0, 0.0, 0.0) - new_bonus)
+        else:
+            swapped = value + change - new_bonus
+        swapped[:, inside] = np.inf
+        row, into = divmod(int(np.argmin(swapped)), devices)
+        if not swapped[row, into] < current - form.tolerance:
+            break
+        gone, current = int(out[row]), float(swapped[row, into])
+        value += entering[into] + own[gone] - 2.0 * gradient[gone]
+        value -= 2.0 * form.gram[gone, into]
+        size += form.sizes[into] - form.sizes[gone]
+        bonus += form.bonus[into] - form.bonus[gone]
+        inside[gone], inside[into] = False, True
+        gradient += form.gram[into] - form.gram[gone]
+        swaps += 1
+    chosen[:] = np.flatnonzero(inside)
+    return float(current), swaps
+
+
+@kernel(descend_oracle)
 def descend(form: Quadratic, chosen: Indices, max_swaps: int) -> tuple[float, int]:
     """Improve ``chosen`` in place by at most ``max_swaps`` best swaps; return its score and the swaps made."""
     devices, pick = len(form.linear), len(chosen)
     inside = np.zeros(devices, dtype=np.bool_)
     for i in chosen:
         inside[i] = True
-    gradient = -form.linear.copy()
+    gradient = np.empty(devices)
+    for i in range(devices):
+        gradient[i] = -form.linear[i]
     value, size, bonus = form.constant, form.base_size, 0.0
     for j in chosen:
         value -= form.linear[j]
@@ -74,20 +118,28 @@ def descend(form: Quadratic, chosen: Indices, max_swaps: int) -> tuple[float, in
         for i in range(devices):
             gradient[i] += form.gram[best_in, i] - form.gram[best_out, i]
         swaps += 1
-    chosen[:] = np.flatnonzero(inside)
+    members(inside, chosen)
     return current, swaps
 
 
 @composed
 def greedy(form: Quadratic) -> Indices:
     """Take one device after the other, each time the one that leaves the sum closest to the target."""
-    inside = np.zeros(len(form.linear), dtype=np.bool_)
-    cost = np.diag(form.gram) - 2.0 * form.linear - form.bonus
+    devices = len(form.linear)
+    inside, cost = np.zeros(devices, dtype=np.bool_), np.empty(devices)
+    for i in range(devices):
+        cost[i] = form.gram[i, i] - 2.0 * form.linear[i] - form.bonus[i]
     for _ in range(form.pick):
-        best = np.argmin(np.where(inside, np.inf, cost))
+        best = -1
+        for i in range(devices):
+            if not inside[i] and (best < 0 or cost[i] < cost[best]):
+                best = i
         inside[best] = True
-        cost += 2.0 * form.gram[best]
-    return np.flatnonzero(inside)
+        for i in range(devices):
+            cost[i] += 2.0 * form.gram[best, i]
+    chosen = np.empty(form.pick, dtype=np.int64)
+    members(inside, chosen)
+    return chosen
 
 
 @composed
@@ -96,7 +148,7 @@ def best_descent(form: Quadratic, starts: int, key: Key) -> tuple[Indices, float
     best = greedy(form)
     best_score, _ = descend(form, best, NO_LIMIT)
     for start in range(starts):
-        chosen = draw_subset(len(form.linear), form.pick, start_key(key, start, form.pick))
+        chosen = draw_subset(len(form.linear), form.pick, key, start * form.pick)
         found, _ = descend(form, chosen, NO_LIMIT)
         if found < best_score - form.tolerance:
             best, best_score = chosen, found
@@ -105,7 +157,7 @@ def best_descent(form: Quadratic, starts: int, key: Key) -> tuple[Indices, float
 
 def solve_swap(problem: SelectionProblem, key: Key, record: Record | None) -> tuple[Indices, bool]:
     """Descend once, from where GBP-CS starts."""
-    chosen = largest_entries(least_squares(problem.counts, problem.wanted), problem.pick)
+    chosen = largest_entries(least_squares(problem.parts.by_class, problem.wanted), problem.pick)
     _descend(gram_form(problem.parts), chosen, record)
     return chosen, False
 
@@ -120,7 +172,7 @@ def solve_multistart(
     best = greedy(form)
     best_score = _descend(form, best, record)
     for start in range(starts):
-        chosen = draw_subset(len(form.linear), form.pick, np.uint64(start_key(key, start, form.pick)))
+        chosen = draw_subset(len(form.linear), form.pick, key, start * form.pick)
         found, _ = descend(form, chosen, NO_LIMIT)
         if found < best_score - form.tolerance:
             best, best_score = chosen, found

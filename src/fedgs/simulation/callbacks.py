@@ -1,10 +1,10 @@
-"""Callbacks of a run: progress displays, files, TensorBoard, and your own.
+"""Callbacks of a run: progress displays, files, and your own; trackers are in :mod:`fedgs.simulation.trackers`.
 
     class Stop(fedgs.Callback):
         def on_round(self, state, metrics):
             return metrics["accuracy"] > 0.9        # True ends the run
 
-A callback may define any of the methods below; a plain object with some of them will do.
+A callback may define any of the methods below; any object with one of them is a callback.
 """
 
 from collections.abc import Iterable
@@ -12,40 +12,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedgs.algorithms.run_state import RunState
-from fedgs.errors import ConfigError, MissingDependencyError
+from fedgs.errors import ConfigError
 from fedgs.settings import Settings
 
 if TYPE_CHECKING:
     from fedgs.simulation.history import History
     from fedgs.simulation.run import Run
 
-SCALARS = ("loss", "train_loss", "divergence", "learning_rate", "seconds")
-"""What TensorBoard is given beside the task's metrics."""
-
 
 class Callback:
     """A callback that does nothing; override the hooks you need."""
 
     def on_begin(self, run: "Run") -> None:
-        """The run begins, or goes on."""
+        """Called when the run begins or resumes."""
 
     def on_tick(self, iterations: float) -> None:
-        """So many iterations (baselines: rounds) were done since the last call; called from several threads."""
+        """Called with the number of iterations (baselines: rounds) since the last call, from several threads."""
 
     def on_round(self, state: RunState, metrics: dict[str, Any]) -> bool | None:
-        """A round is done; ``metrics`` is its line, with its seconds. True: the run ends here."""
+        """Called after each round with its metrics and seconds; return True to end the run."""
 
     def on_note(self, line: str) -> None:
-        """Something worth a line to the user."""
+        """Called with a message for the user."""
 
     def on_end(self, history: "History") -> None:
-        """The run is finished."""
+        """Called when the run is finished, with its history."""
 
     def on_stop(self, error: BaseException | None) -> None:
-        """The run is over, well (None) or not; called last, whatever happened."""
+        """Called last in every case; ``error`` is None unless the run failed."""
 
     def on_pretraining(self, settings: Settings, folder: Path | None) -> "Callback | None":
-        """Another run comes before this one; return its callback."""
+        """Called before a pre-training run; return the callback of that run."""
         return None
 
 
@@ -62,45 +59,3 @@ def checked_callbacks(given: Iterable[Any]) -> list[Any]:
                 f"({', '.join(hooks)}); give an instance of a class derived from fedgs.Callback"
             )
     return found
-
-
-class TensorBoard(Callback):
-    """Writes one TensorBoard event a number and round into a folder (extra ``fedgs[tensorboard]``)."""
-
-    def __init__(self, folder: str | Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise MissingDependencyError(
-                "tensorboard=true needs the library of that name; install it with: pip install 'fedgs[tensorboard]'"
-            ) from None
-        self._make = SummaryWriter
-        self._folder = Path(folder)
-        self._writer: Any = None
-        self._score = "accuracy"
-        self._metrics: tuple[str, ...] = ("accuracy",)
-
-    def on_begin(self, run: "Run") -> None:
-        """Open the events; what a run that was killed wrote beyond its checkpoint is not shown."""
-        state = run.state
-        self._score, self._metrics = run.score, tuple(run.simulator.task.metrics)
-        self._writer = self._make(str(self._folder), purge_step=state.round + 1 if state.round else None)
-        if state.round == 0:
-            self._write(state.round, state.metrics[-1])
-
-    def on_round(self, state: RunState, metrics: dict[str, Any]) -> None:
-        """Write a round's numbers."""
-        self._write(state.round, metrics)
-
-    def _write(self, number: int, line: dict[str, Any]) -> None:
-        for name in (*self._metrics, *SCALARS):
-            if line.get(name) is not None:
-                self._writer.add_scalar(name, line[name], number)
-        for name, value in line.get("percentiles", {}).items():
-            if value is not None:
-                self._writer.add_scalar(f"{self._score} of devices/{name}th percentile", value, number)
-
-    def on_stop(self, error: BaseException | None) -> None:
-        """Close the events."""
-        if self._writer is not None:
-            self._writer.close()

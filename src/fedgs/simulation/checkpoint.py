@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedgs.algorithms.rule import join_state, split_state
 from fedgs.algorithms.run_state import RunState
 from fedgs.errors import CheckpointError, OutputError
 from fedgs.files import sync_folder, write_bytes
@@ -25,7 +26,12 @@ from fedgs.training.layout import Layout
 
 FORMAT = 2
 KEEP = 2
+OTHERS = "other settings, data, network or frozen weights"
 NUMBERS, TENSORS = "state.json", "state.safetensors"
+
+
+class _ForeignError(CheckpointError):
+    """A whole checkpoint of another run, or of this one with other data."""
 
 
 def save_checkpoint(folder: Path, state: RunState, layout: Layout, identity: str) -> Path:
@@ -76,24 +82,37 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def load_newest(
-    folder: Path, layout: Layout, identity: str, refused: Callable[[str], None] = lambda line: None
+    folder: Path,
+    layout: Layout,
+    identity: str,
+    refused: Callable[[str], None] = lambda line: None,
+    changes: Callable[[], str] = str,
 ) -> RunState | None:
     """Return the state of the newest good checkpoint; None where there is none at all.
 
-    ``refused`` is called with a line for each one that is skipped.
+    ``refused`` is called with a line for each one that is skipped. Where all are of another run, the error alone says
+    so, with what ``changes`` finds to have changed.
     """
     for leftover in folder.glob(".round-*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    found = list_checkpoints(folder)
-    for path in reversed(found):
+    state, errors = None, list[CheckpointError]()
+    for path in reversed(list_checkpoints(folder)):
         try:
-            return load_checkpoint(path, layout, identity)
+            state = load_checkpoint(path, layout, identity)
+            break
         except CheckpointError as error:
-            refused(str(error))
-            last = error
-    if found:
-        raise CheckpointError(f"{folder}: no checkpoint can be used; the oldest: {last}")
-    return None
+            errors.append(error)
+    if errors and state is None and all(isinstance(error, _ForeignError) for error in errors):
+        changed = changes()
+        raise CheckpointError(
+            f"{folder.parent}: was begun with {OTHERS}{f' ({changed})' if changed else ''}; restore them, or begin a "
+            "new run in another folder"
+        )
+    for one in errors:
+        refused(str(one))
+    if errors and state is None:
+        raise CheckpointError(f"{folder}: no checkpoint can be used; the oldest: {errors[-1]}")
+    return state
 
 
 def load_checkpoint(path: Path, layout: Layout, identity: str) -> RunState:
@@ -115,7 +134,7 @@ def load_checkpoint(path: Path, layout: Layout, identity: str) -> RunState:
         if _digest(json.dumps(facts, sort_keys=True).encode()) != check:
             raise CheckpointError(f"{path}: torn, the numbers are not those that were written; it is skipped")
         if facts["identity"] != identity:
-            raise CheckpointError(f"{path}: belongs to a run with other settings or data; it is skipped")
+            raise _ForeignError(f"{path}: belongs to a run with {OTHERS}; skipped")
         return _put_together(facts, load(payload), layout)
     except OSError as error:
         raise CheckpointError(f"{path}: torn, {Path(error.filename or path).name} cannot be read") from None
@@ -130,36 +149,28 @@ def _take_apart(state: RunState, layout: Layout) -> tuple[dict[str, Tensor], dic
     if state.average is not None:
         tensors |= {f"average/{name}": tensor for name, tensor in layout.named(state.average).items()}
     tensors |= {f"stations/{entry}": value.detach().cpu().contiguous() for entry, value in state.stations.items()}
+    tensors |= {f"confusion/{test}": matrix.clone() for test, matrix in state.confusion.items()}
     if state.local is not None:
         tensors["local"] = state.local.detach().cpu().contiguous()
-    numbers: dict[str, int] = {}
-    for entry, value in state.server.items():
-        if isinstance(value, dict):
-            tensors |= {f"server/{entry}/{key}": tensor.cpu().contiguous() for key, tensor in value.items()}
-        else:
-            numbers[entry] = value
-    return tensors, numbers
+    remembered, numbers = split_state(state.server)
+    return tensors | {f"server/{name}": tensor.cpu().contiguous() for name, tensor in remembered.items()}, numbers
 
 
 def _put_together(facts: dict[str, Any], tensors: dict[str, Tensor], layout: Layout) -> RunState:
-    def flat(prefix: str) -> Tensor:
-        return layout.flatten({name: tensors[f"{prefix}/{name}"] for name in layout.names})
+    def under(prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
-    server: dict[str, Any] = dict(facts["server"])
-    for name, tensor in tensors.items():
-        if name.startswith("server/"):
-            _, entry, key = name.split("/", 2)
-            server.setdefault(entry, {})[key] = tensor
     return RunState(
         round=facts["round"],
-        weights=flat("weights"),
+        weights=layout.flatten(under("weights/")),
         plan=facts["plan"],
-        server=server,
-        stations={name.partition("/")[2]: value for name, value in tensors.items() if name.startswith("stations/")},
+        server=dict(join_state(under("server/"), facts["server"])),
+        stations=under("stations/"),
         local=tensors.get("local"),
-        average=flat("average") if any(name.startswith("average/") for name in tensors) else None,
+        average=layout.flatten(average) if (average := under("average/")) else None,
         metrics=tuple(facts["metrics"]),
         clock=tuple(facts["clock"]),
+        confusion={name.partition("/")[2]: value for name, value in tensors.items() if name.startswith("confusion/")},
     )
 
 

@@ -1,11 +1,17 @@
 """``fedgs.compare``: several runs in one table and one picture."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedgs.errors import ConfigError
+from fedgs.settings import LOGGERS
 from fedgs.simulation.components import pretraining_rounds
 from fedgs.simulation.history import History, data_frame, load_history
 from fedgs.simulation.run_clock import elapsed, traffic
@@ -15,40 +21,65 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
+ALIKE = {"run", "algorithm", "seed", "solver", "rounds", "of_rounds", "pretraining_rounds", "score", "mode", "target"}
+"""What runs that differ in their seed have in common; the rest of a row are numbers."""
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several runs to be compared."""
+    """A comparison of several runs."""
 
     histories: Mapping[str, History]
-    """By the name they are shown with."""
+    """The runs, by the name they are shown with."""
 
     @property
     def score(self) -> str:
-        """The metric all runs are judged by."""
+        """The main metric of all runs."""
         return next(iter(self.histories.values())).score
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One flat dict a run: rounds, final, best and last scores, round of the target, divergence, time and bytes."""
+        """One flat dict per run: rounds, final, best and last scores, round of the target, divergence, time, bytes."""
         return [row_of(name, history) for name, history in self.histories.items()]
 
+    @cached_property
+    def groups(self) -> dict[str, list[History]]:
+        """Runs that differ in nothing but their seed, by a name they share; any other run is alone."""
+        alike: dict[str, dict[str, History]] = {}
+        for name, history in self.histories.items():
+            alike.setdefault(_all_but_seed(history), {})[name] = history
+        found: dict[str, list[History]] = {}
+        for group in alike.values():
+            seeds = {history.settings.seed for history in group.values()}
+            if len(seeds) < len(group):  # the same run twice tells nothing of seeds
+                found |= {name: [history] for name, history in group.items()}
+                continue
+            name = _shared_name(list(group))
+            taken = name in found or name in self.histories.keys() - group.keys()
+            found[next(iter(group)) if taken else name] = list(group.values())
+        return found
+
+    @property
+    def means(self) -> list[dict[str, Any]]:
+        """One flat dict per group: means over its ``seeds``; ``final_sd`` and others are standard deviations."""
+        return [mean_row(name, [row_of(name, one) for one in group]) for name, group in self.groups.items()]
+
     def frame(self) -> "pandas.DataFrame":
-        """Return the table as a pandas DataFrame, a row a run."""
+        """Return the table as a pandas DataFrame, one row per run."""
         return data_frame(self.rows, "Comparison.frame()", "Comparison.rows")
 
     def plot(self, path: str | Path | None = None) -> "Figure":
-        """Return a picture of score, loss and divergence of all runs; ``path``: also write it."""
+        """Return a figure of score, loss and divergence of all runs; with ``path`` also save it."""
         from fedgs.report.run_figures import comparison_figure, save_figure
 
-        figure = comparison_figure(self.histories)
+        figure = comparison_figure(self.groups)
         if path is not None:
             save_figure(figure, Path(path))
         return figure
 
     def __str__(self) -> str:
         columns = ("run", "algorithm", "rounds", "final", "best", "last_10", "loss", "target_round", "divergence")
-        cells = [[_shown(row.get(column)) for column in columns] for row in self.rows]
+        cells = [[_shown(row.get(column), row.get(f"{column}_sd")) for column in columns] for row in self.means]
         widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
         lines = [
             "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in (columns, *cells)
@@ -62,8 +93,8 @@ def compare(*histories: History | str | Path, names: Sequence[str] | None = None
     """Compare runs.
 
     Args:
-        histories: of the runs, or their folders; they are judged by the same metric.
-        names: what to call them; by default their own names, or their algorithms.
+        histories: the histories or the folders of the runs; all must have the same main metric.
+        names: the names to show; by default those of the runs, or of their algorithms.
 
     Examples:
         >>> import fedgs
@@ -105,11 +136,13 @@ def row_of(name: str, history: History) -> dict[str, Any]:
     return {
         "run": name,
         "algorithm": settings.algorithm.name,
+        "seed": settings.seed,
         "solver": None if settings.algorithm.is_baseline else settings.selection.solver,
         "rounds": len(history),
         "of_rounds": settings.training.rounds,
         "pretraining_rounds": pretraining_rounds(settings) if ":" not in settings.algorithm.name else 0,
         "score": history.score,
+        "mode": history.mode,
         **scores,
         "target": target,
         "divergence": mean_of(history.metrics, "divergence"),
@@ -121,7 +154,32 @@ def row_of(name: str, history: History) -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> str:
+def mean_row(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return one row for runs that differ in their seed: the mean of each number, and its standard deviation."""
+    first = rows[0]
+    found: dict[str, Any] = {**first, "run": name, "seeds": len(rows), "rounds": min(row["rounds"] for row in rows)}
+    found["reached"] = sum(row["target_round"] is not None for row in rows)
+    del found["seed"]
+    for key in dict.fromkeys(key for row in rows for key in row if key not in ALIKE):
+        values = [row[key] for row in rows if row.get(key) is not None]
+        found[key] = float(np.mean(values)) if len(values) > 1 else next(iter(values), None)
+        found[f"{key}_sd"] = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return found
+
+
+def _all_but_seed(history: History) -> str:
+    settings = history.settings.model_dump(exclude=dict.fromkeys(("seed", *LOGGERS), True))
+    return json.dumps([settings, history.facts.get("made_of")], sort_keys=True, default=str)
+
+
+def _shared_name(names: Sequence[str]) -> str:
+    """Return what names of runs have in common but for what counts their seeds: a-seed1 and a-seed2 are a."""
+    stems = {re.sub(r"([\W_]+(seed|s)?[\W_]*)?\d*$", "", name) for name in names}
+    return stems.pop() if len(names) > 1 and len(stems) == 1 and "" not in stems else names[0]
+
+
+def _shown(value: Any, deviation: float | None) -> str:
     if value is None:
         return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    around = "" if deviation is None else f" ± {deviation:.2g}"
+    return f"{value:.4g}{around}" if isinstance(value, float) else f"{value}{around}"

@@ -20,10 +20,10 @@ from typing import Any
 from fedgs.algorithms import BASELINES, Baseline, make_baseline
 from fedgs.algorithms.algorithm import Algorithm
 from fedgs.algorithms.fedgs import FedGS
-from fedgs.errors import AlgorithmError, ConfigError
-from fedgs.imports import is_import_path, load_object, path_of
+from fedgs.errors import ConfigError
+from fedgs.imports import is_import_path, load_object, make_object, path_of
 from fedgs.selection.solve import Solver, resolve_solver
-from fedgs.settings import Settings, TaskSettings
+from fedgs.settings import LOGGERS, Settings, TaskSettings
 from fedgs.tasks.task import Task, describe, task_from
 from fedgs.training.objective import Objective
 
@@ -61,6 +61,7 @@ def resolve(
     found_task = task_from(settings.task) if task is None else task
     found_algorithm = algorithm_of(settings, classes) if algorithm is None else _checked(algorithm)
     found_solver = None if solver is None or isinstance(solver, str) else resolve_solver(solver)
+    own_solver = found_solver if isinstance(found_solver, Solver) else None
     changes: dict[str, Any] = {}
     if task is not None:
         changes["task"] = _named_task(task)
@@ -70,11 +71,9 @@ def resolve(
     if named.kind is None and (named.name not in ("fedgs", *BASELINES)):
         named = named.model_copy(update={"kind": found_algorithm.kind})
     changes["algorithm"] = named
-    if isinstance(found_solver, Solver):
+    if own_solver is not None:
         changes["selection"] = settings.selection.model_copy(update={"solver": path_of(solver)})
-    return settings.model_copy(update=changes), Components(
-        found_task, found_algorithm, found_solver if isinstance(found_solver, Solver) else None
-    )
+    return settings.model_copy(update=changes), Components(found_task, found_algorithm, own_solver)
 
 
 def _named_task(task: Task) -> TaskSettings | str:
@@ -118,21 +117,12 @@ def algorithm_of(settings: Settings, classes: int | None = None) -> Algorithm:
     if named.name == "fedgs":
         return FedGS(objective_of(settings))
     if is_import_path(named.name):
-        return _checked(
-            made(load_object(named.name, "algorithm.name"), named.options, f"algorithm.name={named.name!r}")
-        )
+        found, setting = load_object(named.name, "algorithm.name"), f"algorithm.name={named.name!r}"
+        return _checked(make_object(found, named.options, setting, lambda one: hasattr(one, "kind")))
     options = dict(named.options)
-    if classes is not None and "classes" in BASELINES[named.name].options:
+    if classes is not None and classes > 1 and "classes" in BASELINES[named.name].options:
         options.setdefault("classes", classes)
     return make_baseline(named.name, **options)
-
-
-def baseline_of(settings: Settings, classes: int | None = None) -> Baseline:
-    """Return the baseline of the settings."""
-    found = algorithm_of(settings, classes)
-    if not isinstance(found, Baseline):
-        raise ConfigError(f"algorithm.name={settings.algorithm.name!r} is not a baseline")
-    return found
 
 
 def objective_of(settings: Settings) -> Objective:
@@ -142,24 +132,11 @@ def objective_of(settings: Settings) -> Objective:
         return Objective()
     if not is_import_path(name):
         return make_baseline(name, **options)
-    found = made(load_object(name, "algorithm.objective"), options, f"algorithm.objective={name!r}")
+    named, setting = load_object(name, "algorithm.objective"), f"algorithm.objective={name!r}"
+    found = make_object(named, options, setting, lambda one: isinstance(one, Objective))
     if not isinstance(found, Objective):
         raise ConfigError(f"algorithm.objective={name!r}: gives a {type(found).__name__}, not an Objective")
     return found
-
-
-def made(found: Any, options: Mapping[str, Any], setting: str) -> Any:
-    """Return what a class or function makes with options; an object that is made already takes none."""
-    if not isinstance(found, type) and not (
-        callable(found) and not hasattr(found, "kind") and not isinstance(found, Objective)
-    ):
-        if options:
-            raise ConfigError(f"{setting}: is an object that is made already and takes no options")
-        return found
-    try:
-        return found(**options)
-    except (TypeError, AlgorithmError) as error:
-        raise ConfigError(f"{setting}: cannot be made with these options ({error})") from None
 
 
 def _checked(algorithm: Any) -> Algorithm:
@@ -195,18 +172,15 @@ def _named_baseline(found: Any) -> tuple[str, dict[str, Any]]:
     return path_of(found), {}
 
 
-def pretraining_of(settings: Settings, components: Components | None = None) -> tuple[Settings, Components] | None:
+def pretraining_of(settings: Settings, components: Components) -> tuple[Settings, Components] | None:
     """Return settings and components of the run that comes before this one; None where there is none."""
     rounds = pretraining_rounds(settings, components)
     if not rounds:
         return None
     plain = settings.algorithm.model_copy(update={"name": "fedavg", "options": {}, "kind": None})
     training = settings.training.model_copy(update={"rounds": rounds})
-    before = settings.model_copy(
-        update={"algorithm": plain, "training": training, "baseline": [], "tensorboard": False}
-    )
-    if components is None:
-        return resolve(before)
+    quiet = dict.fromkeys(LOGGERS, False)
+    before = settings.model_copy(update={"algorithm": plain, "training": training, "baseline": [], **quiet})
     return before, replace(components, algorithm=Baseline())
 
 

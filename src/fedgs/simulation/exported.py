@@ -19,7 +19,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,44 +28,23 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from torch import nn
 
-from fedgs import __version__
 from fedgs.data.arrays import leaves, map_tree, rows_of, take
 from fedgs.errors import ConfigError, FedgsError, InputFileError, MissingDependencyError, OutputError
+from fedgs.files import make_folder
 from fedgs.imports import load_object
-from fedgs.settings import TaskSettings
-from fedgs.tasks.bind import build_module, prepare_of
-from fedgs.tasks.prepare import NormalisedInputs, as_tensor, call, default_prepare, image_prepare, stand_in
+from fedgs.tasks.build import build_module, prepare_of
+from fedgs.tasks.facts import KEY, PREPARE, ModelFacts, model_facts
+from fedgs.tasks.prepare import NormalisedInputs, as_tensor, call, stand_in, statistics_of
 from fedgs.tasks.task import Task, task_from
 
 if TYPE_CHECKING:
     from fedgs.simulation.history import History
 
-KEY = "fedgs"
 SUFFIXES = (".safetensors", ".pt2", ".onnx")
 BATCH = 256
-PREPARE = {"images": image_prepare, "default": default_prepare}
-
-
-class ModelFacts(BaseModel):
-    """What has to be known of a model to use it."""
-
-    version: str
-    """Of the fedgs that wrote it."""
-    task: TaskSettings | str
-    seed: int
-    classes: list[str]
-    """The names of the classes, or of the bins that selection balances."""
-    classifies: bool
-    """Whether the outputs stand for the classes, in their order; else they are values."""
-    inputs: Any
-    """Shape and type of one stored sample, a list of both; or a list or dict of such."""
-    prepare: str | None
-    """``images``, ``default``, package.module:name, or None: a function that nobody can import."""
-    reconstructs: bool = False
-    """Whether the outputs are reconstructions of the inputs, as in anomaly detection."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +92,8 @@ class ExportedModel:
         given = [(list(array.shape[1:]), str(array.dtype)) for _, array in leaves(inputs)]
         if [shape for shape, _ in given] != [shape for shape, _ in expected]:
             raise ConfigError(f"{self.where}: takes inputs of shape {_shown(expected)}, given are {_shown(given)}")
+        types = iter([np.dtype(name) for _, name in expected])
+        inputs = map_tree(lambda array: self._as_stored(array, next(types)), inputs)
         prepare = self._prepare()
         outputs, errors = [], []
         for first in range(0, rows_of(inputs), BATCH):
@@ -129,6 +110,27 @@ class ExportedModel:
         classes = tuple(self.facts.classes) if self.facts.classifies else ()
         return Predictions(np.concatenate(outputs), classes, np.concatenate(errors) if errors else None)
 
+    def _as_stored(self, given: NDArray[Any], stored: np.dtype[Any]) -> NDArray[Any]:
+        """Return inputs as the type that the model was trained on; floats may be rounded, all else must stay as it is.
+
+        Fractions from 0 to 1 are no bytes, and whether 1.0 or True was meant as white nobody can see: they are refused.
+        """
+        if given.dtype.kind in "fc" and not np.isfinite(given).all():
+            raise ConfigError(f"{self.where}: the inputs hold NaN or infinity; take these samples out")
+        if given.dtype == stored:
+            return given
+        rounded = stored.kind in "fc" and np.can_cast(given.dtype, stored, "same_kind")
+        unclear = stored == np.uint8 and given.dtype.kind in "fb" and given.max(initial=0) == 1
+        if rounded or (given.dtype.kind in "biuf" and not unclear):
+            with np.errstate(all="ignore"):
+                found = given.astype(stored)
+            if np.isfinite(found).all() if rounded else np.array_equal(found, given):
+                return found
+        raise ConfigError(
+            f"{self.where}: was trained on inputs of {stored}, given are {given.dtype} that do not convert without "
+            f"loss; give {stored}{' from 0 to 255' if stored == np.uint8 else ''}"
+        )
+
     def _prepare(self) -> Callable[[Any], Any]:
         named = self.facts.prepare
         if named is None:
@@ -144,7 +146,7 @@ def load_model(path: str | Path, task: Task | None = None) -> ExportedModel:
 
     Args:
         path: a folder of a run, or a .safetensors, .pt2 or .onnx file that fedgs wrote.
-        task: where the network of a folder or a .safetensors file has no name to import it by.
+        task: needed if the network of a folder or a .safetensors file cannot be imported by name.
     """
     file = Path(path)
     if file.is_dir():
@@ -159,9 +161,23 @@ def load_model(path: str | Path, task: Task | None = None) -> ExportedModel:
     try:
         said, make = _READERS[file.suffix](file, task)
     except (OSError, RuntimeError, ValueError, BadZipFile) as error:
-        raise InputFileError(f"{file}: cannot be read as a model ({str(error).splitlines()[0]})") from None
+        raise _unreadable(file, error) from None
     facts = _facts(file, said)
     return ExportedModel(facts, make(facts), str(file))
+
+
+def read_weights(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any] | None]:
+    """Return the weights of a .safetensors or .pt2 file by name, and what it says of itself where fedgs wrote it."""
+    said: str | None
+    try:
+        if file.suffix == ".pt2":
+            extra = {KEY: ""}
+            weights, said = dict(torch.export.load(file, extra_files=extra).state_dict), extra[KEY]
+        else:
+            weights, said = _tensors(file)
+    except (OSError, RuntimeError, ValueError, BadZipFile) as error:
+        raise _unreadable(file, error) from None
+    return weights, _facts(file, said).model_dump() if said else None
 
 
 def export_model(history: "History", path: str | Path) -> Path:
@@ -169,9 +185,8 @@ def export_model(history: "History", path: str | Path) -> Path:
     file = Path(path)
     if file.suffix not in SUFFIXES:
         raise OutputError(f"{file}: the name must end in {', '.join(SUFFIXES)}")
-    if not file.parent.is_dir():
-        raise OutputError(f"{file}: there is no folder {file.parent}")
     said = facts_of(history).model_dump_json()
+    make_folder(file.parent)
     temporary = file.with_name(f".{file.stem}.unfinished{file.suffix}")
     try:
         with _quiet():
@@ -188,27 +203,28 @@ def export_model(history: "History", path: str | Path) -> Path:
 
 def facts_of(history: "History") -> ModelFacts:
     """Return the facts of a run's model."""
-    task, said = history.settings.task, history.facts
+    said = history.facts
     if "inputs" not in said:
         raise InputFileError(f"{history.folder}: was made by an older version; its weights are in History.weights")
-    named: str | None = None
-    try:
-        function = prepare_of(_task(history))
-        named = next((name for name, known in PREPARE.items() if known is function), None)
-    except ConfigError:
-        pass
-    if named is None and isinstance(task, TaskSettings):
-        named = task.prepare
-    return ModelFacts(
-        version=__version__,
-        task=task,
-        seed=history.settings.seed,
-        classes=said["classes"],
-        classifies=said.get("classifies", said.get("loss") == "cross_entropy"),
-        inputs=said["inputs"],
-        prepare=named,
-        reconstructs=bool(said.get("reconstructs")),
+    known: Task | None = None
+    with suppress(ConfigError):
+        known = _task(history)
+    classifies = said.get("classifies", said.get("loss") == "cross_entropy")
+    return model_facts(
+        known,
+        history.settings,
+        said["classes"],
+        said["inputs"],
+        classifies,
+        bool(said.get("reconstructs")),
+        _normalisation(history),
     )
+
+
+def _normalisation(history: "History") -> dict[str, list[float]]:
+    if history.settings.data.normalise == "none":
+        return {}
+    return statistics_of(history.weights)
 
 
 def _task(history: "History") -> Task:
@@ -222,11 +238,10 @@ def network_of(facts: ModelFacts, weights: dict[str, torch.Tensor], where: str, 
         module = build_module(task or task_from(facts.task), stand_in(facts.inputs, facts.classes), facts.seed)
     except ConfigError as error:
         raise ConfigError(f"{where}: its network cannot be made again ({error}); give its task: task=…") from None
-    if any(name.startswith("network.") for name in weights):
-        count = sum(name.startswith("mean_") for name in weights)
-        module = NormalisedInputs(
-            module, [(weights[f"mean_{number}"], weights[f"deviation_{number}"]) for number in range(count)]
-        )
+    if facts.normalisation:  # not of every input: whole numbers have none
+        places = [int(name.rpartition("_")[2]) for name in facts.normalisation]
+        pairs = [(weights.get(f"mean_{place}"), weights.get(f"deviation_{place}")) for place in range(max(places) + 1)]
+        module = NormalisedInputs(module, [None if one is None or two is None else (one, two) for one, two in pairs])
     known = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     with torch.no_grad():
         for name, value in weights.items():
@@ -297,16 +312,23 @@ def _write_onnx(history: "History", said: str, file: Path) -> None:
     onnx.save(model, file)
 
 
-def _read_safetensors(file: Path, task: Task | None) -> "_Found":
+def _tensors(file: Path) -> tuple[dict[str, torch.Tensor], str | None]:
+    """Return the tensors of a safetensors file, and what fedgs wrote beside them."""
     from safetensors import SafetensorError, safe_open
-    from safetensors.torch import load_file
 
     try:
         with safe_open(file, "pt") as opened:
-            said = (opened.metadata() or {}).get(KEY)
-        weights = load_file(file)
+            return {name: opened.get_tensor(name) for name in opened.keys()}, (opened.metadata() or {}).get(KEY)  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(str(error)) from None
+
+
+def _unreadable(file: Path, error: Exception) -> InputFileError:
+    return InputFileError(f"{file}: cannot be read as a model ({(str(error) or type(error).__name__).splitlines()[0]})")
+
+
+def _read_safetensors(file: Path, task: Task | None) -> "_Found":
+    weights, said = _tensors(file)
     return said, lambda facts: _module_call(network_of(facts, weights, str(file), task))
 
 

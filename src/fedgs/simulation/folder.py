@@ -5,8 +5,10 @@
     runs/NAME/metrics.jsonl       a line a round; the same seed gives the same bytes (processors)
     runs/NAME/timings.jsonl       a line a round: seconds and memory, which differ from run to run
     runs/NAME/clock.jsonl         a line a round: seconds and bytes the round would take in a real park
+    runs/NAME/teams.jsonl         a line a round: who took part, with which classes; federation.json: who there is
     runs/NAME/checkpoints/        the last two, for fedgs resume
     runs/NAME/summary.json        the results; devices.csv the same for every device
+    runs/NAME/confusion.json      of classes: which were taken for which, in the last and the best test
     runs/NAME/model.safetensors   the global model
     runs/NAME/pretraining/        the run before this one, of a baseline that begins with a trained network
 
@@ -18,10 +20,11 @@ import csv
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +39,8 @@ from fedgs.files import finite, make_folder, write_text
 from fedgs.settings import Settings
 from fedgs.simulation.callbacks import Callback
 from fedgs.simulation.checkpoint import save_checkpoint
-from fedgs.simulation.components import Components, describe_components
+from fedgs.simulation.components import PRETRAINING, Components, describe_components
+from fedgs.simulation.lock import locked
 from fedgs.simulation.summary import write_devices
 from fedgs.tasks.bind import BoundTask
 from fedgs.tasks.task import describe
@@ -48,16 +52,45 @@ if TYPE_CHECKING:
 
 CONFIG, METRICS, TIMINGS, SUMMARY = "config.json", "metrics.jsonl", "timings.jsonl", "summary.json"
 CLOCK, TASK = "clock.jsonl", "task.json"
-CHECKPOINTS, DEVICES = "checkpoints", "devices.csv"
+CHECKPOINTS, DEVICES, CONFUSION = "checkpoints", "devices.csv", "confusion.json"
 Rows = Iterable[Mapping[str, Any]]
+MADE_HERE: list[Path] = []
+"""Folders of new runs that this process is writing."""
 
 
-def create_run(folder: Path, settings: Settings) -> None:
-    """Make the folder of a new run; one that exists is left as it is and refused."""
+def as_path(given: Any, keyword: str) -> Path:
+    """Return the path of a folder."""
+    if not isinstance(given, str | os.PathLike):
+        raise InputFileError(f"{keyword}={given!r}; give the path of a folder")
+    return Path(given)
+
+
+@contextmanager
+def new_run(folder: Path, settings: Settings, overwrite: bool = False) -> Iterator[None]:
+    """Make the folder of a run and lock it while the block runs; a run that ends without a round leaves no folder."""
+    create_run(folder, settings, overwrite)
+    with locked(folder):
+        MADE_HERE.append(folder)
+        try:
+            yield
+        finally:
+            MADE_HERE.remove(folder)
+            settle_run(folder)
+
+
+def create_run(folder: Path, settings: Settings, overwrite: bool = False) -> None:
+    """Make the folder of a new run; one that exists is refused, or moved aside until :func:`settle_run`."""
     if folder.exists():
-        raise OutputError(
-            f"{folder}: exists already; choose another folder (out), or go on with: fedgs resume {folder}"
-        )
+        if not (folder / CONFIG).is_file():
+            raise OutputError(f"{folder}: exists already and is no run; choose another folder (out)")
+        with locked(folder):
+            if not overwrite:
+                raise OutputError(
+                    f"{folder}: exists already; choose another folder (out), go on with: fedgs resume "
+                    f"{quote(str(folder))}, or replace it (overwrite)"
+                )
+            settle_run(folder)  # it may have been killed when it was to replace another
+            folder.rename(_replaced(folder))
     make_folder(folder.parent)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
     make_folder(temporary)
@@ -68,15 +101,29 @@ def create_run(folder: Path, settings: Settings) -> None:
         raise OutputError(f"{folder}: cannot be made ({error.strerror}); choose another folder (out)") from None
 
 
-def discard_if_unused(folder: Path) -> None:
-    """Remove the folder of a run that never began, so that it is not in the way of the next try."""
-    if is_unused(folder):
-        shutil.rmtree(folder, ignore_errors=True)
+def settle_run(folder: Path) -> None:
+    """Keep a run that has made a round, else bring back the one it was to replace."""
+    before = _replaced(folder)
+    if not is_unused(folder):
+        shutil.rmtree(before, ignore_errors=True)
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    if before.exists():
+        before.rename(folder)
+
+
+def _replaced(folder: Path) -> Path:
+    """Where a run waits until the one that replaces it has made a round."""
+    folder = folder.resolve()
+    return folder.with_name(f".{folder.name}.replaced")
 
 
 def is_unused(folder: Path) -> bool:
-    """Whether a run has its settings and nothing else."""
-    return {path.name for path in folder.glob("*")} == {CONFIG}
+    """Whether a run is not finished and has made no round, nor has its pre-training."""
+    if is_finished(folder):
+        return False
+    files = [place / METRICS for place in (folder, folder / PRETRAINING)]
+    return not any(path.exists() and path.read_bytes().count(b"\n") > 1 for path in files)  # the first is round 0
 
 
 def read_settings(folder: Path) -> Settings:
@@ -165,6 +212,18 @@ def read_rates(folder: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     return np.array([rate for rate, _ in rows]), np.array([names.index(name) for _, name in rows])
 
 
+def read_confusion(folder: Path) -> dict[str, NDArray[np.int64]]:
+    """Return the confusion matrices of a run by test; none of one without classes, or from before there were any."""
+    path = folder / CONFUSION
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {test: np.array(found[test], np.int64) for test in ("last", "best")}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputFileError(f"{path}: is broken; take it away") from None
+
+
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """Return the summary of a run; None where it is not finished."""
     if not is_finished(folder):
@@ -181,26 +240,36 @@ def is_finished(folder: Path) -> bool:
     return (folder / SUMMARY).exists()
 
 
+def has_stopped_early(folder: Path) -> bool:
+    """Whether a finished run has fewer rounds than its settings ask for: a callback has stopped it."""
+    summary, wanted = read_summary(folder), read_settings(folder).training.rounds
+    return summary is not None and int(summary.get("rounds", wanted)) < wanted
+
+
 def check_finished(folder: Path) -> None:
     """Refuse a finished run whose rounds or model are not all there."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
 
-    rounds, wanted = len(read_metrics(folder)), read_settings(folder).training.rounds
-    if rounds < wanted:
-        raise InputFileError(
-            f"{folder / METRICS}: has {rounds} of {wanted} rounds; restore it, or take {SUMMARY} away and resume"
-        )
+    rounds, wanted = [line["round"] for line in read_metrics(folder)], read_settings(folder).training.rounds
+    if rounds != [*range(wanted + 1)]:
+        missing = len({*range(1, wanted + 1)} - {*rounds})
+        what = f"has {wanted - missing} of {wanted} rounds" if missing else f"its lines are not rounds 0 to {wanted}"
+        raise InputFileError(f"{folder / METRICS}: {what}; restore it, or take {SUMMARY} away and resume")
     path = folder / MODEL
     try:
-        with safe_open(path, "numpy") as model:
-            model.keys()
-    except (OSError, SafetensorError) as error:
+        if not all(value.isfinite().all() for value in load_file(path).values()):
+            raise ValueError("NaN or infinity")
+    except (OSError, SafetensorError, ValueError) as error:
         raise InputFileError(f"{path}: cannot be read as a model ({error}); take {SUMMARY} away and resume") from None
 
 
 def run_identity(settings: Settings, federation: Federation, purpose: str = "", network: str = "") -> str:
     """Return what a checkpoint of this run is known by: all settings, the data, what it is for, its network."""
-    text = json.dumps(settings.model_dump(), sort_keys=True) + federation.fingerprint() + purpose + network
+    # Without settings that came later, so that checkpoints of before are known.
+    values = settings.model_dump(exclude={"init", "mlflow", "wandb"})
+    text = json.dumps(values, sort_keys=True) + federation.fingerprint() + purpose + network
+    text += settings.init or ""
     text += digest_of(federation.inputs, federation.targets)
     for file in (settings.dynamics.trace, settings.clock.profile):
         if file and Path(file).is_file():  # its content, not only its name, is part of the run
@@ -263,9 +332,12 @@ def write_results(folder: Path, history: "History") -> None:
     finished = history.finished
     assert finished is not None
     task = finished.task
-    save_model(folder / MODEL, finished.state.tested, finished.layout)
+    save_model(folder / MODEL, history.weights)
     if finished.evaluation is not None:
         write_devices(folder / DEVICES, task.federation, finished.state, finished.evaluation, task.score)
+    if history.confusion:
+        tests = {test: matrix.tolist() for test, matrix in history.confusion.items()}
+        write_text(folder / CONFUSION, json.dumps({"classes": list(task.classes), **tests}) + "\n")
     write_json(folder / SUMMARY, finite(history.summary))
 
 
@@ -305,6 +377,7 @@ def task_facts(task: BoundTask, components: Components) -> dict[str, Any]:
         "mode": task.mode,
         "metrics": list(task.metrics),
         "classes": list(task.classes),
+        "factories": list(task.federation.factory_names),
         "classifies": task.classifies,
         "reconstructs": task.reconstructs,
         "inputs": map_tree(lambda array: [list(array.shape[1:]), str(array.dtype)], task.federation.inputs),

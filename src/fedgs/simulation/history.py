@@ -18,11 +18,13 @@ from fedgs.simulation.components import Components
 from fedgs.simulation.evaluate import Evaluation
 from fedgs.tasks.bind import BoundTask
 from fedgs.tasks.task import Task
-from fedgs.training.layout import MODEL, Layout
+from fedgs.training.layout import MODEL, Layout, frozen_weights
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
     from torch import nn
 
 Line = Mapping[str, Any]
@@ -50,10 +52,20 @@ class Finished:
     evaluation: Evaluation | None
     identity: str
 
+    @cached_property
+    def weights(self) -> torch.Tensor:
+        """The model that leaves the run, flat: what devices keep to themselves is in it as their mean."""
+        flat = self.state.tested.detach().cpu().clone()
+        if self.state.local is not None:
+            places, local = torch.from_numpy(self.layout.local_places), self.state.local.cpu()
+            whole = places >= self.layout.float_size
+            flat[places] = torch.where(whole, local.amax(0), local.double().mean(0).float())
+        return flat
+
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """The rounds of a run and its model.
+    """The result of a run: the metrics of all rounds, and the trained model.
 
     Examples:
         >>> import fedgs
@@ -63,15 +75,15 @@ class History:
 
     settings: Settings
     metrics: tuple[Line, ...]
-    """One line a round, from round 0 on."""
+    """The metrics of each round, from round 0 on."""
     clock: tuple[Line, ...]
-    """What each round would take in a real park."""
+    """Simulated time and bytes of each round (virtual clock)."""
     timings: tuple[Line, ...]
-    """What each round took here."""
+    """Measured time of each round on this machine."""
     summary: dict[str, Any]
     """Final and best score, round of the target, divergence, use of the devices, simulated time and bytes."""
     score: str
-    """The metric that counts."""
+    """The name of the main metric."""
     mode: str
     """``max``: a higher score is better; ``min``: a lower one."""
     name: str = "run"
@@ -86,7 +98,7 @@ class History:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One flat dict a round: round, loss, metrics, train_loss, divergence, seconds, simulated_seconds and more."""
+        """One flat dict per round: round, loss, metrics, train_loss, divergence, seconds, simulated_seconds, …."""
         seconds = {line["round"]: line.get("seconds") for line in self.timings}
         elapsed = {line["round"]: line.get("elapsed") for line in self.clock}
         factories = self._factory_names()
@@ -98,6 +110,8 @@ class History:
                     row |= {f"{self.score}_{name}": one for name, one in zip(factories, value, strict=False)}
                 elif key == "percentiles":
                     row |= {f"{self.score}_p{name}": one for name, one in value.items()}
+                elif key == "class_accuracy":
+                    row |= {f"accuracy_class_{name}": one for name, one in zip(self.classes, value, strict=False)}
                 elif isinstance(value, Mapping):
                     row |= {f"{key}_{name}": one for name, one in value.items()}
                 else:
@@ -107,29 +121,43 @@ class History:
         return rows
 
     def _factory_names(self) -> Sequence[str]:
-        if self.finished is not None:
-            return self.finished.task.federation.factory_names
         most = max((len(line.get("factories", ())) for line in self.metrics), default=0)
-        return [f"factory-{number:02d}" for number in range(most)]
+        return list(self.facts.get("factories") or (f"factory-{number:02d}" for number in range(most)))  # an older run
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes, or of the bins that selection balances."""
+        return list(self.facts.get("classes", ()))
+
+    @cached_property
+    def confusion(self) -> "dict[str, NDArray[np.int64]]":
+        """Confusion matrices of the ``last`` and the ``best`` test: (classes, classes), the true ones in rows.
+
+        Empty where the task has no classes, or the run was made before there were any.
+        """
+        if self.finished is not None:
+            return {test: matrix.numpy() for test, matrix in self.finished.state.confusion.items()}
+        return {} if self.folder is None else folders.read_confusion(self.folder)
 
     def frame(self) -> "pandas.DataFrame":
-        """Return the rounds as a pandas DataFrame, a row a round."""
+        """Return the rounds as a pandas DataFrame, one row per round."""
         return data_frame(self.rows, "History.frame()", "History.rows")
 
     def plot(self, path: str | Path | None = None) -> "Figure":
-        """Return a picture of score, loss and divergence over the rounds; ``path``: also write it."""
+        """Return a figure of score, loss and divergence over the rounds; with ``path`` also save it."""
         from fedgs.report.run_figures import comparison_figure, save_figure
 
-        figure = comparison_figure({self.name: self})
+        figure = comparison_figure({self.name: [self]})
         if path is not None:
             save_figure(figure, Path(path))
         return figure
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
-        """The trained weights and buffers by name."""
+        """The weights and buffers by name, frozen ones too; for ``keep_local`` names, the mean over devices."""
         if self.finished is not None:
-            return self.finished.layout.named(self.finished.state.tested)
+            finished = self.finished
+            return {**finished.layout.named(finished.weights), **frozen_weights(finished.task.module)}
         if self.folder is None:
             raise ConfigError("this history has no weights: it was neither run here nor loaded from a folder")
         from safetensors import SafetensorError
@@ -153,8 +181,10 @@ class History:
 
         Where devices keep weights of their own it has the mean of theirs.
         """
+        from fedgs.simulation.exported import facts_of, network_of
+
         if self.finished is None:
-            return _model_of_folder(self)
+            return network_of(facts_of(self), self.weights, str(self.folder), self.task)
         finished = self.finished
         module = copy.deepcopy(finished.task.module)
         known = {**dict(module.named_parameters()), **dict(module.named_buffers())}
@@ -164,10 +194,7 @@ class History:
                 f"{self.settings.algorithm.name} trains weights that the network itself does not have ({odd}); "
                 "they are in History.weights"
             )
-        flat = finished.state.tested.detach().cpu().clone()
-        if finished.state.local is not None:
-            flat[torch.from_numpy(finished.layout.local_places)] = finished.state.local.cpu().double().mean(0).float()
-        finished.layout.load(module, flat)
+        finished.layout.load(module, finished.weights)
         return module.eval()
 
     def export(self, path: str | Path) -> Path:
@@ -201,14 +228,14 @@ def load_history(folder: str | Path, task: Task | None = None) -> History:
     """Read the history of a run from its folder, finished or not.
 
     Args:
-        folder: that ``fedgs run`` or ``History.save`` wrote.
-        task: the run's task, where ``History.model`` cannot import it: a network of a notebook, say.
+        folder: a folder that ``fedgs run`` or ``History.save`` wrote.
+        task: the run's task, if ``History.model`` cannot import it, for example a network of a notebook.
 
     Examples:
         >>> import fedgs
         >>> history = fedgs.load_history("runs/mine")        # doctest: +SKIP
     """
-    path = Path(folder)
+    path = folders.as_path(folder, "folder")
     settings, facts = folders.read_settings(path), folders.read_task(path)
     return History(
         settings,
@@ -222,10 +249,3 @@ def load_history(folder: str | Path, task: Task | None = None) -> History:
         path,
         task=task,
     )
-
-
-def _model_of_folder(history: History) -> "nn.Module":
-    """Return the trained network of a run that lies in a folder."""
-    from fedgs.simulation.exported import facts_of, network_of
-
-    return network_of(facts_of(history), history.weights, str(history.folder), history.task)

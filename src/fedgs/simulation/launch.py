@@ -10,12 +10,13 @@ import torch
 
 from fedgs.config import apply_overrides, parse_override
 from fedgs.data import Federation
-from fedgs.errors import ConfigError, FedgsError, OutputError, WorkerError
+from fedgs.errors import ConfigError, DataError, FedgsError, InputFileError, OutputError, WorkerError
 from fedgs.settings import Settings
 from fedgs.simulation import folder as folders
 from fedgs.simulation.checkpoint import list_checkpoints
 from fedgs.simulation.federations import load_federation
 from fedgs.simulation.history import History
+from fedgs.simulation.lock import locked
 from fedgs.simulation.process_group import ProcessGroup, join_process_group
 from fedgs.simulation.run import Run
 
@@ -54,21 +55,33 @@ def planned_runs(folder: Path, settings: Settings) -> list[PlannedRun]:
     return runs
 
 
+def free_runs(folder: Path, settings: Settings) -> list[PlannedRun]:
+    """Return the run and its baseline in the first folders that are free: NAME, NAME-2, NAME-3, …"""
+    runs, number = planned_runs(folder, settings), 1
+    while any(run.folder.exists() for run in runs):
+        number += 1
+        runs = planned_runs(folder.with_name(f"{folder.name}-{number}"), settings)
+    return runs
+
+
 def launch(
     runs: Sequence[PlannedRun],
     device: torch.device,
     new: bool,
     callbacks: Callable[[PlannedRun], Sequence[Any]],
     done: Callable[[PlannedRun, History | None], None],
+    overwrite: bool = False,
+    federation: Federation | None = None,
 ) -> None:
-    """Execute runs one after the other, or go on with them.
+    """Execute runs one after the other, or go on with them; ``overwrite``: new runs replace those in their folders.
 
     ``callbacks`` gives those of a run; ``done`` is called for each one that has ended, with None where there was
     nothing left to do. All runs are prepared before the first begins, so that none is refused hours later.
+    ``federation``: that of the first run, where it is loaded already.
     """
     with join_process_group(device) as group, _first_rank_reports(group), ExitStack() as stack:
         # Every rank asks before the first of them has had time to finish anything.
-        pending = [new or not folders.is_finished(run.folder) for run in runs]
+        pending = [new or not folders.is_finished(run.folder) or folders.has_stopped_early(run.folder) for run in runs]
         failure: FedgsError | None = None
         if group.first:
             try:
@@ -76,9 +89,11 @@ def launch(
                     if not wanted:
                         folders.check_finished(run.folder)
                     if new or not run.folder.exists():
-                        folders.create_run(run.folder, run.settings)
-                        stack.callback(folders.discard_if_unused, run.folder)
-                    elif folders.read_settings(run.folder) != run.settings:
+                        stack.enter_context(folders.new_run(run.folder, run.settings, overwrite))
+                        continue
+                    if wanted:
+                        stack.enter_context(locked(run.folder))
+                    if folders.read_settings(run.folder) != run.settings:
                         raise OutputError(
                             f"{run.folder}: holds a run with other settings than the baseline's; move it away"
                         )
@@ -87,14 +102,13 @@ def launch(
         if group.any(failure is not None):  # nobody waits for a rank that has given up
             raise failure or FirstRankReports
         prepared: list[Run | None] = []
-        federation: Federation | None = None
         for number, (run, wanted) in enumerate(zip(runs, pending, strict=True)):
             if not wanted:
                 prepared.append(None)
                 continue
             with _of_baseline(number > 0):
                 if federation is None or _data(runs[0].settings) != _data(run.settings):
-                    federation = load_federation(run.settings)
+                    federation = load_federation(run.settings) if new else _data_again(run)
                 own = callbacks(run) if group.first else ()
                 ready = Run(run.settings, federation, device, group, folder=run.folder, callbacks=own)
                 prepared.append(stack.enter_context(ready))
@@ -105,6 +119,18 @@ def launch(
             history = None if one is None else one.execute()
             if group.first:
                 done(run, history)
+
+
+def _data_again(run: PlannedRun) -> Federation:
+    """Load the data of a run that goes on; where they have gone or changed meanwhile, that is what is said."""
+    place = Path(run.settings.data.name)
+    todo = "restore them, or begin a new run in another folder"
+    if place.is_absolute() and not place.exists():
+        raise InputFileError(f"{run.folder}: its data {place} are not there any more; {todo}")
+    try:
+        return load_federation(run.settings)
+    except (DataError, InputFileError, ConfigError) as error:
+        raise type(error)(f"{run.folder}: its data are not as they were ({error}); {todo}") from None
 
 
 def _data(settings: Settings) -> tuple[Any, ...]:

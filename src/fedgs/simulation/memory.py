@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from fedgs.errors import DeviceError
+from fedgs.tasks.task import lacks_memory
 
 _SMALLER = "lower training.batch_size, selection.pick or federation.factories"
 
@@ -36,7 +37,7 @@ def translate_oom() -> Iterator[None]:
     except MemoryError as error:
         raise DeviceError(f"memory does not suffice ({error or 'no detail'}); {_SMALLER}") from None
     except RuntimeError as error:
-        if "allocate memory" not in str(error) and "not enough memory" not in str(error):
+        if not lacks_memory(error):
             raise
         need = str(error).partition("you tried to allocate ")[2].partition(". ")[0]
         raise DeviceError(f"memory does not suffice (for {need or 'a tensor'}); {_SMALLER}") from None

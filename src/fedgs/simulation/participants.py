@@ -1,7 +1,9 @@
 """The plan of a baseline's rounds: who takes part, and every device's mini-batches (specification §1.1 and A.1).
 
 In round t the participants are drawn uniformly without replacement from the stream (seed, "participants", t), whatever
-the baseline: at one seed all baselines see the same devices in the same round, and their curves are paired. A device
+the baseline: at one seed all baselines see the same devices in the same round, and their curves are paired. Another
+``algorithm.sampling`` is a solver of FedGS's selection problem or a policy of another paper
+(:mod:`fedgs.selection.solve`), for all devices of the park at once and the class counts of all their data. A device
 shuffles its training samples anew in each local epoch, from (seed, "epochs", t, device), cuts them in order, and keeps
 the last short batch.
 
@@ -14,12 +16,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedgs import rng
 from fedgs.algorithms.client_server import participants
 from fedgs.data import Federation
 from fedgs.errors import DataError
+from fedgs.selection import SelectionProblem, solve
+from fedgs.selection.solve import resolve_solver
 from fedgs.settings import Settings
+from fedgs.simulation.feedback import Lessons
 from fedgs.simulation.selection_plan import Turns
 from fedgs.training.round_plan import ClientPlan
 
@@ -40,8 +46,6 @@ class ParticipantPlan:
                 f"{federation.name}: device {name!r} has {least} training samples; this network needs batches of at "
                 f"least {smallest_batch} (batch normalisation)"
             )
-        if settings.training.batch_size < smallest_batch:
-            raise DataError(f"training.batch_size={settings.training.batch_size}: this network needs {smallest_batch}")
         self._name = (purpose,) if purpose else ()
         self.round = 0
         devices = len(federation)
@@ -50,15 +54,17 @@ class ParticipantPlan:
         self._counts = federation.train_counts
         self.turns = Turns(devices)
         self.used = np.zeros(devices, np.int64)
+        self._sampling = resolve_solver(settings.algorithm.sampling)
+        steps = -(-federation.train.sizes // settings.training.batch_size)
+        self.lessons = Lessons(devices, len(self._target), settings, self._sampling, steps)
 
     def next_round(self) -> ClientPlan:
         """Draw the participants of the next round and their batches."""
         began = time.perf_counter()
         seed, batch = self.settings.seed, self.settings.training.batch_size
         epochs, number = self.settings.algorithm.local_epochs, self.round + 1
-        drawn = rng.stream(seed, *self._name, "participants", number).permutation(len(self.federation))
         sizes = self.federation.train.sizes
-        devices = np.sort(drawn[: self.participants])
+        devices = self._sample(number)
         devices = devices[np.argsort(-sizes[devices], kind="stable")]
         short = sizes[devices] % batch
         used = sizes[devices] - np.where((short > 0) & (short < self._smallest), short, 0)
@@ -82,12 +88,23 @@ class ParticipantPlan:
             self.state_dict(), time.perf_counter() - began,
         )  # fmt: skip
 
+    def _sample(self, number: int) -> NDArray[np.int64]:
+        """Return the participants of a round, sorted."""
+        name = (self.settings.seed, *self._name, "participants", number)
+        if self._sampling == "random":
+            return np.sort(rng.stream(*name).permutation(len(self.federation))[: self.participants])
+        feedback = self.lessons.feedback(number, self.turns.selected, self.turns.last)
+        problem = SelectionProblem(self._counts, self._target, self.participants, feedback=feedback)
+        options = self.settings.algorithm.sampling_options
+        return solve(problem, self._sampling, rng.key(*name), **options).chosen
+
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to go on later; turns are counted in rounds."""
         return {
             "round": self.round,
             **self.turns.state_dict(),
             "streams": {"iteration": self.round, "samples_used": self.used.tolist()},
+            **self.lessons.state_dict(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -95,3 +112,4 @@ class ParticipantPlan:
         self.round = int(state["round"])
         self.turns.load_state(state)
         self.used = np.asarray(state["streams"]["samples_used"], dtype=np.int64)
+        self.lessons.load_state(state)

@@ -7,6 +7,8 @@ The command line parses, calls :mod:`fedgs.simulation.launch`, and prints.
 
 import copy
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ from typing import Any
 import torch
 
 from fedgs.algorithms.run_state import RunState
-from fedgs.config import assign, checked_settings, load_settings, merged
+from fedgs.compiled import telling
+from fedgs.config import assign, checked_settings, load_settings, merged, with_whole_paths
 from fedgs.data import Federation
-from fedgs.errors import ConfigError, TrainingError
+from fedgs.errors import ConfigError, OutputError, TrainingError
 from fedgs.settings import Settings
 from fedgs.simulation import folder as folders
 from fedgs.simulation.callbacks import checked_callbacks
@@ -29,21 +32,36 @@ from fedgs.simulation.components import (
     pretraining_of,
     resolve,
 )
-from fedgs.simulation.federations import load_federation
+from fedgs.simulation.federations import default_pick, load_federation
 from fedgs.simulation.folder import RunFolder
-from fedgs.simulation.history import Finished, History
+from fedgs.simulation.history import Finished, History, load_history
+from fedgs.simulation.lock import locked
 from fedgs.simulation.memory import translate_oom
 from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.simulator import Simulator, pick_device
 from fedgs.simulation.summary import summarise
+from fedgs.simulation.teams import TeamLog, changes_of
+from fedgs.simulation.trackers import trackers_of
 from fedgs.tasks.bind import BoundTask
 from fedgs.tasks.task import Task
+from fedgs.training.layout import frozen_weights
 
 IN_PYTHON: dict[str, Any] = {
     "training": {"rounds": 40, "iterations": 25, "batch_size": 32, "learning_rate": 0.1},
     "algorithm": {"local_epochs": 2},
 }
 """Settings of a run from Python where nobody says otherwise; those of a file are the paper's."""
+
+
+KEYWORDS = {
+    "seed": "seed", "rounds": "training.rounds", "iterations": "training.iterations",
+    "batch_size": "training.batch_size", "learning_rate": "training.learning_rate", "optimizer": "training.optimizer",
+    "engine": "training.engine", "pick": "selection.pick", "solver": "selection.solver", "algorithm": "algorithm.name",
+    "eval_every": "eval.every", "init": "init",
+}  # fmt: skip
+"""Keywords of :func:`run` that stand for a key of the settings."""
+OF_ALGORITHM = ("name", "options", "objective")
+"""Keys of the section algorithm that an object takes the place of."""
 
 
 def run(
@@ -62,29 +80,35 @@ def run(
     device: str = "auto",
     engine: str | None = None,
     eval_every: int | None = None,
+    init: str | Path | None = None,
     out: str | Path | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
     settings: Settings | str | Path | Mapping[str, Any] | None = None,
     callbacks: Iterable[Any] = (),
 ) -> History:
     """Train a task on a federation and return the history of the run.
 
     Args:
-        task: what is learnt; None: as the settings say.
-        federation: whose data; None: as the settings say.
+        task: network, loss and metrics; None: the task of the settings.
+        federation: the devices and their data; None: the federation of the settings.
         algorithm: a name (``fedgs``, ``fedavg``, ``fedprox``, …), ``package.module:name``, or an object such as
             ``FedProx(mu=0.1)``; fedgs by default.
-        rounds: external synchronisations, or rounds of a baseline; 40 by default.
-        iterations: internal synchronisations in a round of FedGS; 25 by default.
-        batch_size: samples of a mini-batch; 32 by default.
-        learning_rate: of a step; 0.1 by default.
-        optimizer: sgd, momentum, adam or adamw, of the stations or of a baseline's clients.
+        rounds: communication rounds; 40 by default.
+        iterations: iterations (internal synchronisations) per round of FedGS; 25 by default.
+        batch_size: samples per mini-batch; 32 by default.
+        learning_rate: learning rate of an SGD step; 0.1 by default.
+        optimizer: sgd, momentum, adam or adamw; used by the stations, or by a baseline's clients.
         pick: devices selected per factory and iteration; a fifth of the smallest factory by default, at least two.
-        solver: of the selection: a name, or a function of a problem and a random generator.
-        seed: all random streams follow from it.
+        solver: the selection solver: a name, or a function of a problem and a random generator.
+        seed: the seed of all random numbers.
         device: auto, cpu or cuda.
         engine: auto, fused, clients, per-device, graph or stacked.
         eval_every: rounds between two tests.
+        init: a trained model to start from: the folder of a run, a .safetensors or .pt2 file, or a saved state_dict.
         out: a folder to write the run into; None: it stays in memory.
+        overwrite: replace the run in that folder after the first round of this run.
+        resume: if ``out`` already holds this run, resume it; if it is finished, only read it.
         settings: everything else: a :class:`Settings`, the path of a TOML file, or a nested dict.
         callbacks: objects with ``on_round(state, metrics)``, ``on_end(history)`` or other hooks of :class:`Callback`.
 
@@ -97,38 +121,30 @@ def run(
         >>> len(history)
         2
     """
-    _check_arguments(task, federation)
+    check_arguments(task, federation)
+    given = overrides_of(locals())
+    check_effect(settings, task, algorithm)
     own_algorithm = None if isinstance(algorithm, str) else algorithm
     own_solver = None if isinstance(solver, str) else solver
-    given = {
-        "seed": seed,
-        "training.rounds": rounds,
-        "training.iterations": iterations,
-        "training.batch_size": batch_size,
-        "training.learning_rate": learning_rate,
-        "training.optimizer": optimizer,
-        "training.engine": engine,
-        "selection.pick": pick,
-        # The real names of objects follow, once they have been looked at.
-        "selection.solver": solver if own_solver is None else "own:solver",
-        "algorithm.name": algorithm if own_algorithm is None else "own:algorithm",
-        "algorithm.kind": getattr(own_algorithm, "kind", None),
-        "eval.every": eval_every,
-    }
     wanted = settings_for(federation, settings, given)
     chosen = pick_device(device)
     if federation is None:
         federation = load_federation(wanted)
     classes = len(federation.classes)
     wanted, components = resolve(wanted, task=task, algorithm=own_algorithm, solver=own_solver, classes=classes)
-    folder = None if out is None else Path(out)
-    if folder is not None:
-        folders.create_run(folder, wanted)
-    try:
+    folder = None if out is None else folders.as_path(out, "out")
+    if folder is not None and resume and folder.exists():
+        if folders.read_settings(folder) != wanted:
+            raise OutputError(f"{folder}: holds a run with other settings; choose another folder (out)")
+        check_same_components(folder, folders.read_task(folder).get("made_of"), components)
+        if folders.is_finished(folder) and not folders.has_stopped_early(folder):
+            folders.check_finished(folder)
+            return load_history(folder, task)
+        writing: Any = locked(folder)
+    else:
+        writing = nullcontext() if folder is None else folders.new_run(folder, wanted, overwrite)
+    with writing:
         return execute(wanted, federation, chosen, components=components, folder=folder, callbacks=callbacks)
-    finally:
-        if folder is not None:
-            folders.discard_if_unused(folder)
 
 
 def resume(
@@ -141,14 +157,14 @@ def resume(
     device: str = "auto",
     callbacks: Iterable[Any] = (),
 ) -> History:
-    """Go on with a run from its last checkpoint; a finished run is read.
+    """Resume a run from its last checkpoint; a finished run is only read.
 
     Args:
-        folder: of the run.
-        task: the run's task, where it cannot be imported by its name: one of a notebook, say.
-        federation: the run's federation, where it was made from arrays.
-        algorithm: the run's algorithm, where it was an object that cannot be imported.
-        solver: likewise.
+        folder: the folder of the run.
+        task: the run's task, if it cannot be imported by its name, for example one of a notebook.
+        federation: the run's federation, if it was made from arrays.
+        algorithm: the run's algorithm, if it was an object that cannot be imported.
+        solver: the run's solver, in the same case.
         device: auto, cpu or cuda.
         callbacks: as for :func:`run`.
 
@@ -156,8 +172,8 @@ def resume(
         >>> import fedgs
         >>> history = fedgs.resume("runs/mine")              # doctest: +SKIP
     """
-    _check_arguments(task, federation)
-    path = Path(folder)
+    check_arguments(task, federation)
+    path = folders.as_path(folder, "folder")
     settings = folders.read_settings(path)
     if federation is None:
         try:
@@ -170,10 +186,13 @@ def resume(
             ) from None
     components = resolve(settings, task=task, algorithm=algorithm, solver=solver, classes=len(federation.classes))[1]
     check_same_components(path, folders.read_task(path).get("made_of"), components)
-    return execute(settings, federation, pick_device(device), components=components, folder=path, callbacks=callbacks)
+    chosen = pick_device(device)
+    with locked(path):
+        return execute(settings, federation, chosen, components=components, folder=path, callbacks=callbacks)
 
 
-def _check_arguments(task: Any, federation: Any) -> None:
+def check_arguments(task: Any, federation: Any) -> None:
+    """Refuse what is no task, or no federation."""
     if task is not None and not isinstance(task, Task):
         raise ConfigError(
             f"task is a {type(task).__name__}, not a fedgs.Task; make one of the network, for example with "
@@ -186,6 +205,17 @@ def _check_arguments(task: Any, federation: Any) -> None:
         )
 
 
+def check_effect(settings: Any, task: Any, algorithm: Any) -> None:
+    """Refuse keys of a dict that would have no effect, because an object takes their place; a file may hold more."""
+    if not isinstance(settings, Mapping):
+        return
+    own = settings.get("algorithm")
+    options = isinstance(own, Mapping) and set(OF_ALGORITHM) & set(own)
+    for key, given in (("task", task if "task" in settings else None), ("algorithm", algorithm if options else None)):
+        if given is not None and not isinstance(given, str):
+            raise ConfigError(f"settings: {key} was given as an object too; change the object, or leave it out")
+
+
 def settings_for(
     federation: Federation | None,
     given: Settings | str | Path | Mapping[str, Any] | None,
@@ -195,15 +225,12 @@ def settings_for(
     if isinstance(given, str | Path):
         given = load_settings(given)
     if isinstance(given, Settings):
-        values: dict[str, Any] = given.model_dump()
-        picks = "pick" in given.selection.model_fields_set
-        if "presample" not in given.selection.model_fields_set:
-            values["selection"].pop("presample", None)  # it follows pick
+        given = plain_values(given)
     elif given is not None and not isinstance(given, Mapping):
         raise ConfigError(f"settings is a {type(given).__name__}; give Settings, the path of a TOML file, or a dict")
-    else:
-        values = copy.deepcopy(merged(IN_PYTHON, given or {}))
-        picks = "pick" in (given or {}).get("selection", {})
+    values: dict[str, Any] = copy.deepcopy(merged(IN_PYTHON, given or {}))
+    selection = values.get("selection", {})
+    picks = not isinstance(selection, Mapping) or "pick" in selection
     values["baseline"] = []
     if federation is not None:
         values = merged(values, {"federation": {"devices": len(federation), "factories": federation.factories}})
@@ -213,12 +240,27 @@ def settings_for(
     for key, value in overrides.items():
         if value is not None:
             assign(values, key, value, f"run: {key}")
-    return checked_settings(values, "run")
+    return checked_settings(values if federation is not None else with_whole_paths(values), "run")
 
 
-def default_pick(devices: int) -> int:
-    """Return how many of a factory's devices are selected where nobody says: a fifth, at least two."""
-    return min(devices, max(2, round(devices / 5)))
+def overrides_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the arguments of :func:`run` that stand for a key of the settings, by that key."""
+    found = {key: arguments.get(keyword) for keyword, key in KEYWORDS.items()}
+    algorithm, solver, init = found["algorithm.name"], found["selection.solver"], found["init"]
+    # The real names of objects follow, once they have been looked at.
+    if algorithm is not None and not isinstance(algorithm, str):
+        found |= {"algorithm.name": "own:algorithm", "algorithm.kind": getattr(algorithm, "kind", None)}
+    if solver is not None and not isinstance(solver, str):
+        found["selection.solver"] = "own:solver"
+    return found | {"init": None if init is None else str(init)}
+
+
+def plain_values(settings: Settings) -> dict[str, Any]:
+    """Return settings as nested values, without the sizes that nobody gave: they follow others."""
+    values = settings.model_dump()
+    for key in {"pick", "presample"} - settings.selection.model_fields_set:
+        del values["selection"][key]
+    return values
 
 
 def execute(*arguments: Any, **options: Any) -> History:
@@ -250,10 +292,17 @@ class Run:
             settings, components = resolve(settings, classes=len(federation.classes))
         self.settings, self.federation, self.components = settings, federation, components
         self.folder, self.group = folder, group or ProcessGroup()
-        self._callbacks = [*([RunFolder(folder)] if folder is not None else []), *checked_callbacks(callbacks)]
-        with translate_oom():
+        self._callbacks = [
+            *(trackers_of(settings, folder) if self.group.first else []),  # first: a server may refuse the run
+            *([] if folder is None else [RunFolder(folder), TeamLog(folder)]),
+            *checked_callbacks(callbacks),
+        ]
+        tested = federation
+        if settings.data.validation:
+            tested = federation.for_tuning(settings.data.validation, settings.seed)
+        with translate_oom(), telling(self._note):
             self.simulator = Simulator(
-                settings, federation, device, self.group, components=components, purpose=purpose,
+                settings, tested, device, self.group, components=components, purpose=purpose,
                 tick=self._tick, note=self._note,
             )  # fmt: skip
         self.identity = folders.run_identity(
@@ -278,11 +327,12 @@ class Run:
     def execute(self) -> History:
         """Run from the newest checkpoint, or from the start, to the end."""
         self.group.wait()  # for the first rank to have made the folder
-        with translate_oom():
+        with translate_oom(), telling(self._note):
             state = before = None
             if self.folder is not None:
                 checkpoints = self.folder / folders.CHECKPOINTS
-                state = load_newest(checkpoints, self.simulator.layout, self.identity, self._note)
+                changes = partial(changes_of, self.folder, self.simulator.federation)
+                state = load_newest(checkpoints, self.simulator.layout, self.identity, self._note, changes)
             if self.folder is not None and state is not None:
                 self.state, self.resumed = state, True
                 before = folders.read_summary(self.folder / PRETRAINING)
@@ -360,9 +410,11 @@ class Run:
 
 
 def network_digest(task: BoundTask) -> str:
-    """Return what stands for a network and its bins: names, shapes and types of all weights and buffers."""
+    """Return what stands for a network and its bins: names, shapes and types of all weights, values of frozen ones."""
     digest = blake2b(digest_size=8)
     for name, value in task.module.state_dict().items():
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
     digest.update(f"{task.score} {task.mode} {len(task.classes)}".encode())
+    for value in frozen_weights(task.module).values():
+        digest.update(value.numpy().tobytes())
     return digest.hexdigest()

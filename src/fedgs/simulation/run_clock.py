@@ -29,10 +29,10 @@ from fedgs.selection import SelectionProblem, solve
 from fedgs.selection.solve import warm_up
 from fedgs.settings import Settings
 from fedgs.tasks.bind import BoundTask
+from fedgs.tasks.build import generators_kept
 from fedgs.tasks.cnn import build_model
 from fedgs.tasks.prepare import as_input
 from fedgs.training.clients import local_step
-from fedgs.training.dropout import generator_kept
 from fedgs.training.layout import WEIGHT_BYTES, Layout
 from fedgs.training.objective import Objective
 from fedgs.training.precision import one_thread_each
@@ -178,7 +178,7 @@ def selection_seconds(
 def fastest(action: Callable[[], object], repeats: int = REPEATS) -> float:
     """Return the seconds of the fastest of several repeats, on one thread, after a few to get ready."""
     times = []
-    with one_thread_each(), generator_kept():
+    with one_thread_each(), generators_kept():
         for _ in range(3):  # memory and kernels are found in the first ones
             action()
         for _ in range(repeats):

@@ -1,9 +1,9 @@
 """The selection of a whole run, without a model.
 
 What a station selects follows from the class counts of its devices' next mini-batches, never from the model. So the
-plan of a round is made before the round is trained, and ahead of the training (``simulator.planned_ahead``).
-One iteration is :func:`fedgs.selection.team.select_teams`; where nothing but the sticky streams changes between
-iterations, whole rounds run in a compiled loop with the same result (:mod:`fedgs.simulation.compiled_rounds`).
+plan of a round is made before the round is trained, and ahead of the training (``simulator.planned_ahead``). Only
+policies of other papers that learn from training wait for the round before (:mod:`fedgs.simulation.feedback`).
+One iteration is :func:`fedgs.selection.team.select_teams`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ from fedgs.selection.coverage import fair_shares, queues_after
 from fedgs.selection.solve import Solver, resolve_solver
 from fedgs.selection.team import TeamRule, select_teams
 from fedgs.settings import SelectionSettings, Settings, StreamSettings
-from fedgs.simulation.compiled_rounds import RoundArrays, Tally, make_rules, select_round
 from fedgs.simulation.dynamics import Dynamics
+from fedgs.simulation.feedback import Lessons
 from fedgs.training.calibration import ClassMix
 from fedgs.training.round_plan import RoundPlan
 
@@ -104,14 +104,12 @@ class SelectionPlan:
         federation: Federation,
         settings: Settings,
         *,
-        compiled: bool = True,
         solver: Solver | None = None,
         smallest_batch: int = 1,
     ) -> None:
-        """``compiled``: select whole rounds in compiled loops where that is possible; the plans are the same without.
+        """``solver``: one of the user's own instead of the settings'.
 
-        ``solver``: one of the user's own instead of the settings'. ``smallest_batch``: samples a step needs at least;
-        a device that gets fewer done in an iteration counts as lost.
+        ``smallest_batch``: samples a step needs at least; a device that gets fewer done in an iteration counts as lost.
         """
         selection, training = settings.selection, settings.training
         smallest = int(federation.factory_sizes.min())
@@ -131,10 +129,10 @@ class SelectionPlan:
         self.coverage = Coverage(federation, selection)
         self.mix = ClassMix(federation.factories, self.target, training.iterations, training.calibration)
         self._train_sizes = federation.train.sizes.astype(np.float64)
-        self._rule = TeamRule.of(selection, self.target, settings.seed, solver or resolve_solver(selection.solver))
+        chosen = solver or resolve_solver(selection.solver)
+        self._rule = TeamRule.of(selection, self.target, settings.seed, chosen)
+        self.lessons = Lessons(len(federation), len(self.target), settings, chosen)
         self._smallest = smallest_batch
-        sizes = federation.train.sizes, federation.factory_sizes
-        self._rules = make_rules(settings, self.target, *sizes) if compiled and solver is None else None
 
     def next_round(self) -> RoundPlan:
         """Select for the T iterations of the next round."""
@@ -144,15 +142,7 @@ class SelectionPlan:
         samples = np.full((*shape, training.batch_size), -1, np.int32)
         sizes = np.zeros(shape, np.int32)
         divergence = np.full(shape[:2], np.nan)
-        if self._rules is not None:
-            turns, shares = self.turns, self.coverage.shares(self._everybody, self.streams)
-            tally = Tally(turns.selected, turns.last, turns.longest_wait, self.coverage.queue, shares)
-            arrays = RoundArrays(devices, samples, divergence)
-            seconds = select_round(self._rules, self.streams, tally, arrays, self._everybody, self.settings.seed)
-            sizes[:] = training.batch_size
-        else:
-            rows = zip(devices, samples, sizes, divergence, strict=True)
-            seconds = sum(self._iterate(*row) for row in rows)
+        seconds = sum(self._iterate(*row) for row in zip(devices, samples, sizes, divergence, strict=True))
         self.round += 1
         classes = len(self.target)
         counts = seen = count_classes(samples, self.federation.labels, classes)
@@ -187,7 +177,13 @@ class SelectionPlan:
         self.dynamics.begin(iteration)
         available = self._available()
         teams = select_teams(
-            self._rule, iteration, self.streams.counts, available, self.coverage.queue, self._train_sizes
+            self._rule,
+            iteration,
+            self.streams.counts,
+            available,
+            self.coverage.queue,
+            self._train_sizes,
+            self.lessons.feedback(iteration + 1, self.turns.selected, self.turns.last),
         )
         everyone = np.concatenate([team.devices for team in teams])
         batches = self.streams.next_indices(everyone)
@@ -225,6 +221,7 @@ class SelectionPlan:
             "dynamics": self.dynamics.state_dict(),
             **self.turns.state_dict(),
             "queue": self.coverage.queue.tolist(),
+            **self.lessons.state_dict(),
             "mix": {"shares": self.mix.shares.tolist(), "steps": self.mix.steps.tolist()} if self.mix.strength else {},
         }
 
@@ -235,6 +232,7 @@ class SelectionPlan:
         self.dynamics.load_state(state["dynamics"])
         self.turns.load_state(state)
         self.coverage.queue = np.asarray(state["queue"], dtype=np.float64)
+        self.lessons.load_state(state)
         if state.get("mix"):
             self.mix.shares = np.asarray(state["mix"]["shares"], dtype=np.float64)
             self.mix.steps = np.asarray(state["mix"]["steps"], dtype=np.int64)

@@ -25,16 +25,20 @@ from torch import Tensor
 from fedgs.algorithms.algorithm import Context, Rounds
 from fedgs.algorithms.run_state import RunState
 from fedgs.data import Federation
-from fedgs.errors import DeviceError, TrainingError
+from fedgs.errors import DataError, DeviceError, TrainingError
 from fedgs.settings import Settings
 from fedgs.simulation.components import PURPOSE, Components, pretraining_of, resolve
 from fedgs.simulation.evaluate import Evaluation, Evaluator
+from fedgs.simulation.feedback import ask, check_learns
 from fedgs.simulation.memory import resident_megabytes
 from fedgs.simulation.participants import ParticipantPlan
 from fedgs.simulation.process_group import ProcessGroup
 from fedgs.simulation.run_clock import RunClock
 from fedgs.simulation.selection_plan import SelectionPlan
+from fedgs.simulation.summary import ONE_CLASS_TESTS, one_class_since, one_class_warning, score_facts
+from fedgs.simulation.warm_start import warm_start
 from fedgs.tasks.bind import BoundTask, bind
+from fedgs.tasks.metrics import class_metrics
 from fedgs.training.engine import Note, Tick
 from fedgs.training.probe import explain_loss
 from fedgs.training.store import SampleStore
@@ -88,23 +92,28 @@ class Simulator:
         self.group = group or ProcessGroup()
         self.timing = Timing()
         self.last_evaluation: Evaluation | None = None
-        self._ahead, self._tick = ahead, tick
+        self.last_plan: Any = None
+        """Who took part in the last round."""
+        self._ahead, self._tick, self._note = ahead, tick, note
         if components is None:
             settings, components = resolve(settings, classes=len(federation.classes))
         self.settings, self.components = settings, components
         self.task: BoundTask = bind(components.task, federation, settings.seed, settings.data.normalise)
         self.federation = self.task.federation
-        store = SampleStore(self.task, self.device)
+        self._store = store = SampleStore(self.task, self.device)
         self.kind = components.algorithm.kind
         self.rounds_of: Rounds = components.algorithm.bind(Context(settings, self.task, store, self.group, note))
         self.layout = self.rounds_of.layout
         smallest = self.rounds_of.smallest_batch
+        if settings.training.batch_size < smallest:
+            raise DataError(f"training.batch_size={settings.training.batch_size}: this network needs {smallest}")
         self.plan: Any
         """Teams of stations, or participants of rounds."""
         if self.kind == "baseline":
             self.plan = ParticipantPlan(self.federation, settings, purpose, smallest)
         else:
             self.plan = SelectionPlan(self.federation, settings, solver=components.solver, smallest_batch=smallest)
+        check_learns(self.plan.lessons.kind, self.task)
         self._first_plan = self.plan.state_dict()
         self._clock = RunClock(settings, self.task, components.algorithm, self.layout)
         self._evaluator = Evaluator(
@@ -129,6 +138,8 @@ class Simulator:
         done here, in memory.
         """
         began = time.perf_counter()
+        if self.settings.init is not None:
+            warm_start(self.task, self.settings.init)
         wanted = pretraining_of(self.settings, self.components)
         if before is None and wanted is not None:
             with Simulator(
@@ -150,14 +161,17 @@ class Simulator:
         line = {"round": 0, **self._tested_line(state)}
         ended = time.perf_counter()
         self.timing = Timing(total=ended - began, training=trained - began, evaluation=ended - trained)
-        return replace(state, metrics=(line,), clock=(self._clock.first_line(before.clock if before else ()),))
+        clock = (self._clock.first_line(before.clock if before else ()),)
+        return replace(state, metrics=(line,), clock=clock, confusion=self._confusion(state, line))
 
     def rounds(self, state: RunState) -> Iterator[RunState]:
         """Yield the state after each round, up to the last one of the settings."""
         self.plan.load_state(state.plan)
         state = self._onto_device(state)
         left = self.settings.training.rounds - state.round
-        with closing(planned_ahead(self.plan.next_round, left, self._ahead)) as plans:
+        # Who is selected by what training has shown can be selected no sooner.
+        ahead = 1 if self.plan.lessons.wanted else self._ahead
+        with closing(planned_ahead(self.plan.next_round, left, ahead)) as plans:
             began = time.perf_counter()
             for round_plan, waited in plans:
                 self.timing = Timing(waiting=waited)
@@ -168,7 +182,7 @@ class Simulator:
 
     def run_round(self, state: RunState, plan: Any) -> RunState:
         """Return the state after one round: training, what the server makes of it, test."""
-        began = time.perf_counter()
+        began, self.last_plan = time.perf_counter(), plan
         outcome = self.rounds_of.run_round(state, plan, self._tick)
         label = self.rounds_of.server_label
         if not bool(torch.isfinite(outcome.weights).all()):
@@ -185,7 +199,10 @@ class Simulator:
             stations=outcome.stations,
             local=outcome.local,
             average=self._averaged(state.average, outcome.weights, plan.round),
+            confusion=state.confusion,
         )
+        if self.plan.lessons.wanted:
+            new = replace(new, plan=self._learn(new, plan))
         line: dict[str, Any] = {"round": plan.round, **outcome.line}
         if plan.round % self.settings.eval.every == 0 or plan.round == self.settings.training.rounds:
             began = time.perf_counter()
@@ -197,7 +214,23 @@ class Simulator:
                     f"round {plan.round}: training diverged, the test loss is not a finite number ({label}, learning "
                     f"rate {outcome.rate:g}); {reason or 'lower the learning rate'}"
                 )
+            new = replace(new, confusion=self._confusion(state, line))
+            if one_class_since((*state.metrics, line), ONE_CLASS_TESTS) is not None:
+                self._note(one_class_warning(self.settings, (*state.metrics, line)))
         return replace(new, metrics=(*state.metrics, line), clock=(*state.clock, self._clock.line(state.clock, plan)))
+
+    def _learn(self, state: RunState, plan: Any) -> dict[str, Any]:
+        """Tell the plan what the new model makes of the data of the round, and return the plan's state."""
+        devices, samples = plan.last_samples()
+        if len(devices):
+            forward = self.rounds_of.forwards(replace(state, average=None))[""]
+            found = ask(
+                forward, self.task, self._store, self.group, self.settings.training.precision, self.plan.lessons,
+                devices, samples, bool(self.layout.local),
+            )  # fmt: skip
+            self.plan.lessons.learn(devices, found)
+        learnt: dict[str, Any] = self.plan.lessons.state_dict()
+        return {**plan.state, **learnt}
 
     def evaluate(self, state: RunState) -> Evaluation:
         """Test the model of a state: the averaged one where there is one."""
@@ -225,6 +258,16 @@ class Simulator:
     def _evaluations(self, state: RunState) -> dict[str, Evaluation]:
         return {name: self._evaluator.evaluate(forward) for name, forward in self.rounds_of.forwards(state).items()}
 
+    def _confusion(self, before: RunState, line: dict[str, Any]) -> dict[str, Tensor]:
+        """Return the confusion matrices of the last test, of this line, and of the best so far."""
+        found, score = self.last_evaluation, self.task.score
+        if found is None or found.confusion is None:
+            return {}
+        now = torch.from_numpy(found.confusion)
+        best = score_facts(before.metrics, score, self.task.mode, None)["best"]
+        better = best is None or self.task.better(line[score], best)
+        return {"last": now, "best": now if better else before.confusion.get("best", now)}
+
     def _tested_line(self, state: RunState) -> dict[str, Any]:
         others = self._evaluations(state)
         found = self.last_evaluation = others.pop("")
@@ -235,6 +278,8 @@ class Simulator:
             "factories": [_number(score) for score in found.factories],
             "percentiles": {"10": _number(low), "50": _number(middle), "90": _number(high)},
         }
+        if found.confusion is not None:  # a metric of the user's own of the same name stays
+            line = class_metrics(found.confusion) | line
         for name, other in others.items():
             line |= {f"{key}_{name}": value for key, value in (*other.metrics.items(), ("loss", other.loss))}
         return line

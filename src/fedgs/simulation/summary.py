@@ -30,6 +30,8 @@ from fedgs.simulation.run_clock import clock_summary, traffic
 from fedgs.tasks.bind import BoundTask
 
 Lines = Sequence[Mapping[str, Any]]
+ONE_CLASS_TESTS = 5
+"""Tests in a row with one class only after which the user is told."""
 
 
 def summarise(
@@ -57,7 +59,8 @@ def summarise(
         for event, count in line.get("events", {}).items():
             events[event] = events.get(event, 0) + count
     use = usage(federation, state)
-    last = {key: tested[-1].get(key) for key in task.metrics if key != name} if tested else {}
+    shown = dict.fromkeys([*task.metrics, *(["balanced_accuracy"] if task.classifies else [])])
+    last = {key: tested[-1].get(key) for key in shown if key != name} if tested else {}
     return {
         "fedgs": __version__,
         "data": federation.name,
@@ -71,6 +74,7 @@ def summarise(
         **{key: {"final": value} for key, value in last.items()},
         "loss": {"final": tested[-1]["loss"], "least": min(line["loss"] for line in tested)} if tested else {},
         "target": reaching,
+        **({"one_class_since": one_class_since(state.metrics)} if task.classifies else {}),
         **{key: mean_of(state.metrics, key) for key in ("divergence", "divergence_of_round", "missing_classes")},
         "selection": {
             "rate_min": float(use["rate"].min()),
@@ -108,6 +112,33 @@ def score_facts(metrics: Lines, score: str, mode: str, target: float | None) -> 
         "loss": tested[-1]["loss"] if tested else None,
         "target_round": next(there, None),
     }
+
+
+def one_class_since(metrics: Lines, tests: int = 1) -> int | None:
+    """Return the first of the rounds up to now whose model said the same class of all test samples, wrongly of some.
+
+    None where it does not, or where these are not exactly ``tests`` rounds that were tested (1: or more).
+    """
+    rounds: list[int] = []
+    for line in reversed([line for line in metrics if line.get("predicted_classes") is not None]):
+        if line["predicted_classes"] > 1 or line["balanced_accuracy"] == 1 or not line["round"]:
+            break
+        rounds.append(line["round"])
+    return rounds[-1] if len(rounds) == tests or (rounds and tests == 1) else None
+
+
+def one_class_warning(settings: Settings, metrics: Lines) -> str:
+    """Return a line about a model that stays at one constant answer: what to try."""
+    training, wanted = settings.training, []
+    if settings.data.normalise == "none":
+        wanted.append("data.normalise=per-channel")
+    if training.optimizer == "sgd":
+        wanted += ["training.optimizer=adam", "training.learning_rate=0.001"]
+    else:
+        wanted.append(f"training.learning_rate={training.learning_rate / 10:g}")
+    if settings.algorithm.learning_rate is not None and settings.algorithm.is_baseline:
+        wanted[-1] = f"algorithm.{wanted[-1].partition('.')[2]}"
+    return f"predicts one class only since round {one_class_since(metrics)}; try {', '.join(wanted)}"
 
 
 def mean_of(metrics: Lines, name: str) -> float | None:

@@ -5,18 +5,31 @@ import inspect
 import itertools
 import multiprocessing
 import os
+import re
+import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fedgs.config import assign
+from fedgs.config import assign, load_settings, plain
 from fedgs.data import Federation
 from fedgs.errors import ConfigError, TrainingError
-from fedgs.simulation.compare import row_of
+from fedgs.settings import Settings
+from fedgs.simulation.compare import mean_row, row_of
 from fedgs.simulation.history import data_frame
-from fedgs.simulation.run import run
+from fedgs.simulation.run import (
+    KEYWORDS,
+    OF_ALGORITHM,
+    check_arguments,
+    check_effect,
+    overrides_of,
+    plain_values,
+    run,
+    settings_for,
+)
 from fedgs.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -33,17 +46,20 @@ def sweep(
     *,
     seeds: int | Sequence[int] = 1,
     workers: int = 1,
+    out: str | Path | None = None,
     **options: Any,
 ) -> "pandas.DataFrame":
-    """Run every combination of a grid with every seed; return a frame with a row a run.
+    """Run every combination of a grid with every seed; return a DataFrame with one row per run.
 
     Args:
         task: as for :func:`fedgs.run`.
         federation: as for :func:`fedgs.run`.
         grid: values by keyword of :func:`fedgs.run` (``learning_rate``) or by key of the settings
             (``training.weight_decay``).
-        seeds: how many, from 0 on, or which.
-        workers: runs at a time, each in a process of its own.
+        seeds: the number of seeds (0, 1, …), or a list of seeds.
+        workers: number of parallel runs, each in its own process.
+        out: a folder for the folders of all runs; None: they stay in memory. A second call with the same folder resumes
+            interrupted runs and does not repeat finished ones.
         options: other keywords of :func:`fedgs.run`, the same for all runs.
 
     A run that diverges has a row with its ``error`` and no score.
@@ -52,7 +68,7 @@ def sweep(
         >>> import fedgs
         >>> fedgs.sweep(task, federation, {"learning_rate": [0.03, 0.1]}, seeds=3)       # doctest: +SKIP
     """
-    rows = sweep_rows(task, federation, grid, seeds=seeds, workers=workers, **options)
+    rows = sweep_rows(task, federation, grid, seeds=seeds, workers=workers, out=out, **options)
     return data_frame(rows, "fedgs.sweep()", "sweep_rows")
 
 
@@ -63,71 +79,147 @@ def sweep_rows(
     *,
     seeds: int | Sequence[int] = 1,
     workers: int = 1,
+    out: str | Path | None = None,
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a sweep, run by run."""
+    check_arguments(task, federation)
+    points = _points(plain(grid), plain(seeds), plain(workers), options)
+    for point in points:  # so that none is refused hours later
+        settings, given = _settings(point, options, task), {**options, **point}
+        check_effect(settings, task, given.get("algorithm"))
+        settings_for(federation, settings, overrides_of(given))
+    global _jobs  # see above
+    _jobs = (task, federation, options, None if out is None else Path(out))
+    try:
+        if workers <= 1:
+            for point in points:
+                yield _one(point)
+        else:
+            yield from _in_processes(points, workers)
+    finally:
+        _jobs = ()
+
+
+def sweep_means(rows: Sequence[Mapping[str, Any]], grid: Iterable[str]) -> list[dict[str, Any]]:
+    """Return a row for each combination of the grid: means over its seeds, and how many ``failed``; the best first."""
+    keys, found = list(grid), []
+    for chosen in dict.fromkeys(tuple(row[key] for key in keys) for row in rows):
+        own = [row for row in rows if tuple(row[key] for key in keys) == chosen]
+        good = [{key: row[key] for key in row if key not in (*keys, "error")} for row in own if row["error"] is None]
+        values = {**dict(zip(keys, chosen, strict=True)), "failed": len(own) - len(good)}
+        found.append((mean_row("", good) if good else {"final": None, "seeds": 0}) | values)
+    sign = -1 if any(row.get("mode") == "max" for row in rows) else 1
+    return sorted(found, key=lambda row: (row["failed"], sign * row["final"] if row["final"] is not None else 0.0))
+
+
+def _points(grid: Any, seeds: Any, workers: Any, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the values of each run, its seed among them."""
     if not isinstance(grid, Mapping):
         raise ConfigError(f"sweep: the grid is a {type(grid).__name__}; give a dict from keyword to a list of values")
-    keywords = list(inspect.signature(run).parameters)[2:]
-    for key in (*grid, *options):
-        if key not in keywords and (key in options or "." not in str(key)):
-            raise ConfigError(
-                f"sweep: fedgs.run has no keyword {key!r}; there are {', '.join(keywords)}, or section.key"
-            )
+    for key in options:
+        if key not in list(inspect.signature(run).parameters)[2:]:
+            raise ConfigError(f"sweep: fedgs.run has no keyword {key!r}")
+    if "seed" in options or "seed" in grid:
+        raise ConfigError("sweep: seed has another keyword here; give seeds=3, or seeds=[0, 1, 2]")
     for key, values in grid.items():
+        if key not in KEYWORDS and "." not in str(key):
+            known = ", ".join(one for one in KEYWORDS if one != "seed")
+            raise ConfigError(f"sweep: fedgs.run has no keyword {key!r} for a grid; there are {known}, or section.key")
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise ConfigError(f"sweep: {key}={values!r}; give a list of values")
     if not isinstance(seeds, int | Iterable) or not isinstance(workers, int):
         raise ConfigError(f"sweep: seeds={seeds!r}, workers={workers!r}; give whole numbers, or a list of seeds")
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    points = [
+    if not numbers:
+        raise ConfigError("sweep: give at least one seed")
+    return [
         {**dict(zip(grid, chosen, strict=True)), "seed": seed}
         for chosen in itertools.product(*grid.values())
         for seed in numbers
     ]
-    if not points:
-        raise ConfigError("sweep: give at least one seed")
-    global _jobs  # see above
-    _jobs = (task, federation, options)
+
+
+def _in_processes(points: Sequence[dict[str, Any]], workers: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of runs in forked processes; those that are interrupted keep their last round."""
+    if "fork" not in multiprocessing.get_all_start_methods():
+        raise ConfigError("sweep: several workers need a system that can fork processes; use workers=1")
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        raise ConfigError("sweep: this process uses a GPU already, which other processes cannot share; use workers=1")
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _begin_worker, (threads,))
     try:
-        if workers <= 1:
-            for point in points:
-                yield _one(point)
-            return
-        if "fork" not in multiprocessing.get_all_start_methods():
-            raise ConfigError("sweep: several workers need a system that can fork processes; use workers=1")
-        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            raise ConfigError(
-                "sweep: this process uses a GPU already, which other processes cannot share; use workers=1"
-            )
-        threads = max(1, (os.cpu_count() or 1) // workers)
-        context = multiprocessing.get_context("fork")
-        with ProcessPoolExecutor(workers, context, torch.set_num_threads, (threads,)) as pool:
-            yield from pool.map(_one, points)
+        yield from pool.map(_one_of_worker, points)
+    except BaseException:  # an error, Ctrl-C, or nobody wants more rows
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - others:
+            if child.pid is not None:
+                os.kill(child.pid, signal.SIGINT)
+        raise
     finally:
-        _jobs = ()
+        pool.shutdown()
+
+
+def _begin_worker(threads: int) -> None:
+    torch.set_num_threads(threads)
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # it waits for work
+
+
+def _one_of_worker(point: dict[str, Any]) -> dict[str, Any]:
+    waiting = signal.signal(signal.SIGINT, _interrupt_once)
+    try:
+        return _one(point)
+    except KeyboardInterrupt:
+        os._exit(130)  # or the pool would give this process another run
+    finally:
+        signal.signal(signal.SIGINT, waiting)
+
+
+def _interrupt_once(*_: Any) -> None:
+    """Raise Ctrl-C, and let nothing disturb the checkpoint that is written then."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _one(point: dict[str, Any]) -> dict[str, Any]:
-    task, federation, options = _jobs
+    task, federation, options, out = _jobs
     keywords = {key: value for key, value in point.items() if "." not in key}
-    nested = {key: value for key, value in point.items() if "." in key}
-    settings = options.get("settings")
-    if nested:
-        if settings is not None and not isinstance(settings, Mapping):
-            raise ConfigError("sweep: keys of the settings in the grid go with settings= as a dict")
-        values = copy.deepcopy(dict(settings or {}))
-        for key, value in nested.items():
-            assign(values, key, value, f"sweep: {key}")
-        settings = values
+    place = {} if out is None else {"out": out / _name_of(point), "resume": True}
     row = {**{key: _plain(value) for key, value in point.items()}, "error": None}
     try:
-        history = run(task, federation, **{**options, **keywords, "settings": settings})
+        history = run(task, federation, **{**options, **keywords, **place, "settings": _settings(point, options, task)})
     except TrainingError as error:
-        return row | {"error": str(error)}
+        return row | {"final": None, "error": str(error)}
     found = row_of("", history)
-    drop = ("run", "solver", "of_rounds", "pretraining_rounds")
+    drop = ("run", "solver", "pretraining_rounds")
     return row | {key: value for key, value in found.items() if key not in drop and key not in row}
+
+
+def _settings(point: Mapping[str, Any], options: Mapping[str, Any], task: Task | None) -> Any:
+    """Return the settings of a run: those of the sweep, with the keys of the point; a given task replaces a file's."""
+    nested = {key: value for key, value in point.items() if "." in key}
+    settings = options.get("settings")
+    if not nested:
+        return settings
+    if isinstance(settings, str | Path):
+        settings = load_settings(settings)
+    values = plain_values(settings) if isinstance(settings, Settings) else copy.deepcopy(dict(settings or {}))
+    if isinstance(settings, Settings):  # objects take the place of what it names
+        if task is not None:
+            del values["task"]
+        if not isinstance({**options, **point}.get("algorithm", ""), str):
+            values["algorithm"] = {key: value for key, value in values["algorithm"].items() if key not in OF_ALGORITHM}
+    for key, value in nested.items():
+        assign(values, key, value, f"sweep: {key}")
+    return values
+
+
+def _name_of(point: Mapping[str, Any]) -> str:
+    """Return the name of a run's folder: learning_rate=0.1-seed=0."""
+    parts = (f"{key.rpartition('.')[2]}={_plain(value)}" for key, value in point.items())
+    return re.sub(r"[^\w.=+-]+", "_", "-".join(parts))
 
 
 def _plain(value: Any) -> Any:

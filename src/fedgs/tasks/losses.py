@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedgs.errors import ConfigError
+from fedgs.imports import is_import_path, load_object
 
 PerSample = Callable[..., Tensor]
 
@@ -70,7 +71,9 @@ class Loss:
 
     @classmethod
     def of(cls, given: str | PerSample) -> "Loss":
-        """Return the loss of a name or function."""
+        """Return the loss of a name, a function, or ``package.module:name`` of one."""
+        if is_import_path(given):
+            given = load_object(str(given), "task.loss")
         if isinstance(given, str):
             if given not in LOSSES:
                 raise ConfigError(

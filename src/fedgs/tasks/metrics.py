@@ -15,24 +15,30 @@ from torch import Tensor
 from fedgs.errors import ConfigError
 from fedgs.tasks.losses import LOSSES, predicted_classes, takes_three
 
+MOST_CLASSES = 100
+"""Classes whose accuracies a line of metrics lists."""
 Mode = Literal["max", "min"]
 Pool = Callable[[NDArray[np.float64], Any], float]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One measure of a model."""
+    """A metric: one number per sample, and how to pool these numbers."""
 
     per_sample: Callable[..., Tensor]
     """f(outputs, targets[, inputs]) → (B,)."""
     mode: Mode = "max"
-    """``max``: more is better; ``min``: less is."""
+    """``max``: higher is better; ``min``: lower is better."""
     pool: Pool | None = None
-    """From the values and targets of some samples to one number; None: their mean. NaN where there is none."""
+    """f(values, targets of some samples) → one number; None: the mean. NaN if it is not defined."""
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("max", "min"):
+            raise ConfigError(f"Metric: mode={self.mode!r}; it is max or min")
 
     @classmethod
     def of(cls, name: str, given: Any) -> "Metric":
-        """Return the metric of a name, a function or a metric."""
+        """Return the metric for a name, a function or a metric."""
         if isinstance(given, Metric):
             return given
         if isinstance(given, str):
@@ -47,18 +53,23 @@ class Metric:
 
     @property
     def wants_inputs(self) -> bool:
-        """Whether it is given the inputs too."""
+        """Whether the function also takes the inputs."""
         return takes_three(self.per_sample)
 
     def values(self, outputs: Any, targets: Any, inputs: Any) -> Tensor:
-        """Return (B,) values."""
+        """Return the value of each sample, (B,)."""
         return self.per_sample(outputs, targets, inputs) if self.wants_inputs else self.per_sample(outputs, targets)
 
     def pooled(self, values: NDArray[np.float64], targets: Any) -> float:
-        """Return one number for these samples."""
+        """Return one pooled number for these samples."""
         if not len(values):
             return float("nan")
-        return float(values.mean()) if self.pool is None else self.pool(values, targets)
+        if self.pool is None:
+            return float(values.mean())
+        found = self.pool(values, targets)
+        if np.ndim(found) or found is None:
+            raise ConfigError(f"Metric: its pool gives {type(found).__name__} for {len(values)} samples; one number")
+        return float(found)
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -88,6 +99,30 @@ def auroc(scores: NDArray[np.float64], positive: NDArray[Any]) -> float:
     _, place, ties = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(ties) - (ties - 1) / 2)[place]  # the mean rank of equal scores
     return float((ranks[marked].sum() - number * (number + 1) / 2) / (number * others))
+
+
+def confusion_matrix(labels: NDArray[Any], predicted: NDArray[Any], classes: int) -> NDArray[np.int64]:
+    """Return how many samples of each class (rows) were taken for each class (columns)."""
+    width = max(classes, int(predicted.max(initial=0)) + 1)  # a network may have more outputs than there are classes
+    cells = labels.astype(np.int64) * width + predicted.astype(np.int64)
+    return np.bincount(cells, minlength=classes * width).reshape(classes, width)
+
+
+def class_metrics(confusion: NDArray[np.int64]) -> dict[str, Any]:
+    """Return what a confusion matrix says in a line of metrics.
+
+    ``balanced_accuracy`` is the mean of the accuracies of all classes that have samples: a model that always says the
+    same class has 1/classes, however frequent that class is. Of more than :data:`MOST_CLASSES` classes
+    ``class_accuracy`` is left out.
+    """
+    sizes = confusion.sum(1)
+    right = np.diag(confusion) / np.maximum(sizes, 1)
+    each = [round(float(share), 4) if size else None for share, size in zip(right, sizes, strict=True)]
+    return {
+        "balanced_accuracy": float(right[sizes > 0].mean()),
+        **({"class_accuracy": each} if len(each) <= MOST_CLASSES else {}),
+        "predicted_classes": int((confusion.sum(0) > 0).sum()),
+    }
 
 
 METRICS: dict[str, Metric] = {

@@ -3,6 +3,7 @@
 And a stand-in for data that nobody has here.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from fedgs.errors import ConfigError
 
 CHUNK = 512
 """Samples that statistics are taken of at a time."""
+STATISTIC = re.compile(r"(mean|deviation)_\d+")
+"""The buffers of :class:`NormalisedInputs`."""
 Moments = NDArray[np.float64]
 """(3, channels) number, sum and sum of squares of some values."""
 
@@ -28,6 +31,8 @@ def as_tensor(array: NDArray[Any]) -> Tensor:
         array = array.astype(np.int64)
     if array.dtype.kind == "U":
         raise TypeError("text")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
@@ -78,8 +83,17 @@ def as_input(images: Tensor) -> Tensor:
 def call(module: nn.Module, inputs: Any) -> Any:
     """Call a network with one input, several (a tuple), or named ones (a dict)."""
     if isinstance(inputs, dict):
-        return module(**inputs)
-    return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+        outputs = module(**inputs)
+    else:
+        outputs = module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+    for name, value in leaves(outputs):
+        if not isinstance(value, Tensor):
+            what = f"output {name!r} is" if name else "outputs are"
+            raise ConfigError(
+                f"task.model {type(module).__name__}: its {what} a {type(value).__name__}; give a tensor, or a tuple "
+                "or dict of tensors"
+            )
+    return outputs
 
 
 class NormalisedInputs(nn.Module):
@@ -107,26 +121,34 @@ class NormalisedInputs(nn.Module):
         return (value - mean.view(shape)) / getattr(self, f"deviation_{number}").view(shape)
 
 
+def normalised(module: nn.Module, federation: Federation, prepare: Any) -> nn.Module:
+    """Return a network behind the normalisation of its inputs; as it is where no input can be normalised."""
+    statistics = channel_statistics(federation, prepare)
+    return NormalisedInputs(module, statistics) if any(one is not None for one in statistics) else module
+
+
 def channel_statistics(federation: Federation, prepare: Any) -> list[tuple[Tensor, Tensor] | None]:
     """Return mean and standard deviation of every channel of every input, over all training samples.
 
     Computed as a federation would: every device gives the number, the sum and the sum of squares of its own values, and
     only these are added up. Channels are dimension 1: features of a table, channels of a signal or an image.
     """
-    devices = range(len(federation))
-    parts = [_device_moments(federation.inputs, federation.train[device], prepare) for device in devices]
-    for device, part in zip(federation.device_names, parts, strict=True):
-        if not all(one is None or np.isfinite(one).all() for one in part):
-            raise ConfigError(f"task.prepare: makes NaN or infinity of inputs of device {device!r}")
+    parts = []
+    for device, name in enumerate(federation.device_names):
+        samples = federation.train[device]
+        pieces = (samples[first : first + CHUNK] for first in range(0, len(samples), CHUNK))
+        parts.append(device_moments((take(federation.inputs, piece) for piece in pieces), prepare, name))
     totals = _added_up(parts)
     return [None if total is None else _mean_and_deviation(total) for total in totals]
 
 
-def _device_moments(inputs: Any, samples: NDArray[np.integer], prepare: Any) -> list[Moments | None]:
-    """Return the moments of a device's values, for each of its inputs."""
-    pieces = (samples[first : first + CHUNK] for first in range(0, len(samples), CHUNK))
-    prepared = (prepare(map_tree(as_tensor, take(inputs, piece))) for piece in pieces)
-    return _added_up([_moments(value) for _, value in leaves(one)] for one in prepared)
+def device_moments(pieces: Iterable[Any], prepare: Any, device: str) -> list[Moments | None]:
+    """Return the moments of a device's values, for each of its inputs; ``pieces``: stored inputs of some samples."""
+    prepared = (prepare(map_tree(as_tensor, piece)) for piece in pieces)
+    found = _added_up([_moments(value) for _, value in leaves(one)] for one in prepared)
+    if not all(one is None or np.isfinite(one).all() for one in found):
+        raise ConfigError(f"task.prepare: makes NaN or infinity of inputs of device {device!r}")
+    return found
 
 
 def _added_up(parts: Iterable[list[Moments | None]]) -> list[Moments | None]:
@@ -139,6 +161,8 @@ def _added_up(parts: Iterable[list[Moments | None]]) -> list[Moments | None]:
 
 
 def _moments(values: Tensor) -> Moments | None:
+    if not isinstance(values, Tensor):
+        raise ConfigError(f"task.prepare: gives a {type(values).__name__}; torch tensors are needed")
     if not values.is_floating_point() or values.ndim < 2:
         return None
     by_channel = values.double().transpose(0, 1).flatten(1)
@@ -147,11 +171,26 @@ def _moments(values: Tensor) -> Moments | None:
     return found
 
 
+def statistics_from(total: Moments, buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the buffers of :class:`NormalisedInputs` from the moments of all its channels, input after input."""
+    means = [name for name in statistics_of(buffers) if name.startswith("mean")]
+    ends = np.cumsum([len(buffers[name]) for name in means])
+    found = {}
+    for name, part in zip(means, np.split(total, ends[:-1], axis=1), strict=True):
+        found[name], found[name.replace("mean", "deviation")] = _mean_and_deviation(part)
+    return found
+
+
+def statistics_of(weights: Mapping[str, Tensor]) -> dict[str, list[float]]:
+    """Return the statistics among a network's weights, by name."""
+    return {name: value.tolist() for name, value in weights.items() if STATISTIC.fullmatch(name)}
+
+
 def _mean_and_deviation(total: Moments) -> tuple[Tensor, Tensor]:
     count, first, second = total
     mean = first / count
     deviation = np.sqrt(np.maximum(second / count - mean**2, 0.0))
-    deviation[deviation < 1e-8] = 1.0  # a channel that never changes
+    deviation[deviation <= 1e-7 * np.abs(mean)] = 1.0  # a channel that never changes, but for rounding
     return torch.from_numpy(mean).float(), torch.from_numpy(deviation).float()
 
 

@@ -9,16 +9,19 @@ A task knows nothing of devices. :func:`fedgs.tasks.bind.bind` brings it togethe
 network under the run's seed, finds the bins of all samples, and tries everything out on two samples.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from fedgs.config import plain
 from fedgs.data.arrays import is_whole
-from fedgs.errors import ConfigError
+from fedgs.errors import ConfigError, FedgsError, suggestion
 from fedgs.imports import is_import_path, load_object, path_of
 from fedgs.settings import TaskSettings
 from fedgs.tasks.metrics import Metric, Mode, auroc
@@ -31,7 +34,7 @@ Balance = Callable[[Any], Any]
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is to be learnt.
+    """A network, its loss and metrics, and what selection balances.
 
     Examples:
         >>> import fedgs, torch
@@ -42,18 +45,18 @@ class Task:
     """A module, a callable that makes one (called under the run's seed), a built-in network's name, or
     ``package.module:name`` of one of these."""
     loss: str | Callable[..., Any] = "cross_entropy"
-    """A name in ``fedgs.tasks.losses.LOSSES``, or f(outputs, targets) → (B,), one loss a sample."""
+    """A name in ``fedgs.tasks.losses.LOSSES``, or f(outputs, targets) → (B,), one loss per sample."""
     metrics: Mapping[str, Any] | Sequence[str] | None = None
     """By name: f(outputs, targets) → (B,), a :class:`Metric`, or names in ``fedgs.tasks.metrics.METRICS``. None: those
     that go with the loss."""
     score: str | None = None
-    """The metric that counts, or ``loss``; None: the first."""
+    """The main metric, or ``loss``; None: the first metric."""
     mode: Mode | None = None
     """``max``: a higher score is better, ``min``: a lower one; None: as the metric says."""
     balance: Balance | None = None
     """f(targets) → (samples,) bins: what selection balances. None: the class."""
     bins: int | Sequence[str] | None = None
-    """How many bins there are, or their names; None: as many as occur."""
+    """The number of bins, or their names; None: the bins that occur."""
     prepare: Callable[[Any], Any] | None = None
     """From stored arrays (as tensors) to network inputs. None: uint8 images become float CHW from 0 to 1, floats
     float32, whole numbers int64."""
@@ -62,18 +65,46 @@ class Task:
     features: str | None = None
     """The name of the submodule whose output FedFusion fuses."""
     head: str | None = None
-    """The name of the last layer, a dense one with a bias a class: what CGAU replaces, class-wise averaging averages
-    row by row; its input is FedMMD's hidden layer."""
+    """The name of the last layer, a linear one with one bias per class. CGAU replaces it, class-wise averaging averages
+    it row by row, and its input is FedMMD's hidden layer."""
     keep_local: Sequence[str] = ()
     """Patterns of weights and buffers that never leave a device, for example ``*.running_*`` (FedBN)."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Keyword arguments of a model that is called."""
+    """Keyword arguments for a callable ``model``."""
     path: str | None = None
     """``package.module:name`` this task came from; what a deployed device imports."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.bins, Sequence | None) and not (is_whole(self.bins) and self.bins >= 1):
-            raise ConfigError(f"task.bins={self.bins!r} is not possible; give a whole number from 1 on, or names")
+        for key in ("bins", "options"):  # numpy's numbers are taken for Python's
+            object.__setattr__(self, key, plain(getattr(self, key)))
+        if isinstance(self.keep_local, str):
+            object.__setattr__(self, "keep_local", (self.keep_local,))
+        bins: Any = self.bins
+        if not (bins is None or (isinstance(bins, list) and bins) or (is_whole(bins) and bins >= 1)):
+            raise ConfigError(f"task.bins={bins!r} is not possible; give a whole number from 1 on, or names")
+        if isinstance(bins, list) and len(set(bins)) != len(bins):
+            raise ConfigError(f"task.bins={bins!r}: a name is there twice")
+        if self.mode not in (None, "max", "min"):
+            raise ConfigError(f"task.mode={self.mode!r}; it is max or min")
+        for key, kind, wanted in (
+            ("options", Mapping, "a dict of keyword arguments of the model"),
+            ("head", str | None, "a submodule's name"),
+            ("features", str | None, "a submodule's name"),
+            ("keep_local", list | tuple, "a list of patterns"),
+        ):
+            if not isinstance(getattr(self, key), kind):
+                raise ConfigError(f"task.{key}={getattr(self, key)!r}; give {wanted}")
+        for pattern in self.keep_local:
+            if not isinstance(pattern, str):
+                raise ConfigError(f"task.keep_local: {pattern!r} is no pattern of names")
+        for key, value in self.options.items():
+            try:
+                json.dumps(value)
+            except (TypeError, ValueError):
+                raise ConfigError(
+                    f"task.options: {key!r} is a {type(value).__name__}, which settings cannot hold; give numbers, "
+                    f"texts, lists or dicts, or a function: model=lambda: Net({key}=…)"
+                ) from None
 
     def named(self) -> str:
         """Return a short name of the network, for messages and tables."""
@@ -84,14 +115,22 @@ class Task:
 
 @contextmanager
 def users_own(fails: str) -> Iterator[None]:
-    """Make one line of whatever the user's own code raises."""
+    """Make one line of whatever the user's own code raises; too little memory is no fault of it."""
     try:
         yield
-    except ConfigError:
+    except (FedgsError, MemoryError):
         raise
     except (Exception, SystemExit) as error:
+        if lacks_memory(error):
+            raise
         first_line = (str(error).splitlines() or [""])[0]
         raise ConfigError(f"{fails} ({type(error).__name__}: {first_line})") from error
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Tell whether torch had not enough memory; on the processor it has no class of its own for that."""
+    said = str(error) if isinstance(error, RuntimeError) else ""
+    return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in said or "not enough memory" in said
 
 
 def load_task(path: str, options: Mapping[str, Any] | None = None) -> Task:
@@ -125,8 +164,8 @@ def classification(model: Any, classes: int | Sequence[str] | None = None, **mor
     """Return a task that predicts one of some classes: cross-entropy, accuracy, balanced by class.
 
     Args:
-        model: gives one output a class.
-        classes: how many, or their names; None: those of the federation.
+        model: a network with one output per class.
+        classes: the number of classes, or their names; None: those of the federation.
         more: other fields of :class:`Task`.
 
     Examples:
@@ -134,7 +173,15 @@ def classification(model: Any, classes: int | Sequence[str] | None = None, **mor
         >>> fedgs.classification(lambda: torch.nn.Linear(4, 3), classes=3).loss
         'cross_entropy'
     """
-    return Task(**({"model": model, "loss": "cross_entropy", "metrics": ("accuracy",), "bins": classes} | more))
+    return _made({"model": model, "loss": "cross_entropy", "metrics": ("accuracy",), "bins": classes}, more)
+
+
+def _made(usual: dict[str, Any], more: dict[str, Any]) -> Task:
+    known = [one.name for one in fields(Task)]
+    for key in more:
+        if key not in known:
+            raise ConfigError(f"a task has no {key!r}; {suggestion(key, known)}")
+    return Task(**(usual | more))
 
 
 def regression(
@@ -143,10 +190,10 @@ def regression(
     """Return a task that predicts numbers: squared error, mean absolute error, balanced by quantiles of the target.
 
     Args:
-        model: gives outputs in the shape of the targets.
-        bins: how many quantile bins selection balances.
+        model: a network with outputs in the shape of the targets.
+        bins: the number of quantile bins that selection balances.
         by: the column (or key) of the target that is binned; None: the first.
-        edges: the bins' inner edges, where they are known; None: quantiles of all devices' training targets.
+        edges: the inner edges of the bins, if known; None: quantiles of all devices' training targets.
         more: other fields of :class:`Task`.
 
     Examples:
@@ -154,22 +201,21 @@ def regression(
         >>> fedgs.regression(lambda: torch.nn.Linear(4, 1), bins=5).bins
         5
     """
-    balance = QuantileBins(bins, by, None if edges is None else tuple(edges))
-    usual = {"model": model, "loss": "mse", "metrics": ("mae", "rmse"), "balance": balance, "bins": bins}
-    return Task(**(usual | more))
+    balance = QuantileBins(plain(bins), by, None if edges is None else tuple(plain(edges)))
+    return _made({"model": model, "loss": "mse", "metrics": ("mae", "rmse"), "balance": balance, "bins": bins}, more)
 
 
 def reconstruction(
     model: Any, by: int | str | None = None, *, anomalous: int | str | None = "anomalous", **more: Any
 ) -> Task:
-    """Return a task that reconstructs its inputs, for anomaly detection: what it cannot reconstruct is odd.
+    """Return a task that reconstructs its inputs, for anomaly detection by the reconstruction error.
 
-    The loss is the mean squared error of a sample. Where the targets mark anomalous samples, the score is the AUROC of
-    that error over the test samples.
+    The loss is the mean squared error of a sample, in the units of the prepared inputs. If the targets mark anomalous
+    samples, the score is the AUROC of that error over the test samples.
 
     Args:
         model: an autoencoder; outputs in the shape of the inputs.
-        by: the column or key of the targets that says the operating mode, which selection balances; None: nothing.
+        by: the column or key of the targets with the operating mode that selection balances; None: no balancing.
         anomalous: the column or key of the targets that marks anomalous samples; None: they are not marked.
         more: other fields of :class:`Task`.
 
@@ -184,7 +230,7 @@ def reconstruction(
         metrics = {"auroc": replace(error, mode="max", pool=PooledAuroc(anomalous)), "error": error}
     score = next(iter(metrics))
     usual = {"model": model, "loss": reconstruction_error, "metrics": metrics, "score": score, "balance": Column(by)}
-    return Task(**(usual | more))
+    return _made(usual, more)
 
 
 def reconstruction_error(outputs: Any, targets: Any, inputs: Any) -> Any:
@@ -222,6 +268,8 @@ class Column:
                 f"column {self.key!r} of the targets holds text; number its values, for example with "
                 "np.unique(values, return_inverse=True)[1]"
             )
+        if found.dtype.kind == "f" and (found != np.round(found)).any():
+            raise ConfigError(f"column {self.key!r} of the targets holds fractions; make whole numbers of them")
         return found.astype(np.int64)
 
 
@@ -236,10 +284,14 @@ class QuantileBins:
 
     CELLS = 4096
     """Cells of the histogram every device makes of its own targets."""
+    PASSES = 5
+    """Histograms at most: an outlier crowds all others into one cell, which is then looked at more closely."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.bins, bool) or not isinstance(self.bins, int) or self.bins < 1:
+        if not is_whole(self.bins) or self.bins < 1:
             raise ConfigError(f"bins={self.bins!r} is not possible; give a whole number from 1 on")
+        if self.edges is not None and not all(isinstance(one, int | float) and np.isfinite(one) for one in self.edges):
+            raise ConfigError(f"edges={list(self.edges)}: give finite numbers")
         if self.edges is not None and (len(self.edges) != self.bins - 1 or list(self.edges) != sorted(self.edges)):
             raise ConfigError(f"edges={list(self.edges)}: {self.bins} bins have {self.bins - 1} inner edges, ascending")
 
@@ -247,16 +299,25 @@ class QuantileBins:
         """Return the bins with edges from each device's targets.
 
         A device gives its least and greatest target and a histogram between the least and greatest of all, never a
-        target itself; so the edges are exact to a four-thousandth of the range.
+        target itself; so the edges are exact to a four-thousandth of the range. A cell at an edge that holds more
+        samples than a bin should is divided in the same way, and counted again.
         """
         columns = [np.asarray(self.values(part), np.float64) for part in parts]
         least, most = min(part.min() for part in columns), max(part.max() for part in columns)
         if least == most:
             return replace(self, edges=tuple([float(least)] * (self.bins - 1)))
-        counts = sum(np.histogram(part, self.CELLS, (least, most))[0] for part in columns)
-        share = np.cumsum(counts) / np.sum(counts)
-        places = np.interp(np.arange(1, self.bins) / self.bins, share, np.arange(1, self.CELLS + 1))
-        return replace(self, edges=tuple(float(least + (most - least) * place / self.CELLS) for place in places))
+        wanted, edges = np.arange(1, self.bins) / self.bins, np.linspace(least, most, self.CELLS + 1)
+        for _ in range(self.PASSES):
+            counts = np.sum([np.histogram(part, edges)[0] for part in columns], axis=0)
+            share = np.cumsum(counts) / np.sum(counts)
+            found = np.interp(wanted, share, edges[1:])
+            cells = np.unique(np.searchsorted(share, wanted))
+            crowded = cells[counts[cells] * self.bins > np.sum(counts)]
+            if not len(crowded):
+                break
+            finer = [np.linspace(edges[cell], edges[cell + 1], self.CELLS + 1) for cell in crowded]
+            edges = np.unique(np.concatenate([edges, *finer]))
+        return replace(self, edges=tuple(found.tolist()))
 
     def values(self, targets: Any) -> NDArray[Any]:
         """Return the number of each sample that is binned."""

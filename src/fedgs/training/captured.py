@@ -74,7 +74,10 @@ class Stations(ABC):
         """Put a round's plan where the step reads it."""
         counting = np.arange(plan.samples.shape[-1]) < plan.sizes[..., None]
         shares = counting / np.maximum(plan.totals, 1)[:, :, None, None]
-        places = self._store.places(np.where(counting, plan.samples, 0))
+        # Nobody's places are filled with training samples, no two alike: what no share counts must be finite all the
+        # same, and statistics of equal samples may have no finite gradient.
+        others = np.resize(self._store.task.federation.train.flat, plan.samples.shape[-1])
+        places = self._store.places(np.where(counting, plan.samples, others))
         # Freshly made arrays: the copies below may run on while the next round's plan is made.
         self._samples.copy_(torch.from_numpy(places.reshape(self._samples.shape)))
         self._shares.copy_(torch.from_numpy(shares.reshape(self._shares.shape).astype(np.float32)))

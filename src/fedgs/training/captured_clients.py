@@ -23,7 +23,7 @@ from fedgs.training.deferred import DeferredLayer
 from fedgs.training.objective import Batch, Sent
 from fedgs.training.precision import gpu_precision
 from fedgs.training.round_plan import ClientPlan
-from fedgs.training.slots import copy_memory, map_memory
+from fedgs.training.slots import copy_memory, graph_numbers, map_memory
 from fedgs.training.stacked_clients import Batches, StackedTraining
 
 GRAPH_SPACING = 4
@@ -47,7 +47,9 @@ class CapturedTraining(StackedTraining):
         steps, count = plan.sizes.shape
         on_gpu = self.store.device.type == "cuda"
         with gpu_precision(self.precision) if on_gpu else nullcontext():
-            if self._buffers is None or self._buffers.size != (count, plan.samples.shape[2]):
+            numbers = graph_numbers(self.objective, sent)
+            size = (count, plan.samples.shape[2])
+            if self._buffers is None or (self._buffers.size, self._buffers.numbers) != (size, numbers):
                 self._buffers = None  # its memory goes back first
                 self._buffers = _GraphBuffers(self, sent, count, plan.samples.shape[2])
             buffers = self._buffers
@@ -82,7 +84,7 @@ class _GraphBuffers:
     """Where the graphs of one shape read and write: weights, what was sent, the batches of a step."""
 
     def __init__(self, training: CapturedTraining, sent: Sent, count: int, batch: int) -> None:
-        self.size = (count, batch)
+        self.size, self.numbers = (count, batch), graph_numbers(training.objective, sent)
         device = training.store.device
         self._training = training
         self.weights = training.layout.stacked(count, device)

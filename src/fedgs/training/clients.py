@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgs.settings import TrainingSettings
-from fedgs.tasks.bind import BoundTask, sample_inputs
+from fedgs.tasks.bind import BoundTask
+from fedgs.tasks.build import some_samples
 from fedgs.tasks.prepare import full_shape
 from fedgs.training.network import ModuleNetwork, Network
-from fedgs.training.objective import Batch, Objective, Sent
+from fedgs.training.objective import Batch, Objective, Sent, Weights
 from fedgs.training.optimizers import Optimizer
 from fedgs.training.precision import Workers
 from fedgs.training.probe import Traits
@@ -152,7 +153,7 @@ class Sequential(ClientTraining):
             flat[own_places] = local[device]
         views = layout.one_client(flat)
         trained = [view[0] for view in list(views.values())[: layout.trained]]
-        start = [sent.weights[name][0] for name in layout.names[: layout.trained]]
+        start = pulled_to(self.network, sent.weights, views)
         memory = {entry: [torch.zeros_like(weight) for weight in trained] for entry in optimizer.entries}
         for step in range(int(plan.steps[place])):
             batch = self._batch(plan, place, step)
@@ -176,7 +177,7 @@ class Sequential(ClientTraining):
         key = int(plan.keys[place]) + KEYS_A_STEP * step
         if self._prepared:
             inputs, targets = self.store.batch(samples)
-            inputs = self.store.augmented(inputs, key)
+            inputs = self.store.augmented(inputs, key, self.setup.traits.draws_elsewhere)
         else:
             inputs, targets = self.store.pixels(torch.from_numpy(self.store.places(samples)).to(self.store.device))
         return Batch.of_one(inputs, targets, int(self.client_ids[plan.devices[place]]), key)
@@ -211,6 +212,12 @@ def local_places(network: Network, device: torch.device) -> Tensor | None:
     return torch.from_numpy(places).to(device) if len(places) else None
 
 
+def pulled_to(network: Network, sent: Weights, own: Weights) -> list[Tensor]:
+    """Return the weights that a client's are pulled towards: those it was sent; what it keeps to itself is its own."""
+    layout = network.layout
+    return [(own if name in layout.local else sent)[name][0] for name in layout.names[: layout.trained]]
+
+
 def plain_network(task: BoundTask, device: torch.device, precision: str = "tf32") -> Network:
     """Return the network of a task for clients: stacked for the built-in CNNs, else its module."""
     if task.built_in in NETWORKS:
@@ -230,9 +237,10 @@ def local_step(task: BoundTask, objective: Objective, batch_size: int) -> Callab
     layout, first = network.layout, network.first_weights(0)
     weights = {name: first[name][None].clone() for name in layout.names}
     memory = objective.init(first) if hasattr(objective, "init") else {}
+    memory |= objective.init_clients({name: first[name] for name in layout.names[: layout.trained]}, 1)
     sent = Sent({name: value.clone() for name, value in weights.items()}, dict(memory))
     if isinstance(plain, ModuleNetwork):
-        batch = Batch.of_one(*sample_inputs(task, batch_size))
+        batch = Batch.of_one(*some_samples(task.task, task.federation, batch_size))
     else:
         samples = task.federation.train[int(task.federation.train.sizes.argmax())][:batch_size]
         batch = Batch.of_one(*SampleStore(task, cpu).pixels(torch.from_numpy(samples.copy())))

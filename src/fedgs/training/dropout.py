@@ -4,18 +4,18 @@ torch's dropout draws from one generator for all threads, so what it drops would
 dropout layers of a network draw from a generator of their thread's copy of it, which is set by a key of (seed, round,
 iteration, client) before every step.
 
-Randomness that is not in a dropout layer (``torch.nn.functional.dropout`` in a forward, dropout inside attention or
-recurrent layers) cannot be set so; :func:`draws_elsewhere` finds it, and such networks are trained in one thread.
+Randomness that is not in a dropout layer of torch (``torch.nn.functional.dropout`` in a forward, dropout inside
+attention or recurrent layers, a user's own dropout) cannot be set so; :mod:`fedgs.training.probe` finds it, and such
+networks are trained in one thread.
 """
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 LAYERS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+"""Dropout as torch has it; a child of one of these may do something else."""
 
 
 class SeededDropout(nn.Module):
@@ -54,14 +54,13 @@ class SeededDropout(nn.Module):
 
 
 def with_seeded_dropout(module: nn.Module) -> nn.Module:
-    """Return the network with its dropout layers replaced; weights and names stay."""
-    if isinstance(module, LAYERS):
-        return SeededDropout(module)
-    for name, child in list(module.named_children()):
-        replaced = with_seeded_dropout(child)
-        if replaced is not child:
-            setattr(module, name, replaced)
-    return module
+    """Return the network with its dropout layers replaced; weights and names stay, and so does what is used twice."""
+    new = {id(layer): SeededDropout(layer) for layer in module.modules() if type(layer) in LAYERS}
+    for part in list(module.modules()):
+        for name, child in part._modules.items():
+            if id(child) in new:
+                part._modules[name] = new[id(child)]
+    return new.get(id(module), module)
 
 
 def seed_dropout(module: nn.Module, key: int) -> None:
@@ -74,20 +73,10 @@ def seed_dropout(module: nn.Module, key: int) -> None:
         layer.generator.manual_seed((key * 1_000_003 + number) & 0x7FFF_FFFF_FFFF_FFFF)
 
 
-@contextmanager
-def generator_kept() -> Iterator[None]:
-    """Leave torch's own generator as it was: whoever sets it for a step sets it back at the end."""
-    state = torch.get_rng_state()
-    try:
-        yield
-    finally:
-        torch.set_rng_state(state)
-
-
 def without_dropout(module: nn.Module) -> nn.Module:
     """Return a copy of a network in train mode whose dropout layers drop nothing."""
     found = copy.deepcopy(module).train()
     for layer in found.modules():
-        if isinstance(layer, (*LAYERS, SeededDropout)):
+        if type(layer) in (*LAYERS, SeededDropout):
             layer.eval()
     return found

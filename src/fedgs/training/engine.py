@@ -85,7 +85,7 @@ class Setup:
         if self.draws:
             number = (plan.round - 1) * len(plan.devices) + iteration
             key = rng.key(self.seed, "dropout", number, who) >> KEY_BITS
-            inputs = self.store.augmented(inputs, key)
+            inputs = self.store.augmented(inputs, key, self.traits.draws_elsewhere)
         shift = None
         if plan.shifts is not None:
             shift = torch.from_numpy(plan.shifts[iteration, factory]).to(self.store.device)[None, None]

@@ -24,7 +24,7 @@ from fedgs.training.objective import Sent
 from fedgs.training.optimizers import Optimizer
 from fedgs.training.precision import Workers
 from fedgs.training.round_plan import RoundPlan
-from fedgs.training.step import descend, gradient_of
+from fedgs.training.step import descend, gradient_of, with_unused
 
 
 class FactoryThreads(Engine):
@@ -69,6 +69,7 @@ class FactoryThreads(Engine):
                     gradients = [None if value is None else value[0] for value in found.values]
                 else:
                     gradients = self._summed(station, plan, iteration, factory, rate, sent, local, losses)
+                gradients = with_unused(gradients, trained, optimizer, setup.objective.pull)
                 if optimizer.counts_steps:
                     memory["steps"] += 1
                 if local is not None:

@@ -14,7 +14,10 @@ from fedgs.training.engine import RoundInput, RoundResult, Setup, begin_memory
 from fedgs.training.objective import Batch, Sent
 from fedgs.training.optimizers import Optimizer
 from fedgs.training.per_device import PerDeviceEngine
-from fedgs.training.step import descend, gradient_of
+from fedgs.training.step import descend, gradient_of, with_unused
+
+TINY = 1e-12
+"""Below any share: what a device that is not there is divided by."""
 
 
 class GraphEngine(CapturedEngine):
@@ -90,41 +93,44 @@ class _Networks(Stations):
         here = (shares.sum() > 0).float()  # a factory without anybody keeps what it remembers and does not move
         places = 1 if self._union else self.shape[2]
         buffers = torch.zeros_like(flat[layout.trained_size :])
-        highest = torch.zeros_like(flat[layout.float_size :])
+        highest = torch.full_like(flat[layout.float_size :], -torch.inf)
         gradients: list[Tensor | None] = [None] * layout.trained
         loss = torch.zeros((), device=flat.device)
         for own, own_shares in zip(samples.chunk(places), shares.chunk(places), strict=True):
             counts = own_shares.sum()  # n^{m,k} / n^m
+            if not self._union:  # 1 / n^{m,k} for each sample: an objective sees a device by itself
+                own_shares = own_shares / counts.clamp(min=TINY)
             current = flat if self._union else flat.clone()  # a device's buffers are its own
             views = layout.one_client(current)
             inputs, targets = setup.store.gather(own)
             if self._generator is not None:
-                augment = setup.store.task.task.augment
-                assert augment is not None
-                inputs = augment(inputs, self._generator)
+                inputs = setup.store.augment(inputs, self._generator)
             batch = Batch(
                 map_tree(lambda value: value[None], inputs), map_tree(lambda value: value[None], targets),
                 own_shares[None], torch.zeros_like(own)[None], self._key, shift=shift,
             )  # fmt: skip
             found = gradient_of(setup.network, setup.objective, views, layout.trained, sent, batch)
             with torch.no_grad():
-                loss += found.losses[0]
-                for number, value in enumerate(found.values):
-                    if value is not None:
-                        before = gradients[number]
-                        gradients[number] = value[0] if before is None else before + value[0]
+                loss += found.losses[0] if self._union else counts * found.losses[0]
+                used = {number: value for number, value in enumerate(found.values) if value is not None}
+                values = list(used.values()) if self._union else torch._foreach_mul(list(used.values()), counts)
+                for number, value in zip(used, values, strict=True):
+                    before = gradients[number]
+                    gradients[number] = value[0] if before is None else before + value[0]
                 if not self._union:
                     buffers += counts * current[layout.trained_size :]
-                    there = (counts > 0).float()
-                    highest = torch.maximum(highest, there * current[layout.float_size :])
+                    higher = torch.maximum(highest, current[layout.float_size :])
+                    highest = torch.where(counts > 0, higher, highest)
         with torch.no_grad():
             losses[factory] = loss
             if not self._union and layout.has_buffers:
                 buffers[len(buffers) - len(highest) :] = highest
-                flat[layout.trained_size :].lerp_(buffers, here)
+                kept = flat[layout.trained_size :]
+                kept.copy_(torch.where(here > 0, buffers, kept))
             if optimizer.counts_steps:
                 self._memory["steps"][factory] += here
             trained, start = (list(layout.trained_views(one).values()) for one in (flat, self._start))
+            gradients = with_unused(gradients, trained, optimizer, setup.objective.pull)
             memory = {entry: value[factory] for entry, value in self._memory.items()}
             held = {entry: list(layout.trained_views(memory[entry]).values()) for entry in optimizer.entries}
             steps = memory["steps"].clamp(min=1) if optimizer.counts_steps else 0

@@ -11,7 +11,7 @@ Buffers are averaged like weights, by numbers of samples; of whole numbers the g
 vector as float32, which is exact up to 2²⁴.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -185,20 +185,29 @@ def _view(pieces: Tensor, shape: tuple[int, ...]) -> Tensor:
     return pieces.view(*pieces.shape[:-1], out_channels, height, width, in_channels).movedim(-1, -3)
 
 
-def save_model(path: Path, weights: Tensor, layout: Layout) -> None:
+def frozen_weights(module: nn.Module) -> dict[str, Tensor]:
+    """Return copies of the weights that neither train nor travel; a model file holds them, to be usable alone."""
+    return {
+        name: weight.detach().cpu().contiguous().clone()
+        for name, weight in module.named_parameters()
+        if not weight.requires_grad
+    }
+
+
+def save_model(path: Path, weights: Mapping[str, Tensor]) -> None:
     """Write the named weights and buffers of a model as one safetensors file, whole or not at all."""
     from safetensors.torch import save
 
-    write_bytes(path, save(layout.named(weights)), durable=True)
+    write_bytes(path, save(dict(weights)), durable=True)
 
 
-def load_model(path: Path, layout: Layout) -> Tensor:
-    """Read the flat weights of a file that :func:`save_model` wrote."""
+def load_model(path: Path, layout: Layout, frozen: Collection[str] = ()) -> Tensor:
+    """Read the flat weights of a file that :func:`save_model` wrote, without the ``frozen`` ones."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
-        return layout.flatten(load_file(path))
+        return layout.flatten({name: weight for name, weight in load_file(path).items() if name not in frozen})
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path}: cannot be read as a model ({error})") from None
 

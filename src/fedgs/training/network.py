@@ -27,8 +27,10 @@ from torch.func import functional_call
 
 from fedgs.data.arrays import map_tree
 from fedgs.errors import ConfigError
-from fedgs.tasks.bind import BoundTask, sample_inputs
+from fedgs.tasks.bind import BoundTask
+from fedgs.tasks.build import seed_generators, some_samples
 from fedgs.tasks.losses import predicted_classes
+from fedgs.tasks.task import users_own
 from fedgs.training.dropout import LAYERS, SeededDropout, seed_dropout, with_seeded_dropout
 from fedgs.training.layout import Layout
 from fedgs.training.objective import Batch, Weights
@@ -148,7 +150,7 @@ class ModuleNetwork(Network):
         module = copy.deepcopy(task.module).to(device)
         on_cpu = device.type == "cpu"
         self._module = with_seeded_dropout(module) if on_cpu else module
-        self.draws = any(isinstance(layer, (*LAYERS, SeededDropout)) for layer in self._module.modules())
+        self.draws = any(type(layer) in (*LAYERS, SeededDropout) for layer in self._module.modules())
         """Whether it has dropout layers."""
         self.draws_elsewhere = False
         """Whether it draws random numbers outside them (:mod:`fedgs.training.probe`)."""
@@ -174,7 +176,7 @@ class ModuleNetwork(Network):
     @property
     def feature_channels(self) -> int:
         """Channels of what the part named by ``Task.features`` gives."""
-        inputs, _ = sample_inputs(self.task, 1)
+        inputs, _ = some_samples(self.task.task, self.task.federation, 1)
         weights = {name: value[None].to(self.device) for name, value in self.first_weights(0).items()}
         return self.features(weights, map_tree(lambda value: value[None].to(self.device), inputs)).shape[2]
 
@@ -187,7 +189,7 @@ class ModuleNetwork(Network):
             key = int(keys[0])
             seed_dropout(module, key)
             if self.draws_elsewhere:  # trained in one thread, so that the order of draws is fixed
-                torch.manual_seed(key)
+                seed_generators(key)
         seen: list[Tensor] = []
         fuse, classify = cuts.get("fuse"), cuts.get("classify")
         with ExitStack() as hooks:
@@ -217,9 +219,10 @@ class ModuleNetwork(Network):
         own, targets, inputs = (
             map_tree(lambda value: value.squeeze(0), tree) for tree in (outputs, batch.targets, batch.inputs)
         )
-        if batch.full:
-            return self.task.loss.mean(own, targets, inputs)[None]
-        total: Tensor = (self.task.loss(own, targets, inputs) * batch.shares[0]).sum()
+        with users_own(f"task.loss {self.task.loss.name}: fails on a batch"):
+            if batch.full:
+                return self.task.loss.mean(own, targets, inputs)[None]
+            total: Tensor = (self.task.loss(own, targets, inputs) * batch.shares[0]).sum()
         return total[None]
 
     def hits(self, outputs: Any, batch: Batch) -> Tensor:
@@ -251,7 +254,8 @@ class ModuleNetwork(Network):
         with mixed_precision(self.device, self.precision):
             named = arguments if isinstance(arguments, dict) else None
             unnamed = () if named else arguments  # a tuple, or a single input
-            outputs = functional_call(module, {**own, **counters}, unnamed, named)
+            with users_own(f"task.model {self.task.task.named()}: fails on a batch"):
+                outputs = functional_call(module, {**own, **counters}, unnamed, named)
         if module.training:
             with torch.no_grad():
                 for name, value in counters.items():

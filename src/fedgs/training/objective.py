@@ -75,12 +75,18 @@ class Objective:
     reads_weights: ClassVar[bool] = False
     """Whether the objective looks at weights other than through the network: then large layers are plain tensors on a
     GPU too, which takes longer (:mod:`fedgs.training.deferred`)."""
+    plain_sgd: ClassVar[bool] = False
+    """Whether clients must make plain SGD steps."""
     train_acc: ClassVar[Literal["final", "running"] | None] = None
     """Which training accuracy clients report: of the finished model, over the last epoch, or none."""
 
     def network(self, base: "Network", clients: int) -> "Network":
         """Return the network to train, given the plain one and the number of all clients."""
         return base
+
+    def init_clients(self, weights: Weights, clients: int) -> dict[str, Any]:
+        """Return what clients remember before the first round, (clients, …) a weight; part of ``Sent.memory``."""
+        return {}
 
     def objective(self, network: "Network", weights: Weights, sent: Sent, batch: Batch) -> tuple[Tensor, Any]:
         """Return each client's loss (D,), and the outputs (D, B, …) it was made of.

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgs.training.dropout import generator_kept
+from fedgs.tasks.build import generators_kept
 from fedgs.training.engine import Engine, RoundInput, RoundResult, Setup
 from fedgs.training.objective import Sent
 from fedgs.training.optimizers import Optimizer
@@ -41,7 +41,7 @@ class PerDeviceEngine(Engine):
         """Train the factories one after the other, and their devices one after the other."""
         plan, rates, start = given.plan, given.rates, given.weights.to(self.setup.store.device)
         # Batches of one device are too small to share out among cores; and so the number of cores changes no bit.
-        with one_thread_each(), generator_kept(), gpu_precision(self.setup.training.precision):
+        with one_thread_each(), generators_kept(), gpu_precision(self.setup.training.precision):
             result, sent = given.start(self.setup, self._optimizer)
             for iteration in range(len(rates)):
                 for factory, station in enumerate(result.stations):
@@ -90,6 +90,8 @@ class PerDeviceEngine(Engine):
             return
         size = self.layout.trained_size
         before = station[:size].clone()
+        inside = self._local[self._local < size]
+        gradient[inside] = 0.0  # a station knows nothing of what devices keep
         if clip is not None:
             gradient = gradient * clip_scale(gradient.norm(), clip)
         if optimizer.counts_steps:
@@ -101,6 +103,4 @@ class PerDeviceEngine(Engine):
             direction = direction + pull * (before - start[:size])
         station.copy_(average)
         station[:size] = before - rate * direction
-        if len(self._local):
-            inside = self._local[self._local < size]
-            station[inside] = before[inside]
+        station[inside] = before[inside]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fedgs.training.dropout import generator_kept
+from fedgs.tasks.build import generators_kept
 
 
 @contextmanager
@@ -41,7 +41,7 @@ class Workers:
 
     def each(self, work: Callable[[int], None], numbers: range) -> None:
         """Do the work of each number; after an error, or Ctrl-C, nobody begins who has not begun."""
-        with one_thread_each(), generator_kept(), gpu_precision(self._precision):
+        with one_thread_each(), generators_kept(), gpu_precision(self._precision):
             if self._threads == 1:
                 for number in numbers:
                     work(number)

@@ -8,7 +8,9 @@ loss is no finite number, :func:`explain_loss` looks at the data before the lear
 """
 
 import copy
+import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,7 +25,8 @@ from torch.overrides import TorchFunctionMode
 from fedgs.data import Federation
 from fedgs.data.arrays import find_not_finite, leaves, map_tree, take
 from fedgs.errors import ConfigError
-from fedgs.tasks.bind import BoundTask, sample_raw, seeded
+from fedgs.tasks.bind import BoundTask
+from fedgs.tasks.build import sample_raw, seeded, shown
 from fedgs.tasks.prepare import CHUNK, as_tensor, call
 from fedgs.tasks.task import users_own
 from fedgs.training.dropout import without_dropout
@@ -33,11 +36,20 @@ from fedgs.training.precision import one_thread_each
 SAMPLES = 4
 AUGMENTED = 8
 """Seeds that augment is tried with: some draws of a mixing one leave samples in their place."""
+SHAKEN = 0.1
+"""How much weights are changed for a second look, as a share of what their layer's outputs usually are."""
 READS_VALUES = {
     "item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__", "__contains__", "nonzero",
-    "masked_select", "unique", "unique_consecutive", "equal", "allclose",
+    "masked_select", "unique", "unique_consecutive", "equal", "allclose", "argwhere", "bincount",
+    "_pack_padded_sequence", "tensor", "new_tensor", "as_tensor", "asarray", "inverse", "linalg_inv", "linalg_solve",
+    "linalg_cholesky", "linalg_eigh", "linalg_eig", "linalg_svd", "linalg_lstsq", "linalg_pinv",
 }  # fmt: skip
-"""What Python, or the shape of a tensor, depends on the values of; a captured graph cannot hold it."""
+"""What Python, or the shape of a tensor, depends on the values of, what copies numbers from the processor, and what
+looks whether a matrix was regular; a captured graph cannot hold it."""
+DECIDES = {
+    "item", "tolist", "numpy", "bool", "int", "float", "index", "contains", "equal", "allclose"
+}  # fmt: skip
+"""Those after which Python may go one way or the other, as the whole batch says; a few samples do not show it."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +74,12 @@ def probe(task: BoundTask) -> Traits:
     with one_thread_each(), seeded(0):  # a few samples are too few to share out among cores
         inputs, mixed = _try_inputs(task, raw, count)
         smallest = _smallest(task, plain, inputs, count)
-        reads = _reads(task, plain, inputs, targets)
+        reads, decides = _reads(task, plain, raw, inputs, targets)
         draws = _draws(task, plain, inputs, targets)
-        mixes = _mixes(task, plain, inputs, targets, draws, smallest)
-        return Traits(mixes or mixed, draws, reads, smallest)
+        if "numpy" in draws or "Python" in draws:  # a graph would draw once, when it is captured
+            reads = reads or f"its training draws from the generator of {draws[-1]}"
+        mixes = _mixes(task, plain, inputs, targets, bool(draws), smallest)
+        return Traits(mixes or mixed or decides, bool(draws), reads, smallest)
 
 
 def _various(federation: Federation) -> NDArray[np.int64]:
@@ -146,12 +160,13 @@ def _outputs(module: nn.Module, inputs: Any) -> Any:
 
 
 def _smallest(task: BoundTask, plain: nn.Module, inputs: Any, count: int) -> int:
-    try:
-        _outputs(plain, map_tree(lambda value: value[:1], inputs))
-    except ValueError as error:
-        if count >= 2 and "more than 1 value per channel" in str(error):
+    with users_own(f"task.model {task.task.named()}: cannot train on a batch of one sample"):
+        try:
+            _outputs(plain, map_tree(lambda value: value[:1], inputs))
+        except ValueError as error:
+            if count < 2 or "more than 1 value per channel" not in str(error):
+                raise
             return 2
-        raise ConfigError(f"task.model {task.task.named()}: cannot train on a batch of one sample ({error})") from error
     return 1
 
 
@@ -171,16 +186,38 @@ def _changed_buffer(task: BoundTask, plain: nn.Module, inputs: Any) -> str:
             does = f"replaces buffer {name!r}; update it in place, with copy_()"
             does = does if name in before else f"adds buffer {name!r}"
             raise ConfigError(f"task.model {task.task.named()}: changes between calls: its forward {does}")
-    return next((name for name, value in before.items() if not torch.equal(value, values[name])), "")
+    changed = next((name for name, value in before.items() if not torch.equal(value, values[name])), "")
+    if not changed:
+        first, second = (_seeded_outputs(tried, inputs) for _ in range(2))
+        if not _alike(first, second):
+            raise ConfigError(
+                f"task.model {task.task.named()}: changes between calls: the same weights and inputs give other "
+                "outputs; keep what its forward counts or remembers in a buffer, updated in place"
+            )
+    return changed
 
 
-def _draws(task: BoundTask, plain: nn.Module, inputs: Any, targets: Any) -> bool:
-    found = []
-    for seed in (1, 2):
-        with seeded(seed):
-            outputs = _outputs(plain, inputs)
-            found.append([*_values(outputs), task.loss(outputs, targets, inputs)])
-    return not _alike(*found)
+def _seeded_outputs(module: nn.Module, inputs: Any) -> list[Tensor]:
+    with seeded(0), torch.no_grad():
+        return [value.clone() for value in _values(call(module, inputs))]
+
+
+def _draws(task: BoundTask, plain: nn.Module, inputs: Any, targets: Any) -> list[str]:
+    """Return whose generators a step draws from."""
+    before = _generators()
+    if task.task.augment is not None:
+        _augmented(task.task.augment, 0, inputs)
+    task.loss(_outputs(plain, inputs), targets, inputs)
+    return [whose for whose, state in _generators().items() if state != before[whose]]
+
+
+def _generators() -> dict[str, Any]:
+    """Return the states of the generators a user's code may draw from."""
+    return {
+        "torch": torch.get_rng_state().tolist(),
+        "numpy": [np.asarray(part).tolist() for part in np.random.get_state()],  # noqa: NPY002
+        "Python": random.getstate(),
+    }
 
 
 def _mixes(task: BoundTask, plain: nn.Module, inputs: Any, targets: Any, draws: bool, smallest: int) -> str:
@@ -190,9 +227,18 @@ def _mixes(task: BoundTask, plain: nn.Module, inputs: Any, targets: Any, draws: 
             return f"layer {name!r} normalises over the batch"
     if changed := _changed_buffer(task, plain, inputs):
         return f"buffer {changed!r} changes in training"
-    count = len(next(leaves(targets))[1])
+    found = _mixing(task, task.module, inputs, targets, draws, smallest)
+    if not found:
+        with suppress(Exception):  # some weights cannot be just anything
+            found = _mixing(task, _shaken(task.module), inputs, targets, draws, smallest)
+    return found
+
+
+def _mixing(task: BoundTask, network: nn.Module, inputs: Any, targets: Any, draws: bool, smallest: int) -> str:
+    """Return what of a network with these weights, and of the loss, mixes samples; "" where nothing does."""
+    count, plain = len(next(leaves(targets))[1]), without_dropout(network)
     part = max(count // 2, smallest)
-    tried = [(plain, count), (copy.deepcopy(task.module).eval(), part)] if draws else [(plain, part)]
+    tried = [(plain, count), (copy.deepcopy(network).eval(), part)] if draws else [(plain, part)]
     for module, size in tried:  # a smaller batch draws other numbers, so what draws is asked in eval mode
         mixed = _depends(partial(_outputs, module), inputs, count, size)
         if mixed is None:
@@ -212,19 +258,34 @@ def _mixes(task: BoundTask, plain: nn.Module, inputs: Any, targets: Any, draws: 
     return f"task.loss {task.loss.name} gives a sample another loss when the other samples of the batch change"
 
 
+def _shaken(module: nn.Module) -> nn.Module:
+    """Return a copy with other weights: what a gate of zero hides at the start, a few steps will show."""
+    found = copy.deepcopy(module)
+    with torch.no_grad():
+        for weight in found.parameters():
+            if weight.requires_grad:
+                inputs = weight[0].numel() if weight.ndim and len(weight) else 1
+                weight.add_(torch.randn_like(weight), alpha=SHAKEN / max(1, inputs) ** 0.5)
+    return found
+
+
 class _Watch(TorchFunctionMode):
-    """Notes the first operation that reads values."""
+    """Notes the operations that read values, in their order."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found = ""
+        self.found: list[str] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(getattr(func, "__name__", ""))
-        if name == "__getitem__" and any(isinstance(one, Tensor) and one.dtype == torch.bool for one in _indices(args)):
-            self.found = self.found or "an index of True and False"
-        if name in READS_VALUES:
-            self.found = self.found or name.strip("_")
+        several = name == "__setitem__" and isinstance(args[2], Tensor) and args[2].numel() > 1  # one is filled in
+        masks = [one for one in _indices(args) if isinstance(one, Tensor) and one.dtype == torch.bool]
+        if masks and (name == "__getitem__" or several):
+            self.found.append("an index of True and False")
+        alone = name == "where" and len(args) + len(kwargs or ()) == 1
+        repeats = name == "repeat_interleave" and any(isinstance(one, Tensor) for one in args[1:])
+        if name in READS_VALUES or alone or repeats:
+            self.found.append(name.strip("_"))
         return func(*args, **(kwargs or {}))
 
 
@@ -233,16 +294,29 @@ def _indices(arguments: Any) -> tuple[Any, ...]:
     return index if isinstance(index, tuple) else (index,)
 
 
-def _reads(task: BoundTask, plain: nn.Module, inputs: Any, targets: Any) -> str:
+def _reads(task: BoundTask, plain: nn.Module, raw: Any, inputs: Any, targets: Any) -> tuple[str, str]:
+    """Return what of a step reads values of tensors, and what of it may decide by them how to go on; "" for nothing."""
+    with _Watch() as preparing:
+        task.prepare(map_tree(Tensor.clone, raw))
+    with _Watch() as augmenting:
+        if task.task.augment is not None:
+            _augmented(task.task.augment, 0, inputs)
     with _Watch() as watch:
-        losses = task.loss(call(copy.deepcopy(plain), inputs), targets, inputs)
+        with users_own(f"task.model {task.task.named()}: fails in training"):
+            outputs = call(copy.deepcopy(plain), inputs)
+        with users_own(f"task.loss {task.loss.name}: cannot take what the network gives in training, {shown(outputs)}"):
+            losses = task.loss(outputs, targets, inputs)
         if not losses.requires_grad:
             raise ConfigError(
                 f"task.loss {task.loss.name}: has no gradient, so nothing can be learnt; leave out detach(), no_grad() "
                 "and argmax() between the network's weights and the loss"
             )
         (losses * torch.ones_like(losses)).sum().backward()  # type: ignore[no-untyped-call]
-    return f"its training reads values of tensors ({watch.found})" if watch.found else ""
+    decides = next((f"{what} of the batch ({name}), and may go another way in another one"
+                    for what, seen in (("task.prepare reads values", preparing), ("training reads values", watch))
+                    for name in seen.found if name in DECIDES), "")  # fmt: skip
+    found = [*preparing.found, *augmenting.found, *watch.found]
+    return f"its training needs values on the processor ({found[0]})" if found else "", decides
 
 
 def explain_loss(task: BoundTask, samples: NDArray[np.integer]) -> str:
@@ -263,4 +337,8 @@ def explain_loss(task: BoundTask, samples: NDArray[np.integer]) -> str:
                     return (
                         f"{what} NaN or infinity: sample {row} of the federation, device {federation.client_of(row)!r}"
                     )
+    inputs, targets = sample_raw(federation, np.asarray(samples[:CHUNK], np.int64))
+    inputs = task.prepare(inputs)
+    if not torch.isfinite(task.loss(_outputs(copy.deepcopy(task.module).eval(), inputs), targets, inputs)).all():
+        return "nor is it with the first weights, so mend the network or the loss"
     return ""

@@ -57,6 +57,15 @@ class RoundPlan:
         union: NDArray[np.int64] = samples[counting].astype(np.int64)
         return union
 
+    def last_samples(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the devices that trained in this round, and (devices, batch size) what each trained on last."""
+        places = np.flatnonzero(self.sizes.ravel() > 0)[::-1]
+        devices, first = np.unique(self.devices.ravel()[places], return_index=True)
+        last = places[first]
+        samples = self.samples.reshape(-1, self.samples.shape[-1])[last].astype(np.int64)
+        samples[np.arange(samples.shape[1]) >= self.sizes.ravel()[last][:, None]] = -1
+        return devices.astype(np.int64), samples
+
     def only(self, factories: NDArray[np.int64]) -> "RoundPlan":
         """Return the part of some factories."""
         return replace(
@@ -100,6 +109,12 @@ class ClientPlan:
     def active(self, step: int) -> int:
         """Return how many participants, the first ones, still train in this step."""
         return int((self.sizes[step] > 0).sum())
+
+    def last_samples(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the participants, and (participants, …) all samples of each: those of its first epoch."""
+        own = np.where(np.arange(len(self.samples))[:, None] < self.epoch_steps, 1, 0)[..., None]
+        samples = np.where(own, self.samples, -1)[: int(self.epoch_steps.max())].astype(np.int64)
+        return self.devices, samples.swapaxes(0, 1).reshape(len(self.devices), -1)
 
     def only(self, places: NDArray[np.int64]) -> "ClientPlan":
         """Return the part of some participants."""

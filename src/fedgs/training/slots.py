@@ -22,8 +22,8 @@ from torch import Tensor
 
 from fedgs.data.arrays import map_tree
 from fedgs.training.captured import capture
-from fedgs.training.clients import ClientSetup, ClientTraining, Tick, Trained, local_places
-from fedgs.training.objective import Batch, Sent
+from fedgs.training.clients import ClientSetup, ClientTraining, Tick, Trained, local_places, pulled_to
+from fedgs.training.objective import Batch, Objective, Sent
 from fedgs.training.precision import gpu_precision
 from fedgs.training.round_plan import ClientPlan
 from fedgs.training.step import descend, gradient_of
@@ -40,6 +40,7 @@ class SlotTraining(ClientTraining):
     def __init__(self, setup: ClientSetup, slots: int = SLOTS) -> None:
         super().__init__(setup)
         self._most, self._table, self._slots = slots, None, []
+        self._numbers: dict[str, Any] = {}
         self.filled_up = not setup.traits.mixes_samples and setup.objective.per_sample
         """Whether short batches are filled up."""
         if setup.traits.reads_values and self.store.device.type == "cuda":
@@ -58,6 +59,8 @@ class SlotTraining(ClientTraining):
         stacked = self.layout.stacked(count, device)
         with gpu_precision(self.precision) if on_gpu else nullcontext(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous")
+            if self._numbers != (numbers := graph_numbers(self.objective, sent)):
+                self._numbers, self._slots = numbers, []
             table = self._prepare(plan)
             table.load(self, sent, plan, rate)
             slots = self._slots[: min(self._most, count)]
@@ -165,7 +168,8 @@ class _Table:
         steps, count = plan.sizes.shape
         counting = plan.samples >= 0
         shares = counting / np.maximum(plan.sizes, 1)[..., None]
-        places = training.store.places(np.where(counting, plan.samples, 0))
+        # Filled up with a sample of its own: what no share counts may still be no finite number.
+        places = training.store.places(np.where(counting, plan.samples, np.maximum(plan.samples[..., :1], 0)))
         self.places[:steps, :count].copy_(torch.from_numpy(places))
         self.shares[:steps, :count].copy_(torch.from_numpy(shares.astype(np.float32)))
         self.rate.fill_(rate)
@@ -261,8 +265,13 @@ class _Slot:
         state = [self._row, self._steps, *self._weights.values(), *held]
         kept = [tensor.clone() for tensor in state]
         generators = [] if self._generator is None else [self._generator]
+
+        def warm_up() -> None:
+            self._body(size)
+            self._row.copy_(kept[0])  # the table may have no further row
+
         graph = capture(
-            self._training.store.device, lambda: self._body(size), lambda: self._body(size), generators,
+            self._training.store.device, lambda: self._body(size), warm_up, generators,
             side=self.stream, pool=self._pool, warm_up_steps=WARM_UP_AGAIN if self._graphs else None,
         )  # fmt: skip
         self._pool = graph.pool()  # type: ignore[no-untyped-call,unused-ignore]
@@ -276,9 +285,7 @@ class _Slot:
         objective = training.objective
         batch = table.batch(training, self._row, self._client, size)
         if self._generator is not None:
-            augment = training.store.task.task.augment
-            assert augment is not None
-            changed = augment(map_tree(lambda value: value[0], batch.inputs), self._generator)
+            changed = training.store.augment(map_tree(lambda value: value[0], batch.inputs), self._generator)
             batch = Batch(
                 map_tree(lambda value: value[None], changed), batch.targets, batch.shares, batch.clients, batch.keys
             )
@@ -291,11 +298,18 @@ class _Slot:
             gradients = [None if value is None else value[0] for value in found.values]
             descend(
                 self._trained, gradients, table.rate[0], training.optimizer, self._memory, self._steps[0],
-                training.clip, objective.pull, list(table.start.values()),
+                training.clip, objective.pull, pulled_to(training.network, start, own),
             )  # fmt: skip
             self._row.add_(table.size[1])
             if training.optimizer.counts_steps:
                 self._steps.add_(1)
+
+
+def graph_numbers(objective: Objective, sent: Sent) -> dict[str, Any]:
+    """Return the numbers in what was sent that an objective may read: a captured graph has them as they were."""
+    if type(objective).objective is Objective.objective:
+        return {}
+    return {entry: value for entry, value in sent.memory.items() if not isinstance(value, dict)}
 
 
 def map_memory(function: Any, memory: Any) -> dict[str, Any]:

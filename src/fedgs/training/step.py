@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedgs.tasks.task import users_own
 from fedgs.training.network import Network
 from fedgs.training.objective import Batch, Objective, Sent, Weights
 from fedgs.training.optimizers import Optimizer
@@ -55,7 +56,8 @@ def gradient_of(
     # .data, because autograd would otherwise see other threads step down in their parts of the same tensor.
     everything = {name: weight.data for name, weight in weights.items()}
     own = {name: everything[name].requires_grad_() for name in list(weights)[:trained]}
-    losses, outputs = objective.objective(network, everything, sent, batch)
+    with users_own(f"the objective of {type(objective).__name__}: fails on a batch"):
+        losses, outputs = objective.objective(network, everything, sent, batch)
     found = torch.autograd.grad(losses, list(own.values()), torch.ones_like(losses), allow_unused=True)
     with torch.no_grad():
         plain = type(objective).objective is Objective.objective
@@ -111,6 +113,20 @@ def descend(
             weight.add_(direction, alpha=-rate)
 
 
+def with_unused(
+    gradients: Sequence[Tensor | None], weights: Sequence[Tensor], optimizer: Optimizer, pull: float
+) -> list[Tensor | None]:
+    """Return gradients with zeros for weights that a loss does not use, where they move all the same.
+
+    They may decay, have momentum from a step that used them, or be pulled: a station knows no others.
+    """
+    moves = not optimizer.plain or pull
+    return [
+        torch.zeros_like(weight) if moves and gradient is None else gradient
+        for gradient, weight in zip(gradients, weights, strict=True)
+    ]
+
+
 def _sgd_step(weights: list[Tensor], gradients: list[Tensor], rate: Tensor) -> None:
     """Make w ← w − η g in one kernel, which reads and writes each weight once."""
     if all(one.stride() == other.stride() for one, other in zip(weights, gradients, strict=True)):
@@ -119,8 +135,7 @@ def _sgd_step(weights: list[Tensor], gradients: list[Tensor], rate: Tensor) -> N
             maximize=False, is_first_step=False,
         )  # fmt: skip
     else:
-        torch._foreach_mul_(gradients, -rate)
-        torch._foreach_add_(weights, gradients)
+        torch._foreach_add_(weights, torch._foreach_mul(gradients, -rate))  # two weights may share a gradient
 
 
 def clip_scale(norms: Tensor, most: float) -> Tensor:

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from fedgs.data.arrays import map_tree, take
 from fedgs.tasks.bind import BoundTask
+from fedgs.tasks.build import seed_generators
 from fedgs.tasks.prepare import as_tensor, full_shape, prepare_targets
+from fedgs.tasks.task import users_own
 
 
 class SampleStore:
@@ -60,10 +62,23 @@ class SampleStore:
         raw = map_tree(as_tensor, take(self._inputs, samples))
         return self.task.prepare(raw), self.targets_of(samples)
 
-    def augmented(self, inputs: Any, key: int) -> Any:
-        """Return inputs changed at random, where the task asks for it; ``key`` decides how."""
-        augment = self.task.task.augment
-        return inputs if augment is None else augment(inputs, torch.Generator(self.device).manual_seed(key))
+    def augmented(self, inputs: Any, key: int, draws_elsewhere: bool) -> Any:
+        """Return inputs changed at random, where the task asks for it; ``key`` decides how.
+
+        ``draws_elsewhere``: it may draw from other generators than its own, so they are set too.
+        """
+        if self.task.task.augment is None:
+            return inputs
+        if draws_elsewhere:
+            seed_generators(key)
+        return self.augment(inputs, torch.Generator(self.device).manual_seed(key))
+
+    def augment(self, inputs: Any, generator: torch.Generator) -> Any:
+        """Return inputs changed by the task's augment."""
+        function = self.task.task.augment
+        assert function is not None
+        with users_own("task.augment: fails on a batch"):
+            return function(inputs, generator)
 
     def gather(self, places: Tensor) -> tuple[Any, Any]:
         """Return the prepared inputs and the targets of places, a tensor on the device: a captured graph can do it."""

@@ -269,6 +269,10 @@ def npz(**changes: np.ndarray | None) -> Callable[[Path], Path]:
         (leaf_user([], []), "user 'a' has no samples"),
         (leaf_user([["1"] * 784] * 2, ["a", "b"]), "pixels must be numbers"),
         (leaf_user((X * 255).tolist(), Y), "pixels must lie in 0..1"),
+        (
+            leaf_user([[0.5] * 784], [1]),
+            "user 'a': a pixel is 0.50 off FEMNIST's 256 grey levels",
+        ),
         *((leaf_user([[pixel] * 784], [1]), "user 'a': pixels must be numbers") for pixel in ("0.5", True, None)),
         (leaf_user([[[0.5]] * 784], [1]), "user 'a': pixels are"),
         (leaf(num_samples=[3]), "num_samples of user 'a' is 3, but there are 2"),

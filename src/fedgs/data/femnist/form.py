@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 SIDE = 28
+ROUNDING = 0.2
+"""Grey levels that a pixel may be off the next whole one: what writing it as float16 or with four digits costs."""
 CLASSES = tuple(CHARACTERS)
 LABEL_OF_HEX = {f"{ord(character):02x}": label for label, character in enumerate(CLASSES)}
 """SD19's class folders are named by the character's ASCII code in hex: '4a' is 'J' is 19."""
@@ -79,7 +81,7 @@ def read_png(content: bytes, where: str) -> "Picture":
 
 
 def check_samples(pixels: Any, labels: Any, where: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return a writer's images and labels; pixels in 0..1 become round(255 x), another scale is refused."""
+    """Return a writer's images and labels; pixels k/255 become k, anything else is refused instead of rounded."""
     try:
         pixels, labels = np.asarray(pixels), np.asarray(labels)
     except (TypeError, ValueError):
@@ -104,7 +106,14 @@ def check_samples(pixels: Any, labels: Any, where: str) -> tuple[NDArray[np.uint
             f"{where}: pixels must lie in 0..1 but reach from {low:g} to {high:g}; this copy was normalised, take an "
             "untouched one"
         )
-    return np.rint(pixels * 255.0).astype(np.uint8).reshape(-1, SIDE, SIDE), check_labels(labels, where)
+    grey = np.rint(pixels * 255.0)
+    off = np.abs(pixels * 255.0 - grey).max()
+    if off > ROUNDING:
+        raise InputFileError(
+            f"{where}: a pixel is {off:.2f} off FEMNIST's 256 grey levels, and nothing is rounded; give other "
+            "images as arrays (fedgs.Federation.from_arrays)"
+        )
+    return grey.astype(np.uint8).reshape(-1, SIDE, SIDE), check_labels(labels, where)
 
 
 def check_labels(labels: NDArray[np.integer], where: str) -> NDArray[np.uint8]:

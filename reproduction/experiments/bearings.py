@@ -1,0 +1,93 @@
+"""Outside handwriting: FedGS and its rivals on the vibration of 200 machines in 8 plants whose faults differ.
+
+The embedded data set ``bearings`` with its 1-D CNN. Selections differ in nothing but whom they select (``coverage`` has
+the additions of our preset too); the baselines train as many samples a round. Every row tries three learning rates with
+a third of the rounds (:mod:`reproduction.experiments.tuned`). Another seed makes other machines; the choice looks at
+test samples of the first seed.
+
+The network is there twice: with batch normalisation, whose statistics a selected team shares, and with group
+normalisation, which knows no other sample. So the rows tell whether a matched team pays by its statistics.
+"""
+
+from fedgs.config import load_settings
+from fedgs.data import Federation
+from fedgs.settings import COVERAGE_WEIGHT, Settings
+from fedgs.simulation.federations import load_federation
+from reproduction.experiments.jobs import Job, Results
+from reproduction.experiments.reproduction import Reproduction
+from reproduction.experiments.tuned import Row, Tuning
+
+PREFIX = "bearings-"
+FEDERATION = "bearings"
+ROUNDS, SHARE = 30, 3
+"""Rounds of a run, and how many times fewer a trial has."""
+SEEDS = (0, 1, 2)
+NETWORKS = {"batch": "batch normalisation", "group": "group normalisation"}
+SELECTIONS = {
+    "gbp-cs": ("FedGS (GBP-CS)", ("selection.solver=gbp-cs",)),
+    "fed-cbs": ("FedGS, Fed-CBS", ("selection.solver=fed-cbs", "selection.presample=0")),
+    "random": ("FedGS, devices at random", ("selection.solver=random",)),
+    "coverage": (
+        "FedGS, coverage",
+        ("selection.solver=auto", f"selection.coverage.weight={COVERAGE_WEIGHT}", "training.calibration=1",
+         "server.class_wise=true"),
+    ),
+}  # fmt: skip
+
+
+def _rates(key: str, *rates: float) -> dict[str, tuple[str]]:
+    return {f"{rate:g}": (f"{key}={rate:g}",) for rate in rates}
+
+
+def _rows() -> dict[str, Row]:
+    station = _rates("training.learning_rate", 0.1, 0.3, 1.0)
+    rows = {
+        f"{name}-{network}": Row(f"{title}, {words}", station, (*own, f"task.options.norm={network}"))
+        for network, words in NETWORKS.items()
+        for name, (title, own) in SELECTIONS.items()
+    }
+    device = _rates("algorithm.learning_rate", 0.01, 0.02, 0.05)
+    server = _rates("algorithm.options.server_lr", 0.003, 0.01, 0.03)
+    rows |= {f"{name.lower()}-batch": Row(f"{name}, {NETWORKS['batch']}", device, (f"algorithm.name={name.lower()}",))
+             for name in ("FedAvg", "FedProx")}  # fmt: skip
+    adam = ("algorithm.name=fedadam", "algorithm.options.client_lr=0.02")
+    return rows | {"fedadam-batch": Row(f"FedAdam, {NETWORKS['batch']}", server, adam)}
+
+
+TUNING = Tuning(PREFIX, _rows(), lambda _: FEDERATION)
+
+
+class Bearings(Reproduction):
+    """The embedded bearings in the place of FEMNIST."""
+
+    def asked(self, trains: bool = True, one_seed: bool = False) -> str:
+        """Return the options that ask for this."""
+        options = super().asked(trains, one_seed).removeprefix("--preset quick").strip()
+        return options or f"--seeds {','.join(map(str, SEEDS))}"
+
+    def digest(self) -> str:
+        """Return what stands for the data set: it is generated, from the seed of a run."""
+        return FEDERATION
+
+    def federation(self, key: str, seed: int) -> Federation:
+        """Return the machines of a seed; the last ones are kept."""
+        if self._dealt is None or self._dealt[0] != (key, seed):
+            self._dealt = (key, seed), load_federation(self.made(f"seed={seed}"))
+        return self._dealt[1]
+
+    def made(self, *overrides: str, share: int = 1) -> Settings:
+        """Return the settings of a run: those of the preset under the user's under a row's."""
+        rounds = max(1, (self.rounds or ROUNDS) // share)
+        base = [f"training.rounds={rounds}", "eval.every=2", "baseline=[]"]
+        return load_settings(preset="bearings", overrides=[*base, *self.overrides, *overrides], given=self.overrides)
+
+
+def trial_jobs(reproduction: Bearings) -> list[Job]:
+    """Return the trials of every row, with the first seed."""
+    seed = reproduction.seeds_or(SEEDS, SEEDS)[0]
+    return TUNING.trial_jobs(lambda *overrides: reproduction.made(*overrides, share=SHARE), seed)
+
+
+def final_jobs(reproduction: Bearings, results: Results) -> list[Job]:
+    """Return the runs of what every row chose."""
+    return TUNING.final_jobs(reproduction.made, reproduction.seeds_or(SEEDS, SEEDS), results)

@@ -1,0 +1,78 @@
+"""Rows that are tuned alike, in full and with the trials behind each choice: bearings, and our best recipe."""
+
+from statistics import fmean
+from typing import Any
+
+from reproduction.experiments import bearings, best
+from reproduction.experiments.jobs import Results
+from reproduction.experiments.runs import RunGroup, by_seed, last_quarter
+from reproduction.experiments.tuned import Tuning
+from reproduction.figures.tuned import paint_curves, paint_rows
+from reproduction.report.markdown import DIVERGED, NOT_RUN, percent, plural, points, rounds, share, table, with_range
+from reproduction.report.report_inputs import ReportInputs
+
+
+def bearings_section(inputs: ReportInputs) -> dict[str, Any]:
+    """Return the rows on bearings, and what each has over random selection with the same network."""
+    found = _section(inputs, bearings.TUNING)
+    if not found:
+        return {}
+    groups = bearings.TUNING.outcomes(inputs.results)
+    gains = []
+    for key, row in groups.items():
+        base = groups.get(f"random-{key.rpartition('-')[2]}")
+        if base is None or base is row or not (gaps := by_seed(row, base, "late")):
+            continue
+        each = ", ".join(points(gap) for gap in gaps.values())
+        gains.append([bearings.TUNING.rows[key].title, points(fmean(gaps.values()), 2), each])
+    heads = ["points over random selection, the same network", "mean", "by seed"]
+    return found | {"gains": table(heads, gains) if gains else ""}
+
+
+def best_section(inputs: ReportInputs) -> dict[str, Any]:
+    """Return the rows of the best recipe."""
+    return _section(inputs, best.TUNING)
+
+
+def _section(inputs: ReportInputs, tuning: Tuning) -> dict[str, Any]:
+    runs = inputs.starting_with(tuning.prefix)
+    if not runs:
+        return {}
+    first, groups = next(iter(runs.values())), tuning.outcomes(runs)
+    lengths = [run["settings"]["training"]["rounds"] for run in runs.values()]
+    name = tuning.prefix.rstrip("-")
+    drawn = {key: row for key, row in groups.items() if row.ran}
+    heads = ["", "chosen", "accuracy", "late tests", "best", f"rounds to {share(first['settings']['eval']['target'])}"]
+    return {
+        "size": f"{first['devices']} devices in {plural(first['factories'], 'factory', 'factories')}",
+        "rounds": plural(max(lengths), "round"),
+        "trial_rounds": plural(min(lengths), "round"),
+        "rows": table(heads, [_line(key, row, tuning, runs) for key, row in groups.items()], left=2) if groups else "",
+        "trials": table(["", "late tests of every trial"], _trials(tuning, runs), left=2),
+        "figure": inputs.figure(
+            name, "Accuracy of every row, minimum to maximum over seeds", (8.0, 1.2 + 0.34 * len(drawn)),
+            lambda figure: paint_rows(figure, drawn, tuning)) if drawn else "",
+        "curves": inputs.figure(
+            f"{name}-curves", "Accuracy over rounds, first seed", (8.0, 4.0),
+            lambda figure: paint_curves(figure, drawn, tuning)) if drawn else "",
+        "gains": "",
+        "titles": {"section": "", **{key: row.title for key, row in tuning.rows.items()}},
+    }  # fmt: skip
+
+
+def _line(key: str, row: RunGroup, tuning: Tuning, runs: Results) -> list[str]:
+    start = [tuning.rows[key].title, tuning.chosen(key, runs) or NOT_RUN]
+    if not row.ran:
+        return [*start, DIVERGED, "", "", ""]
+    return [*start, with_range(row.final), percent(fmean(row.late)), percent(max(row.best)), rounds(row.rounds)]
+
+
+def _trials(tuning: Tuning, runs: Results) -> list[list[str]]:
+    lines = []
+    for key, row in tuning.rows.items():
+        chosen, shown = tuning.chosen(key, runs), []
+        for name, run in tuning.trials(key, runs).items():
+            text = f"{name}: {DIVERGED if run.get('failed') else percent(last_quarter(run))}"
+            shown.append(f"**{text}**" if name == chosen else text)
+        lines.append([row.title, ", ".join(shown) or NOT_RUN])
+    return lines

@@ -1,0 +1,198 @@
+"""Devices of a park that mean harm, over mTLS: they are left out, or the run ends with a clear line; never "done"."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedgs.data import build_federation
+from fedgs.data.npz import save_npz
+from fedgs.deploy.pace import Pace
+from fedgs.deploy.screening import FLOOR, Screen
+from fedgs.deploy.sources import Batch, open_source
+from fedgs.deploy.station_process import Control
+from fedgs.deploy.tensors import Flat
+from fedgs.deploy.top import collapse
+from fedgs.deploy.trainers import LinearTrainer
+from tests.deploy.devices import Noise, agent, run_round, run_top, running
+from tests.deploy.processes import CLASSES, SHAPE, Park, StationHandle, write_device
+from tests.simulation.small import SMALL, small_set
+
+
+class Attacker(LinearTrainer):
+    """Sends ten times the negated update."""
+
+    def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
+        change, loss = super().step(weights, batch, learning_rate)
+        return np.float32(-10) * change, loss
+
+
+OPTIONS = [*SMALL, "federation.devices=12", "federation.factories=1", "task.model=linear", "training.rounds=8",
+           "training.iterations=10", "selection.pick=6"]  # fmt: skip
+
+
+@asynccontextmanager
+async def attacked(park: Park, attackers: Sequence[str], **settings: Any) -> AsyncIterator[StationHandle]:
+    """Run a station with twelve devices, some of which attack."""
+    data = small_set(12)
+    federation = build_federation(data, 1)
+    save_npz(data, park.folder / "held-out.npz")
+    station = await park.serve("s1", min_devices=12, gather=30, **settings)
+    devices = []
+    for device, name in enumerate(federation.device_names):
+        source = open_source(f"npz:{write_device(federation, device, park.folder / f'{name}.npz')}", name)
+        more = {"make": lambda _: Attacker(4, (8, 8))} if name in attackers else {}
+        devices.append(agent(park, station, name, source, **more).run())
+    async with running(*devices):
+        yield station
+
+
+@pytest.mark.parametrize("attackers", [[], ["device-07"]])
+async def test_ten_times_the_negated_update_of_one_in_twelve_is_left_out(park: Park, attackers: list[str]) -> None:
+    """And nothing of an honest park is."""
+    async with attacked(park, attackers) as station:
+        await run_top(park, [station], OPTIONS, held_out=str(park.folder / "held-out.npz"))
+    last = park.rounds()[-1]
+    assert (last["round"], last["accuracy"] > 0.8) == (8, True)
+    refused = park.log("s1", "no update")
+    assert {line["device"] for line in refused} == set(attackers)
+    assert all("is the most" in line["reason"] for line in refused)
+
+
+async def test_a_majority_that_ruins_the_model_ends_the_run_with_code_3_and_the_devices_names(park: Park) -> None:
+    attackers = [f"device-{number:02d}" for number in range(8)]
+    settings = [part for option in OPTIONS for part in ("--set", option)]
+    async with attacked(park, attackers) as station:
+        top = park.top([station], more=["--held-out", "held-out.npz", "--collapses", "2", *settings])
+        assert await asyncio.to_thread(top.wait, 60) == 3
+    *log, last = park.text("top").splitlines()
+    assert "has ruined the model 2 times in a row" in last
+    assert last.startswith("fedgs: error: round ")
+    assert all(name in last for name in attackers)
+    assert sum("round is discarded" in line for line in log) == 2
+    discarded = int(last.split("round ")[1].split(" ")[0])
+    assert park.rounds()[-1]["round"] == discarded - 1  # the last good checkpoint
+    assert not (park.folder / "state" / "model.safetensors").exists()
+
+
+def test_the_largest_norm_by_hand_and_after_a_restart(tmp_path: Path) -> None:
+    """Learning rate ½. The medians: 2 of (1, 2, 9) ½-steps is 4 a unit; then 2 of a window of 2, 4, 18."""
+    screen = Screen(tmp_path)
+    screen.begin("run")
+    assert screen.largest([5.0], 30.0, 0.0, 6.0) == 30.0  # nothing to compare with: the weights' own norm
+    assert screen.largest([1.0, 2.0, 9.0], 30.0, 0.5, 6.0) == 6 * 2
+    assert screen.largest([50.0], 30.0, 0.5, 6.0) == 6 * 2  # the window's; one answer has no say
+    assert screen.largest([8.0, 50.0, 50.0], 30.0, 0.5, 6.0) == 6 * 50  # all grow at once
+    screen.save()
+    restarted = Screen(tmp_path)
+    restarted.begin("run")
+    for _ in range(300):
+        largest = restarted.largest([1e-6], 30.0, 0.5, 6.0)
+    assert largest == pytest.approx(6 * FLOOR * 50)  # gradients have vanished; the peak was kept
+    restarted.begin("another run")
+    assert restarted.largest([1.0], 30.0, 0.5, 6.0) == 30.0
+    (tmp_path / "norms.json").write_text('{"run": "run", "peak": 1, "norms": [-1]}')
+    Screen(tmp_path).begin("run")
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ([{"loss": 4.0, "accuracy": 0.01}, {"loss": 11.9, "accuracy": 0.0}], ""),
+        ([{"loss": 4.0}, {"loss": 1.0}, {"loss": 12.1}], "loss 12.1; it began with 4"),
+        ([{"loss": 4.0}, {"loss": float("nan")}], "loss nan"),
+        ([{"loss": -2.0}, {"loss": 2.1}], "loss 2.1; it began with -2"),
+        ([{"train_loss": 4.0}, {"train_loss": 13.0}], "train_loss 13"),
+        ([{"loss": 4.0, "train_loss": 4.0}, {"loss": 3.0, "train_loss": 1e5}], ""),  # devices may lie
+        ([{"accuracy": 0.23}, {"accuracy": 0.2}, {"accuracy": 0.05}], "accuracy 5.00%; it was 23.00%"),
+        ([{"accuracy": 0.23}, {"accuracy": 0.06}], ""),
+        ([{"accuracy": 0.09}, {"accuracy": 0.0}], ""),  # of few samples that is chance
+        ([{"loss": 4.0}, {}], ""),
+    ],
+)
+def test_when_a_round_has_ruined_the_model(lines: list[dict[str, float]], reason: str) -> None:
+    found = collapse(lines, "accuracy")
+    assert found.startswith(reason)
+    assert bool(found) == bool(reason)
+
+
+async def test_a_device_that_lies_about_its_counts_gets_no_more_than_its_part_of_the_turns(park: Park) -> None:
+    """The others hold one class each, the liar announces all four: teams with it are the best there are.
+
+    Twelve devices, two a team: a fair share is a sixth, three times that a half.
+    """
+
+    class Single(Noise):
+        def __init__(self, label: int) -> None:
+            super().__init__(label + 1)
+            self.label = label
+
+        def batches(self, size: int, classes: int) -> Iterator[Batch | None]:
+            for batch in super().batches(size, classes):
+                assert batch is not None
+                labels = np.arange(size) % classes if self.label < 0 else np.full(size, self.label)
+                yield Batch(batch.inputs, labels)
+
+    station = await park.serve("s1", min_devices=12, gather=30)
+    honest = [agent(park, station, f"d{number:02d}", Single(number % 3)).run() for number in range(11)]
+    async with running(agent(park, station, "liar", Single(-1)).run(), *honest):
+        await run_round(station, 1, 200, pick=2)
+    turns = {device.name: device.turns for device in station.status().devices}
+    assert sum(turns.values()) == 400
+    assert 80 <= turns["liar"] <= 100
+
+
+class Late(LinearTrainer):
+    """Answers just in time: after half a second of the five that a device has at least."""
+
+    def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
+        time.sleep(0.5)
+        return super().step(weights, batch, learning_rate)
+
+
+class Usual(LinearTrainer):
+    def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
+        time.sleep(0.1)
+        return super().step(weights, batch, learning_rate)
+
+
+async def test_a_device_that_answers_just_in_time_slows_a_station_to_half_its_pace_at_most(
+    park: Park, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All four train in every iteration; the usual answer takes 0.1 s. Without a grace, which would take a minute."""
+    monkeypatch.setattr("fedgs.deploy.pace.GRACE", 1.0)
+    station = await park.serve("s1", min_devices=4, gather=30)
+    assert isinstance(station.runs, Control)
+    station.runs.station.pace.credit = 1.0
+    usual = [agent(park, station, name, Noise(1), make=lambda _: Usual(CLASSES, SHAPE)).run() for name in "abc"]
+    async with running(agent(park, station, "late", Noise(2), make=lambda _: Late(CLASSES, SHAPE)).run(), *usual):
+        await run_round(station, 1, 12, pick=4)
+        began = time.monotonic()
+        await run_round(station, 2, 30, pick=4)
+        seconds = time.monotonic() - began
+    turns = {device.name: device.turns for device in station.status().devices}
+    assert 5 < turns["late"] < 25  # it still trains now and then
+    assert turns["a"] == 42
+    assert seconds / 30 < 0.4  # 0.2 and some overhead; not 0.5
+
+
+def test_a_device_is_late_by_what_is_usual_but_not_where_its_whole_team_is() -> None:
+    """Ten answers of 2 s: 6 s are usual. Half of a team of four must have answered, and three times what that took."""
+    pace = Pace()
+    assert (pace.is_late(29.9, 30.0), pace.is_late(30.0, 30.0)) == (False, True)  # nothing is usual yet
+    for _ in range(10):
+        pace.answered("a", 2.0)
+    pace.begin_team(4)
+    assert not pace.is_late(29.0, 30.0)
+    pace.answered("a", 2.0)
+    assert not pace.is_late(29.0, 30.0)
+    pace.answered("b", 2.0)
+    assert (pace.is_late(5.9, 30.0), pace.is_late(6.0, 30.0), pace.is_late(3.0, 3.0)) == (False, True, True)
+    pace.begin_team(2)
+    pace.answered("a", 4.0)  # a stall
+    assert (pace.is_late(11.9, 30.0), pace.is_late(12.0, 30.0)) == (False, True)

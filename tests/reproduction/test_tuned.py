@@ -1,0 +1,65 @@
+"""Rows that are tuned alike: what a row goes on with, bearings and the best recipe as a whole at a tiny size."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reproduction.experiments import bearings, best
+from tests.conftest import Here, error_of
+from tests.reproduction.test_command import TINY
+
+
+def trial(rate: float, accuracy: list[float], **further: Any) -> dict[str, Any]:
+    curve = {"round": [0, 2, 4, 6, 8], "accuracy": accuracy}
+    name = f"bearings-trial-{rate:g}-fedavg-batch-seed-0"
+    return {name: {"curve": curve, "settings": {"training": {"rounds": 8}, "seed": 0}, **further}}
+
+
+def test_a_row_goes_on_with_the_rate_of_the_best_late_tests() -> None:
+    low = trial(0.01, [0.1, 0.9, 0.9, 0.9, 0.4])  # round 8 alone is in the last quarter
+    middle = trial(0.02, [0.1, 0.1, 0.1, 0.1, 0.5])
+    assert bearings.TUNING.chosen("fedavg-batch", low | middle) is None  # one is still to come
+    diverged = trial(0.05, [0.1, 0.8], failed="loss nan")
+    assert bearings.TUNING.chosen("fedavg-batch", low | middle | diverged) == "0.02"
+
+
+@pytest.mark.usefixtures("unpainted")
+def test_from_trials_to_the_report(tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = bearings.TUNING.rows
+    for name in set(rows) - {"random-batch", "random-group", "fedavg-batch"}:
+        monkeypatch.delitem(rows, name)
+    code, said, _ = here("bearings", "--seeds", "0", *TINY)
+    assert code == 0
+    assert "results/bearings: 12 of 12 jobs" in said  # 3 × 3 trials, and the choice of each
+    run = json.loads((tmp_path / "results/bearings/parts/bearings-random-group-seed-0.json").read_text())
+    assert run["settings"]["task"]["options"] == {"norm": "group"}
+    assert run["settings"]["data"]["name"] == "bearings"
+    text = (tmp_path / "results/bearings/report.md").read_text()
+    assert "| FedAvg, batch normalisation |" in text
+    assert "python -m reproduction bearings --rounds 1 --seeds 0" in text
+    assert "--femnist" in error_of(here("bearings", "--femnist", "x.npz"))
+
+
+@pytest.mark.usefixtures("unpainted")
+def test_the_best_recipe_is_chosen_on_validation_samples(
+    tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("fedgs", "fedavgm", "central"):
+        row = best.ROWS[key]
+        few = {name: row.trials[name] for name in list(row.trials)[:4:3]}
+        monkeypatch.setitem(best.ROWS, key, replace(row, trials=few))
+    monkeypatch.delitem(best.ROWS, "fedavg")
+    code, said, _ = here("best", "--out", "a", "--seeds", "0", *TINY, "--set", "task.options.hidden=16")
+    assert code == 0
+    assert "a: 9 of 9 jobs" in said
+    parts = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "a/parts").iterdir()}
+    for name, part in parts.items():
+        assert part["settings"]["data"]["validation"] == (0.1 if "trial" in name else 0.0)
+    central, fedgs = parts["best-central-seed-0"], parts["best-fedgs-seed-0"]
+    assert (central["devices"], central["test_samples"]) == (1, fedgs["test_samples"])
+    # 2 factories × 2 devices × 2 iterations × 4 samples are less than one batch of central training.
+    assert central["settings"]["training"]["iterations"] == 1
+    assert "| central training |" in (tmp_path / "a/report.md").read_text()

@@ -1,0 +1,107 @@
+"""The live page in a real browser, fed by real runs."""
+
+import json
+import shutil
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import fedgs
+from fedgs.config import load_settings
+from tests.ui.conftest import SMALL, serving, until
+
+TILE = "#factories .tile"
+
+
+def rounds_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "teams.jsonl").read_text().splitlines()]
+
+
+def rounds_shown(page: Any) -> int:
+    return int(page.locator("#round").get_attribute("max"))
+
+
+def test_a_finished_run_is_shown_and_replayed(finished: Path, served: str, open_page: Callable[..., Any]) -> None:
+    teams = rounds_of(finished)
+    names = [name for name, _ in json.loads((finished / "federation.json").read_text())["devices"]]
+    page = open_page(served)
+    until(lambda: page.locator("#shown").inner_text() == "4 of 4")
+    assert page.locator(TILE).count() == 12
+    assert page.locator(".card").count() == 3
+    assert page.locator(".run").count() == 2
+    assert page.locator(".plot canvas").count() == 4
+    for number in (4, 2):  # the slider goes back in time
+        page.locator("#round").evaluate("(one, at) => { one.value = at; one.oninput(); }", number)
+        until(lambda at=number: page.locator("#shown").inner_text() == f"{at} of 4")
+        line = teams[number - 1]
+        chosen = page.locator(f"{TILE}[data-state=selected]").evaluate_all("all => all.map(one => +one.dataset.device)")
+        assert sorted(chosen) == sorted(device for team in line["team"] for device in team)
+        turns = sum(row["turns"][5] for row in teams[:number])
+        page.locator(f"{TILE}[data-device='5']").hover()
+        assert f"{names[5]} in" in page.locator("#about").inner_text()
+        until(lambda turns=turns: f" {turns} turns" in page.locator("#about").inner_text())
+    assert page.locator("#live").get_attribute("aria-pressed") == "false"
+
+
+def test_keyboard_narrow_screens_and_colours(served: str, open_page: Callable[..., Any]) -> None:
+    page = open_page(served, viewport={"width": 400, "height": 800}, color_scheme="dark")
+    page.wait_for_selector(f"{TILE}[data-state=selected]")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    first = page.locator(".card").first.locator(".tile")
+    first.first.focus()
+    page.keyboard.press("ArrowRight")
+    assert first.nth(1).evaluate("one => one === document.activeElement")
+    assert first.nth(1).get_attribute("aria-label") in page.evaluate("document.activeElement.ariaLabel")
+    background = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(background)
+    page.locator("#theme").click()
+    assert page.evaluate(background) != dark
+
+
+class Slowly(fedgs.Callback):
+    """Makes a round last."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+
+    def on_round(self, state: Any, metrics: dict[str, Any]) -> bool:
+        return self.stop.wait(0.2)
+
+
+def test_a_run_under_way_grows_on_the_page(tmp_path: Path, open_page: Callable[..., Any]) -> None:
+    folder, slowly = tmp_path / "live", Slowly()
+    settings = load_settings(None, [*SMALL, "training.rounds=200"], "quick")
+    run = threading.Thread(target=lambda: fedgs.run(settings=settings, out=folder, callbacks=[slowly], device="cpu"))
+    run.start()
+    try:
+        until(lambda: (folder / "teams.jsonl").exists(), 30)
+        with serving(folder) as address:
+            page = open_page(address)
+            shown = partial(rounds_shown, page)
+            until(lambda: shown() >= 2)
+            before = shown()
+            until(lambda: shown() > before + 1)
+            assert "running" in page.locator(".run").inner_text()
+            slowly.stop.set()
+            run.join()
+            until(lambda: "finished" in page.locator(".run").inner_text())
+            # A run that is resumed cuts its lines back; the page begins again and is not confused.
+            for name in ("teams.jsonl", "metrics.jsonl", "clock.jsonl", "timings.jsonl"):
+                path = folder / name
+                path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+            until(lambda: shown() <= 2)
+    finally:
+        slowly.stop.set()
+        run.join()
+
+
+def test_a_folder_that_goes_away_is_told(finished: Path, tmp_path: Path, open_page: Callable[..., Any]) -> None:
+    folder = shutil.copytree(finished, tmp_path / "gone")
+    with serving(folder) as address:
+        page = open_page(address)
+        page.wait_for_selector(f"{TILE}[data-state=selected]")
+        shutil.rmtree(folder)
+        until(lambda: "is gone" in page.locator("#events").inner_text())
+        assert page.locator(TILE).count() == 12  # what was known stays
