@@ -2,8 +2,8 @@
 
 The embedded data set ``bearings`` with its 1-D CNN. Selections differ in nothing but whom they select (``coverage`` has
 the additions of our preset too); the baselines train as many samples a round. Every row tries three learning rates with
-a third of the rounds (:mod:`reproduction.experiments.tuned`). Another seed makes other machines; the choice looks at
-test samples of the first seed.
+a third of the rounds (:mod:`reproduction.experiments.tuned`), tested on validation samples that are split off each
+machine's training samples of the first seed. Another seed makes other machines.
 
 The network is there twice: with batch normalisation, whose statistics a selected team shares, and with group
 normalisation, which knows no other sample. So the rows tell whether a matched team pays by its statistics.
@@ -54,7 +54,7 @@ def _rows() -> dict[str, Row]:
     return rows | {"fedadam-batch": Row(f"FedAdam, {NETWORKS['batch']}", server, adam)}
 
 
-TUNING = Tuning(PREFIX, _rows(), lambda _: FEDERATION)
+TUNING = Tuning(PREFIX, _rows(), lambda _: FEDERATION, trial=("data.validation=0.1",))
 
 
 class Bearings(Reproduction):
