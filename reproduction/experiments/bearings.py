@@ -7,6 +7,9 @@ machine's training samples of the first seed. Another seed makes other machines.
 
 The network is there twice: with batch normalisation, whose statistics a selected team shares, and with group
 normalisation, which knows no other sample. So the rows tell whether a matched team pays by its statistics.
+
+Some selections also run with machines whose faults change (``drift``) and with machines that leave, return and fail
+(``churn``), each with the learning rate it has chosen without them.
 """
 
 from fedgs.config import load_settings
@@ -54,6 +57,16 @@ def _rows() -> dict[str, Row]:
     return rows | {"fedadam-batch": Row(f"FedAdam, {NETWORKS['batch']}", server, adam)}
 
 
+UNDER_CONDITIONS = ("gbp-cs-batch", "random-batch", "coverage-batch")
+CONDITIONS = {
+    # Each machine draws from another class distribution, from its 25th to 73rd mini-batch on; it has about 96 of them.
+    "drift": ("streams.drift.kind=sudden", "streams.drift.start=24", "streams.drift.spread=48",
+              "streams.drift.alpha=0.1"),
+    # A sixth of the machines is offline, and one selected machine of twenty is lost.
+    "churn": ("dynamics.leave=0.02", "dynamics.come_back=0.1", "dynamics.drop_out=0.05"),
+}  # fmt: skip
+"""What happens to the machines, as settings."""
+
 TUNING = Tuning(PREFIX, _rows(), lambda _: FEDERATION, trial=("data.validation=0.1",))
 
 
@@ -91,3 +104,15 @@ def trial_jobs(reproduction: Bearings) -> list[Job]:
 def final_jobs(reproduction: Bearings, results: Results) -> list[Job]:
     """Return the runs of what every row chose."""
     return TUNING.final_jobs(reproduction.made, reproduction.seeds_or(SEEDS, SEEDS), results)
+
+
+def condition_jobs(reproduction: Bearings, results: Results) -> list[Job]:
+    """Return the runs with drift and with churn, one seed of all before the second."""
+    choices = {key: TUNING.chosen(key, results) for key in UNDER_CONDITIONS}
+    return [
+        TUNING.job(reproduction.made, key, name, seed, condition, overrides)
+        for seed in reproduction.seeds_or(SEEDS, SEEDS)
+        for condition, overrides in CONDITIONS.items()
+        for key, name in choices.items()
+        if name is not None
+    ]

@@ -62,7 +62,11 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "bearings": Experiment(
         "FedGS and others on vibration signals",
-        [_stage("bearings", "trial_jobs"), _stage("bearings", "final_jobs", follows=True)],
+        [
+            _stage("bearings", "trial_jobs"),
+            _stage("bearings", "final_jobs", follows=True),
+            _stage("bearings", "condition_jobs", follows=True),
+        ],
         in_all=False,
     ),
     "selection-study": Experiment("does selection earn its keep", [_stage("selection_study")]),

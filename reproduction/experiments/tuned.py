@@ -40,7 +40,7 @@ class Tuning:
     def trial_jobs(self, make: Make, seed: int) -> list[Job]:
         """Return the trials of every row."""
         return [
-            self._job(make, key, name, seed, f"trial-{name}-", self.trial)
+            self.job(make, key, name, seed, f"trial-{name}", self.trial)
             for key, row in self.rows.items()
             for name in row.trials
         ]
@@ -48,13 +48,14 @@ class Tuning:
     def final_jobs(self, make: Make, seeds: Sequence[int], results: Results) -> list[Job]:
         """Return the runs of what every row chose, one seed of all before the second."""
         choices = {key: self.chosen(key, results) for key in self.rows}
-        return [self._job(make, key, name, seed) for seed in seeds for key, name in choices.items() if name is not None]
+        return [self.job(make, key, name, seed) for seed in seeds for key, name in choices.items() if name is not None]
 
-    def _job(self, make: Make, key: str, name: str, seed: int, kind: str = "", last: Sequence[str] = ()) -> Job:
-        row = self.rows[key]
+    def job(self, make: Make, key: str, name: str, seed: int, kind: str = "", last: Sequence[str] = ()) -> Job:
+        """Return the run of a row with one of its configurations; ``kind`` says what else it has (``last``)."""
+        row, words = self.rows[key], kind.partition("-")[0]
         settings = make(*row.overrides, *row.trials[name], *last, f"seed={seed}")
-        title = f"{self.prefix.rstrip('-')}: {row.title}, {name}, seed {seed}{', trial' if kind else ''}"
-        return Job(f"{self.prefix}{kind}{key}-seed-{seed}", title, settings, self.federation(key))
+        title = f"{self.prefix.rstrip('-')}: {row.title}, {name}, seed {seed}{words and f', {words}'}"
+        return Job(f"{self.prefix}{kind}{kind and '-'}{key}-seed-{seed}", title, settings, self.federation(key))
 
     def trials(self, key: str, results: Results) -> dict[str, Result]:
         """Return the trials of a row that were made, by name."""
@@ -68,11 +69,12 @@ class Tuning:
         whole = len(made) == len(self.rows[key].trials)
         return max(scores, key=lambda name: scores[name]) if whole and scores else None
 
-    def outcomes(self, results: Results) -> dict[str, RunGroup]:
-        """Return what the rows came to in full."""
+    def outcomes(self, results: Results, kind: str = "") -> dict[str, RunGroup]:
+        """Return what the rows came to in full, or their runs of one kind."""
         found = {}
         for key in self.rows:
-            runs = [run for name, run in results.items() if name.startswith(f"{self.prefix}{key}-seed-")]
+            start = f"{self.prefix}{kind}{kind and '-'}{key}-seed-"
+            runs = [run for name, run in results.items() if name.startswith(start)]
             if runs:
                 found[key] = RunGroup.of(key, runs)
         return found

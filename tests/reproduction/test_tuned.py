@@ -29,16 +29,19 @@ def test_a_row_goes_on_with_the_rate_of_the_best_late_tests() -> None:
 @pytest.mark.usefixtures("unpainted")
 def test_from_trials_to_the_report(tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = bearings.TUNING.rows
-    for name in set(rows) - {"random-batch", "random-group", "fedavg-batch"}:
+    for name in set(rows) - {"random-batch", "random-group", "gbp-cs-batch"}:
         monkeypatch.delitem(rows, name)
+    monkeypatch.setattr(bearings, "UNDER_CONDITIONS", ("random-batch", "gbp-cs-batch"))
     code, said, _ = here("bearings", "--seeds", "0", *TINY)
     assert code == 0
-    assert "results/bearings: 12 of 12 jobs" in said  # 3 × 3 trials, and the choice of each
+    assert "results/bearings: 16 of 16 jobs" in said  # 3 × 3 trials, the choice of each, two of them twice more
+    churn = json.loads((tmp_path / "results/bearings/parts/bearings-churn-gbp-cs-batch-seed-0.json").read_text())
+    assert churn["settings"]["dynamics"]["leave"] > 0 == churn["settings"]["data"]["validation"]
     run = json.loads((tmp_path / "results/bearings/parts/bearings-random-group-seed-0.json").read_text())
     assert run["settings"]["task"]["options"] == {"norm": "group"}
     assert run["settings"]["data"]["name"] == "bearings"
     text = (tmp_path / "results/bearings/report.md").read_text()
-    assert "| FedAvg, batch normalisation |" in text
+    assert "| FedGS (GBP-CS), batch normalisation, churn |" in text
     assert "python -m reproduction bearings --rounds 1 --seeds 0" in text
     assert "--femnist" in error_of(here("bearings", "--femnist", "x.npz"))
 

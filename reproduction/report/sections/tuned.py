@@ -17,15 +17,17 @@ def bearings_section(inputs: ReportInputs) -> dict[str, Any]:
     found = _section(inputs, bearings.TUNING)
     if not found:
         return {}
-    groups = bearings.TUNING.outcomes(inputs.results)
     gains = []
-    for key, row in groups.items():
-        base = groups.get(f"random-{key.rpartition('-')[2]}")
-        if base is None or base is row or not (gaps := by_seed(row, base, "late")):
-            continue
-        each = ", ".join(points(gap) for gap in gaps.values())
-        gains.append([bearings.TUNING.rows[key].title, points(fmean(gaps.values()), 2), each])
-    heads = ["points over random selection, the same network", "mean", "by seed"]
+    for condition in ("", *bearings.CONDITIONS):
+        groups = bearings.TUNING.outcomes(inputs.results, condition)
+        for key, row in groups.items():
+            base = groups.get(f"random-{key.rpartition('-')[2]}")
+            if base is None or base is row or not (gaps := by_seed(row, base, "late")):
+                continue
+            each = ", ".join(points(gap) for gap in gaps.values())
+            title = bearings.TUNING.rows[key].title + (condition and f", {condition}")
+            gains.append([title, with_range(row.late), points(fmean(gaps.values()), 2), each])
+    heads = ["", "late tests", "over random selection", "by seed"]
     return found | {"gains": table(heads, gains) if gains else ""}
 
 
