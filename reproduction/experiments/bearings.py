@@ -43,13 +43,17 @@ def _rates(key: str, *rates: float) -> dict[str, tuple[str]]:
 
 
 def _rows() -> dict[str, Row]:
-    station = _rates("training.learning_rate", 0.1, 0.3, 1.0)
+    station = {"batch": (0.03, 0.1, 0.3), "group": (0.01, 0.03, 0.1)}
     rows = {
-        f"{name}-{network}": Row(f"{title}, {words}", station, (*own, f"task.options.norm={network}"))
+        f"{name}-{network}": Row(
+            f"{title}, {words}",
+            _rates("training.learning_rate", *station[network]),
+            (*own, f"task.options.norm={network}"),
+        )
         for network, words in NETWORKS.items()
         for name, (title, own) in SELECTIONS.items()
     }
-    device = _rates("algorithm.learning_rate", 0.01, 0.02, 0.05)
+    device = _rates("algorithm.learning_rate", 0.005, 0.01, 0.02)
     server = _rates("algorithm.options.server_lr", 0.003, 0.01, 0.03)
     rows |= {f"{name.lower()}-batch": Row(f"{name}, {NETWORKS['batch']}", device, (f"algorithm.name={name.lower()}",))
              for name in ("FedAvg", "FedProx")}  # fmt: skip
