@@ -22,7 +22,7 @@ def test_a_row_goes_on_with_the_rate_of_the_best_late_tests() -> None:
     low = trial(0.01, [0.1, 0.9, 0.9, 0.9, 0.4])  # round 8 alone is in the last quarter
     middle = trial(0.02, [0.1, 0.1, 0.1, 0.1, 0.5])
     assert bearings.TUNING.chosen("fedavg-batch", low | middle) is None  # one is still to come
-    diverged = trial(0.05, [0.1, 0.8], failed="loss nan")
+    diverged = trial(0.005, [0.1, 0.8], failed="loss nan")
     assert bearings.TUNING.chosen("fedavg-batch", low | middle | diverged) == "0.02"
 
 
