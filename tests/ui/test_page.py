@@ -60,6 +60,60 @@ def test_keyboard_narrow_screens_and_colours(served: str, open_page: Callable[..
     assert page.evaluate(background) != dark
 
 
+def write_rounds(folder: Path, rounds: range) -> None:
+    """Add made-up rounds to a run's files: device 5 has a turn in every third, every fifth is tested."""
+    lines: dict[str, list[dict[str, Any]]] = {"teams": [], "metrics": [], "clock": [], "timings": []}
+    for number in rounds:
+        turns = [int(device == 5 and number % 3 == 0) for device in range(12)]
+        lines["teams"].append({"round": number, "turns": turns, "team": [[0], [1], [2]], "mix": [], "divergence": []})
+        score = {"accuracy": 0.5, "loss": 1.0} if number % 5 == 0 else {}
+        lines["metrics"].append({"round": number, **score, "train_loss": 1 / number})
+        lines["clock"].append({"round": number, "elapsed": float(number), "bytes": {"station_top_up": 1000}})
+        lines["timings"].append({"round": number, "seconds": 0.5})
+    for name, rows in lines.items():
+        with (folder / f"{name}.jsonl").open("a") as file:
+            file.write("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_the_rounds_of_a_long_run_are_thinned_and_its_sums_stay_right(
+    finished: Path, tmp_path: Path, open_page: Callable[..., Any]
+) -> None:
+    folder = shutil.copytree(finished, tmp_path / "long")
+    for name in ("teams", "metrics", "clock", "timings"):
+        (folder / f"{name}.jsonl").write_text("")
+    write_rounds(folder, range(1, 1301))
+
+    def shown_round(page: Any) -> int:
+        return int(page.locator("#shown").inner_text().split()[0])
+
+    def turns(page: Any) -> str:
+        return str(page.locator(f"{TILE}[data-device='5']").get_attribute("aria-label"))
+
+    with serving(folder) as address:
+        page = open_page(address)
+        until(lambda: shown_round(page) == 1300)
+        assert rounds_shown(page) < 1000
+        assert "every 2nd round is kept" in page.locator("#time").inner_text()
+        until(lambda: f" {1300 // 3} turns" in turns(page))
+        page.locator("#round").evaluate("one => { one.value = 300; one.oninput(); }")
+        until(lambda: shown_round(page) < 1300)
+        before = shown_round(page)
+        assert before > 300
+        until(lambda: f" {before // 3} turns" in turns(page))
+        assert f"{before} kB" in page.locator("#now").inner_text()
+        for last in (1301, 1302, 1900):  # whoever looks at an earlier round stays there
+            write_rounds(folder, range(int((folder / "timings.jsonl").read_text().count("\n")) + 1, last + 1))
+        until(lambda: page.locator("#thinned").inner_text() == "(every 2nd round is kept)" and rounds_shown(page) > 900)
+        assert shown_round(page) == before
+        page.locator("#live").click()
+        until(lambda: shown_round(page) == 1900)
+        until(lambda: f" {1900 // 3} turns" in turns(page))
+        write_rounds(folder, range(1901, 2401))
+        until(lambda: "every 4th" in page.locator("#thinned").inner_text())
+        until(lambda: shown_round(page) == 2400 and f" {2400 // 3} turns" in turns(page))
+        assert rounds_shown(page) < 1000
+
+
 class Slowly(fedgs.Callback):
     """Makes a round last."""
 

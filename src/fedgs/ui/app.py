@@ -11,7 +11,7 @@ stays in a cookie.
 import asyncio
 import hmac
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ from fedgs.ui.sources import Source
 PAGE = Path(__file__).parent / "page"
 EVERY = 0.5
 """Seconds between two looks at the files."""
+MOST_ROUNDS = 200
+"""Rounds that one message tells of."""
 KEEP_ALIVE = 15.0
 """Seconds after which a silent stream says that it is still there."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -119,14 +121,23 @@ async def events(
             except FedgsError as error:  # a folder that was removed, say
                 news = {"error": str(error)}
                 del followed[number]
-            if news:
+            for part in in_parts(news):
                 silent = 0.0
-                yield _event("news", number, news)
+                yield _event("news", number, part)
         if silent >= KEEP_ALIVE:
             silent = 0.0
             yield ": still here\n\n"
         await asyncio.sleep(EVERY)
         silent += EVERY
+
+
+def in_parts(news: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield news, the rounds of a long run in several parts: one message of 40 MB would hold the browser up."""
+    rounds = news.get("rounds", [])
+    if news:
+        yield news | {"rounds": rounds[:MOST_ROUNDS]} if rounds else news
+    for begin in range(MOST_ROUNDS, len(rounds), MOST_ROUNDS):
+        yield {"rounds": rounds[begin : begin + MOST_ROUNDS]}
 
 
 def _event(kind: str, number: int, facts: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ const COLOURS = ["#0b7fa5", "#c62f45", "#d99100", "#2f8a5f", "#6a5fc1", "#8b959d
 const DASHES = [[], [8, 4], [2, 3]];
 const STATES = { selected: "selected now", idle: "idle", late: "late", quarantined: "quarantined", gone: "gone" };
 const MOST_EVENTS = 500; // older ones are dropped, so that a day of them takes no memory
+const MOST_ROUNDS = 1000; // of a longer run every second round is kept, then every fourth, …
 const LINKS = {
   device_station_up: "devices → stations", device_station_down: "stations → devices",
   station_top_up: "stations → top", station_top_down: "top → stations",
@@ -22,10 +23,10 @@ const drawing = (name, attributes) => {
   return node;
 };
 
-const runs = []; // a source each: {facts, lines, turns (cumulative, a row a line), bytes, devices, stations, on}
+const runs = []; // a source each, see begin()
 let chosen = 0; // whose factories are shown
 let axis = "round";
-let follow = true; // the newest round is shown
+let seen = null; // the round that is shown; null: the newest one
 let events = [];
 let serious = false; // of the events only warnings and errors are shown
 let dirty = new Set();
@@ -33,18 +34,34 @@ let dirty = new Set();
 // --- what the server says
 
 function begin(facts) {
-  return { facts, lines: [], turns: [], bytes: [], devices: null, stations: null, finished: false, lost: "", on: true };
+  return { facts, rounds: [], stride: 1, devices: null, stations: null, finished: false, lost: "", on: true };
+}
+
+// A kept round: its numbers, its team, and the turns and bytes of all rounds up to it, those that are not kept included.
+// Tested and untested rounds are counted apart, so that thinning leaves as many of either.
+function keep(run, line) {
+  const { team, mix, turns, bytes, ...numbers } = line, before = run.rounds.at(-1), tested = line.score != null;
+  const counts = { ...(before?.counts ?? { true: 0, false: 0 }) }, taken = before?.turns ?? new Uint32Array(run.facts.devices.length);
+  const round = {
+    ...numbers, counts, place: counts[tested],
+    team: Uint32Array.from((team ?? []).flat()), mix: (mix ?? []).map((one) => Uint32Array.from(one)),
+    turns: turns ? Uint32Array.from(taken, (count, device) => count + turns[device]) : taken,
+    bytes: Object.fromEntries(Object.keys(LINKS).map((link) => [link, (before?.bytes[link] ?? 0) + (bytes?.[link] ?? 0)])),
+  };
+  counts[tested] += 1;
+  const stays = (one) => one.place % run.stride === 0;
+  if (before && !stays(before)) run.rounds.pop(); // it was there as the newest round only
+  run.rounds.push(round);
+  if (run.rounds.length > MOST_ROUNDS) {
+    run.stride *= 2;
+    run.rounds = run.rounds.filter((one) => stays(one) || one === round);
+  }
 }
 
 function take(run, news) {
   if (news.reset) Object.assign(run, begin({ ...run.facts, ...news }), { on: run.on });
   for (const line of news.rounds ?? []) {
-    const before = run.lines.length - 1;
-    const sum = Object.fromEntries(Object.keys(LINKS).map((link) => [link, (run.bytes[before]?.[link] ?? 0) + (line.bytes?.[link] ?? 0)]));
-    const turns = run.turns[before] ?? new Uint32Array(run.facts.devices.length);
-    run.turns.push(line.turns ? Uint32Array.from(turns, (count, place) => count + line.turns[place]) : turns);
-    run.bytes.push(sum);
-    run.lines.push(line);
+    keep(run, line);
     const told = Object.entries(line.events ?? {}).map(([what, times]) => `${what.replaceAll("_", " ")} ${times}`);
     if (told.length) say({ time: `round ${line.round}`, level: "info", what: told.join(", "), details: "", process: run.facts.name });
     dirty.add("lines");
@@ -125,7 +142,7 @@ function drawRuns() {
     shown.onchange = () => { run.on = shown.checked; dirty.add("lines"); schedule(); };
     const picked = make("input", { type: "radio", name: "chosen", id: `chosen-${number}` });
     picked.checked = number === chosen;
-    picked.onchange = () => { chosen = number; follow = true; asked = null; dirty.add("cards").add("runs"); schedule(); };
+    picked.onchange = () => { chosen = number; seen = null; asked = null; dirty.add("cards").add("runs"); schedule(); };
     const swatch = make("span", { class: "swatch", style: `border-color:${style(number).stroke};border-top-style:${style(number).dash.length ? "dashed" : "solid"}` });
     const state = run.finished ? "finished" : run.lost ? "no answer" : run.facts.kind === "park" ? "park" : "running";
     const name = make("label", {}, ...(runs.length > 1 ? [picked] : []), run.facts.name);
@@ -135,14 +152,24 @@ function drawRuns() {
 }
 
 function drawSlider() {
-  const { lines } = runs[chosen];
+  const { rounds, stride } = runs[chosen];
   const slider = at("round");
-  slider.max = Math.max(0, lines.length - 1);
-  if (follow) slider.value = slider.max;
-  at("live").setAttribute("aria-pressed", follow);
+  slider.max = Math.max(0, rounds.length - 1);
+  slider.value = place();
+  at("live").setAttribute("aria-pressed", seen === null);
+  at("thinned").textContent = stride > 1 ? `(every ${ordinal(stride)} round is kept)` : "";
 }
 
-const place = () => Math.min(Number(at("round").value), runs[chosen].lines.length - 1);
+const ordinal = (stride) => `${stride}${stride % 10 === 2 ? "nd" : "th"}`; // of powers of two
+
+// The kept round that is shown.
+function place() {
+  const { rounds } = runs[chosen];
+  let row = rounds.length - 1;
+  if (seen !== null) while (row > 0 && rounds[row].round > seen) row -= 1;
+  return row;
+}
+
 const number = (value, digits = 3) => (value === null || value === undefined ? "–" : Number(value).toFixed(digits));
 const share = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)} %`);
 const isShare = (score) => ["accuracy", "auroc", "balanced_accuracy"].includes(score);
@@ -160,8 +187,8 @@ const size = (bytes) => {
 };
 
 function drawFacts() {
-  const run = runs[chosen], here = place(), line = run.lines[here] ?? {};
-  const last = (key) => { for (let row = here; row >= 0; row -= 1) if (run.lines[row][key] != null) return run.lines[row][key]; return null; };
+  const run = runs[chosen], here = place(), line = run.rounds[here] ?? {};
+  const last = (key) => { for (let row = here; row >= 0; row -= 1) if (run.rounds[row][key] != null) return run.rounds[row][key]; return null; };
   at("shown").textContent = `${line.round ?? 0} of ${run.facts.of_rounds}`;
   at("round").setAttribute("aria-valuetext", `round ${line.round ?? 0}`);
   const facts = [
@@ -171,7 +198,7 @@ function drawFacts() {
   ];
   if (line.simulated != null) facts.push(["time in the plant", duration(line.simulated)]);
   if (last("balanced_accuracy") !== null) facts.splice(1, 0, ["balanced accuracy", share(last("balanced_accuracy"))]);
-  const sent = run.stations ? stationBytes(run.stations) : run.bytes[here];
+  const sent = run.stations ? stationBytes(run.stations) : line.bytes;
   for (const [link, title] of Object.entries(LINKS)) if (sent?.[link]) facts.push([title, size(sent[link])]);
   for (const [key, title] of [["epsilon", "privacy spent (ε)"], ["rejected", "rejected updates"]]) {
     if (last(key) !== null) facts.push([title, number(last(key), key === "epsilon" ? 2 : 0)]);
@@ -188,10 +215,10 @@ const plots = {};
 const CURVES = [["score", (run) => run.facts.score], ["loss", () => "test loss"], ["train_loss", () => "training loss"], ["divergence", () => "divergence ‖P − P_real‖₂"]];
 
 function drawPlots() {
-  document.querySelector("[data-axis=simulated]").hidden = !runs.some((run) => run.lines.some((line) => line.simulated != null));
+  document.querySelector("[data-axis=simulated]").hidden = !runs.some((run) => run.rounds.some((line) => line.simulated != null));
   const shown = runs.map((run, number) => ({ run, number })).filter(({ run }) => run.on);
   for (const [key, title] of CURVES) {
-    const known = shown.map(({ run, number }) => ({ run, number, points: run.lines.filter((line) => line[key] != null && line[axis] != null) }));
+    const known = shown.map(({ run, number }) => ({ run, number, points: run.rounds.filter((line) => line[key] != null && line[axis] != null) }));
     const drawn = known.filter(({ points }) => points.length);
     const xs = [...new Set(drawn.flatMap(({ points }) => points.map((line) => line[axis])))].sort((one, other) => one - other);
     const data = [xs, ...drawn.map(({ points }) => {
@@ -228,7 +255,7 @@ function options(box, key, drawn) {
     axes: [{ ...axes, values: (_, ticks) => ticks.map((tick) => (axis === "round" ? (Number.isInteger(tick) ? tick : "") : duration(tick))) },
            { ...axes, size: 52, values: (_, ticks) => ticks.map((tick) => (percent ? `${Math.round(100 * tick)} %` : String(+tick.toPrecision(3)))) }],
     series: [{ label: axis === "round" ? "round" : "time", value: (_, value) => (value == null ? "–" : axis === "round" ? value : duration(value)) },
-             ...drawn.map(({ run, number }) => ({ label: run.facts.name, width: 1.8, spanGaps: true, points: { show: run.lines.length < 3 }, value: (_, value) => shown(value), ...style(number) }))],
+             ...drawn.map(({ run, number }) => ({ label: run.facts.name, width: 1.8, spanGaps: true, points: { show: run.rounds.length < 3 }, value: (_, value) => shown(value), ...style(number) }))],
     hooks: target == null ? {} : { draw: [(chart) => drawTarget(chart, target, colours.getPropertyValue("--target"))] },
   };
 }
@@ -290,23 +317,22 @@ function move(event, tiles) {
 
 const columns = (tiles) => tiles.filter((tile) => tile.offsetTop === tiles[0].offsetTop).length;
 
-function stateOf(run, device, here, team) {
+function stateOf(run, device, team) {
   if (run.devices) return run.devices[device][0];
   return team.has(device) ? "selected" : "idle";
 }
 
-function turnsOf(run, here) {
-  return run.devices ? run.devices.map(([, turns]) => turns) : run.turns[here] ?? [];
+function turnsOf(run, line) {
+  return run.devices ? run.devices.map(([, turns]) => turns) : line.turns ?? [];
 }
 
 function drawCards() {
-  const run = runs[chosen], here = place(), line = run.lines[here] ?? {}, turns = turnsOf(run, here);
-  const team = new Set((line.team ?? []).flat());
+  const run = runs[chosen], line = run.rounds[place()] ?? {}, turns = turnsOf(run, line), team = new Set(line.team);
   cards.forEach((card, factory) => {
     const own = card.places.map((device) => turns[device] ?? 0);
     const fair = own.reduce((sum, count) => sum + count, 0) / Math.max(1, own.length);
     card.places.forEach((device, position) => {
-      const state = stateOf(run, device, here, team), tile = card.tiles[position];
+      const state = stateOf(run, device, team), tile = card.tiles[position];
       const label = `${run.facts.devices[device][0]}: ${STATES[state] ?? state}, ${own[position]} turns`;
       if (tile.dataset.state !== state) tile.dataset.state = state;
       if (tile.ariaLabel !== label) tile.ariaLabel = tile.title = label;
@@ -335,7 +361,7 @@ function drawCards() {
 }
 
 function drawMix(svg, counts, facts) {
-  const total = counts.reduce((sum, count) => sum + count, 0) || 1, shares = counts.map((count) => count / total);
+  const total = counts.reduce((sum, count) => sum + count, 0) || 1, shares = Array.from(counts, (count) => count / total);
   const wanted = facts.p_real, most = Math.max(...shares, ...wanted);
   svg.setAttribute("viewBox", "0 0 100 40");
   svg.setAttribute("preserveAspectRatio", "none");
@@ -366,10 +392,10 @@ let asked = null; // the device that is told about
 function about(device = asked) {
   asked = device;
   if (asked === null || !runs[chosen].facts.devices[asked]) return;
-  const run = runs[chosen], here = place(), team = new Set((run.lines[here]?.team ?? []).flat());
-  const [name, factory] = run.facts.devices[device], turns = turnsOf(run, here);
+  const run = runs[chosen], line = run.rounds[place()] ?? {}, turns = turnsOf(run, line), team = new Set(line.team);
+  const [name, factory] = run.facts.devices[device];
   const own = run.facts.devices.map((_, other) => other).filter((other) => run.facts.devices[other][1] === factory);
-  const fair = own.reduce((sum, other) => sum + (turns[other] ?? 0), 0) / own.length, state = stateOf(run, device, here, team);
+  const fair = own.reduce((sum, other) => sum + (turns[other] ?? 0), 0) / own.length, state = stateOf(run, device, team);
   const [, , failures, failure] = run.devices ? run.devices[device] : [];
   at("about").textContent = `${name} in ${run.facts.factories[factory]}: ${STATES[state] ?? state}, ${turns[device] ?? 0} turns (fair share ${number(fair, 1)})${failures ? `, ${failures} failures, the last: ${failure}` : ""}`;
 }
@@ -400,18 +426,24 @@ function drawEvents() {
 
 // --- what the user does
 
-at("round").oninput = () => { follow = Number(at("round").value) === runs[chosen].lines.length - 1; at("live").setAttribute("aria-pressed", follow); dirty.add("round"); schedule(); };
+at("round").oninput = () => {
+  const { rounds } = runs[chosen], row = Number(at("round").value);
+  seen = row < rounds.length - 1 ? rounds[row].round : null;
+  at("live").setAttribute("aria-pressed", seen === null);
+  dirty.add("round");
+  schedule();
+};
 at("serious").onclick = () => { serious = !serious; at("serious").setAttribute("aria-pressed", serious); at("events").scrollTop = 0; dirty.add("events"); schedule(); };
-at("live").onclick = () => { follow = true; dirty.add("lines"); schedule(); };
+at("live").onclick = () => { seen = null; dirty.add("lines"); schedule(); };
 let playing = null;
 at("play").onclick = () => {
   if (playing) { clearInterval(playing); playing = null; } else {
-    if (place() >= runs[chosen].lines.length - 1) at("round").value = 0;
+    seen ??= runs[chosen].rounds[0]?.round ?? null;
     playing = setInterval(() => {
-      at("round").value = Number(at("round").value) + 1;
+      at("round").value = place() + 1;
       at("round").oninput();
-      if (follow) at("play").onclick();
-    }, Math.max(40, 12000 / runs[chosen].lines.length));
+      if (seen === null) at("play").onclick();
+    }, Math.max(40, 12000 / runs[chosen].rounds.length));
   }
   at("play").textContent = playing ? "pause" : "play";
   at("play").setAttribute("aria-pressed", Boolean(playing));
