@@ -1,7 +1,7 @@
 """Outside handwriting: FedGS and its rivals on the vibration of 200 machines in 8 plants whose faults differ.
 
 The embedded data set ``bearings`` with its 1-D CNN. Selections differ in nothing but whom they select (``coverage`` has
-the additions of our preset too); the baselines train as many samples a round. Every row tries three learning rates with
+the additions of our preset too); the baselines train as many samples a round. Every row tries four learning rates with
 a third of the rounds (:mod:`reproduction.experiments.tuned`), tested on validation samples that are split off each
 machine's training samples of the first seed. Another seed makes other machines.
 
@@ -43,7 +43,7 @@ def _rates(key: str, *rates: float) -> dict[str, tuple[str]]:
 
 
 def _rows() -> dict[str, Row]:
-    station = {"batch": (0.03, 0.1, 0.3), "group": (0.01, 0.03, 0.1)}
+    station = {"batch": (0.03, 0.1, 0.3, 1.0), "group": (0.01, 0.03, 0.1, 0.3)}
     rows = {
         f"{name}-{network}": Row(
             f"{title}, {words}",
@@ -53,8 +53,8 @@ def _rows() -> dict[str, Row]:
         for network, words in NETWORKS.items()
         for name, (title, own) in SELECTIONS.items()
     }
-    device = _rates("algorithm.learning_rate", 0.005, 0.01, 0.02)
-    server = _rates("algorithm.options.server_lr", 0.003, 0.01, 0.03)
+    device = _rates("algorithm.learning_rate", 0.005, 0.01, 0.02, 0.05)
+    server = _rates("algorithm.options.server_lr", 0.003, 0.01, 0.03, 0.1)
     rows |= {f"{name.lower()}-batch": Row(f"{name}, {NETWORKS['batch']}", device, (f"algorithm.name={name.lower()}",))
              for name in ("FedAvg", "FedProx")}  # fmt: skip
     adam = ("algorithm.name=fedadam", "algorithm.options.client_lr=0.02")
