@@ -27,7 +27,7 @@ from fedgs.settings_list import section_of
 PRESETS = ("quick", "paper", "coverage", "bearings", "own")
 RENAMED = {"training.model": "task.model", "beside": "baseline", "server.by_class": "server.class_wise"}
 """Keys of older versions, and what they are called now."""
-PATHS = ("data.name", "dynamics.trace", "clock.profile", "algorithm.options.pretrain_model")
+PATHS = ("data.name", "init", "dynamics.trace", "clock.profile", "algorithm.options.pretrain_model")
 """Settings that may be the path of a file or folder."""
 
 

@@ -78,6 +78,27 @@ def test_what_the_user_says_stays(tmp_path: Path, here: Here) -> None:
 
 
 @pytest.mark.usefixtures("unpainted")
+def test_the_settings_of_another_run_go_with_other_data(tmp_path: Path, here: Here) -> None:
+    for name, cameras in (("one", 6), ("two", 8)):
+        photos(tmp_path / name, [f"cam{camera}/{kind}" for camera in range(cameras) for kind in ("bolt", "nut")])
+    assert here("run", "--data", "one", *SHORT, "--set", "seed=7").code == 0
+    sizes = ("--devices", "8", "--factories", "2", "--pick", "3")
+    done = here("run", "runs/one/config.json", "--data", "two", *sizes, "--out", "again")
+    assert done.code == 0, done.err
+    settings = settings_of(tmp_path / "again")
+    assert (settings["seed"], settings["data"]["name"]) == (7, str(tmp_path / "two"))
+    assert settings["federation"] == {"devices": 8, "factories": 2}
+
+
+@pytest.mark.usefixtures("unpainted")
+def test_a_split_without_a_number_of_devices_has_as_many_as_none(tmp_path: Path, here: Here) -> None:
+    photos(tmp_path / "mine", ["bolt", "nut"], each=90)
+    assert "9 devices in 2 factories" in here("run", "--data", "mine", *SHORT).out
+    split = "data.split={kind = 'dirichlet', alpha = 0.3}"
+    assert "9 devices in 2 factories" in here("run", "--data", "mine", *SHORT, "--set", split, "--out", "b").out
+
+
+@pytest.mark.usefixtures("unpainted")
 def test_photos_without_devices_are_dealt_and_large_ones_resized(tmp_path: Path, here: Here) -> None:
     photos(tmp_path / "mine", ["bolt", "nut"], each=60, side=100, mode="RGB")
     done = here("run", "--data", "mine", *SHORT)

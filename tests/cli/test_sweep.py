@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedgs.settings import Settings
@@ -82,6 +83,20 @@ def test_ctrl_c_leaves_a_sweep_that_goes_on(tmp_path: Path, here: Here) -> None:
     assert [path.read_bytes().count(b"\n") for path in metrics] == [61, 61]
 
 
+def test_what_is_wrong_with_the_data_is_one_line_with_workers_too(tmp_path: Path) -> None:
+    """Runs that wait, and those that others make, end without a word of their own."""
+    np.savez(tmp_path / "few.npz", inputs=np.zeros((20, 4)), targets=np.arange(20) % 2, clients=np.arange(20) % 4)
+    done = subprocess.run(
+        [sys.executable, "-m", "fedgs", "sweep", "--set", "data.name=few.npz", "--set", "task.model=linear",
+         "--grid", "training.learning_rate=0.1,0.2,0.3,0.4,0.5,0.6", "--workers", "2", "--out", "s"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "data.min_samples" in done.stderr
+    assert not list((tmp_path / "s").glob("*/config.json"))
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -90,6 +105,8 @@ def test_ctrl_c_leaves_a_sweep_that_goes_on(tmp_path: Path, here: Here) -> None:
         (["--grid", "training.learning_rate=0.1,-1"], "training.learning_rate=-1 is not possible"),
         (["--grid", "seed=1,2"], "seed has another keyword here; give seeds=3"),
         (["--grid", "pick="], "selection.pick=[]; give a list of values"),
+        (["--grid", "pick=2,2"], "selection.pick has 2 twice; more runs of one combination: seeds"),
+        ([*RATES, "--grid", "learning_rate=0.2"], "--grid learning_rate: is there twice; give all its values once"),
         ([], "Missing option '--grid'"),
         ([*RATES, "--seeds", "0"], "'--seeds'"),
     ],

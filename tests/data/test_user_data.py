@@ -139,6 +139,36 @@ def test_folder_by_class_in_colour(tmp_path: Path) -> None:
     assert from_folder(tmp_path, grey=True, size=(6, 5)).inputs.shape == (2, 6, 5)
 
 
+def test_one_photo_in_colour_is_not_lost_among_grey_ones(tmp_path: Path) -> None:
+    for number, mode in enumerate(("L", "RGB", "L")):
+        picture(tmp_path / "nut" / f"{number}.png", number, mode=mode)
+    assert from_folder(tmp_path).inputs.shape == (3, 3, 4, 3)
+    (tmp_path / "nut" / "1.png").unlink()
+    assert from_folder(tmp_path).inputs.shape == (2, 3, 4)
+
+
+def test_kinds_of_images(tmp_path: Path) -> None:
+    """Those that cannot be read are refused: to pass over them would be to train on a part of the data."""
+    kinds = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
+    for number, suffix in enumerate(kinds):
+        picture(tmp_path / "nut" / f"{number}{suffix.upper() if number % 2 else suffix}", 40 * number)
+    found = from_folder(tmp_path, grey=True).inputs[:, 0, 0].astype(int)
+    assert np.abs(found - 40 * np.arange(len(kinds))).max() <= 2  # JPEG rounds
+    (tmp_path / "nut" / "photo.HEIC").write_bytes(b"")
+    with pytest.raises(InputFileError, match=r"nut/photo\.HEIC: .HEIC images cannot be read; convert them \(\.png, "):
+        from_folder(tmp_path)
+
+
+def test_images_that_no_memory_holds(tmp_path: Path) -> None:
+    for number in range(3):
+        picture(tmp_path / "nut" / f"{number}.png", number)
+    with pytest.raises(InputFileError, match=r"3 images of 2000000×1000000 pixels need 6,000.0 GB, .* data.size=64"):
+        from_folder(tmp_path, size=(1_000_000, 2_000_000))
+    Image.fromarray(np.zeros((14_000, 14_000), bool)).save(tmp_path / "nut" / "3.png")
+    with pytest.raises(InputFileError, match=r"3\.png: not a readable image .*decompression bomb"):
+        from_folder(tmp_path, size=(8, 8))
+
+
 def test_folder_by_factory_device_and_class(tmp_path: Path) -> None:
     for place in ("harbour/cam1/nut", "harbour/cam2/bolt", "airport/cam1/nut"):
         picture(tmp_path / place / "1.png", 1)

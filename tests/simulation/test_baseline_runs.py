@@ -129,9 +129,9 @@ def test_baselines_one_after_the_other_have_folders_of_their_own(tmp_path: Path,
     assert [row[:3] for row in rows[2:4]] == [
         ["park", "fedgs", "gbp-cs"], ["park-fedfusion+conv", "fedfusion+conv", "3"],
     ]  # fmt: skip
-    assert "diverg.: of all samples of a round; with fedgs: of those of a factory" in out
-    pooled = json.loads((tmp_path / "runs/park/summary.json").read_text())["divergence_of_round"]
-    assert rows[2][-1] == f"{pooled:.4f}"
+    assert "diverg.: of the teams of fedgs; baselines have none" in out
+    of_teams = json.loads((tmp_path / "runs/park/summary.json").read_text())["divergence"]
+    assert [row[-1] for row in rows[2:4]] == [f"{of_teams:.4f}", "–"]
     code, out, _ = here("compare", "runs/park")
     assert "solver" in out
     assert "baseline" not in out

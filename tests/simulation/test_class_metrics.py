@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,7 +87,7 @@ class Notes(fedgs.Callback):
         self.lines.append(line)
 
 
-def blind(classes: int) -> fedgs.History:
+def blind(classes: int, **options: Any) -> fedgs.History:
     """A run whose inputs are all alike: the best answer is always the same."""
     devices = np.repeat(np.arange(8), 20)
     federation = fedgs.Federation.from_arrays(
@@ -94,7 +95,7 @@ def blind(classes: int) -> fedgs.History:
     )
     notes = Notes()
     task = fedgs.classification(nn.Linear(3, 3), classes=3)
-    history = fedgs.run(task, federation, rounds=7, iterations=1, batch_size=4, pick=2, callbacks=[notes])
+    history = fedgs.run(task, federation, rounds=7, iterations=1, batch_size=4, pick=2, callbacks=[notes], **options)
     history.summary["notes"] = [line for line in notes.lines if "one class" in line]
     return history
 
@@ -105,6 +106,13 @@ def test_a_run_that_stays_at_one_answer_says_so_once_and_what_to_try() -> None:
     wanted = "data.normalise=per-channel, training.optimizer=adam, training.learning_rate=0.001"
     assert summary["notes"] == [f"predicts one class only since round 1; try {wanted}"]
     assert summary["balanced_accuracy"]["final"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(("rate", "wanted"), [(0.1, "training.learning_rate=0.01"), (0.002, "training.rounds=28")])
+def test_a_low_rate_is_not_to_blame(rate: float, wanted: str) -> None:
+    normalised = {"data": {"normalise": "per-channel"}}
+    summary = blind(classes=3, optimizer="adam", learning_rate=rate, settings=normalised).summary
+    assert [line.partition("; try ")[2] for line in summary["notes"]] == [wanted]
 
 
 def test_one_class_is_right_where_there_is_no_other() -> None:

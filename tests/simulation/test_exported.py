@@ -1,7 +1,12 @@
 """Exported models: the same outputs from every kind of file, and what each says of itself."""
 
 import json
+import os
+import re
+import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -175,6 +180,34 @@ def test_what_cannot_be_done_is_one_line(run: Path, tmp_path: Path, here: Here) 
         assert (code, len(error.splitlines())) == (2, 1), (arguments, error)
         assert words in error, (arguments, error)
     assert here("export", "run", "new/folder/a.safetensors")[0] == 0  # as every command does that writes
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "pt2", "onnx"])
+def test_a_full_disk_is_one_line_and_a_file_is_for_all_to_read(run: Path, tmp_path: Path, suffix: str) -> None:
+    command = [sys.executable, "-m", "fedgs", "export", str(run), f"model.{suffix}"]
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}  # where the network is imported from
+    full = subprocess.run(
+        command, cwd=tmp_path, env=here, capture_output=True, text=True, timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)),
+    )  # fmt: skip
+    assert (full.returncode, os.listdir(tmp_path)) == (2, [])
+    assert re.fullmatch(rf"fedgs: error: model\.{suffix}: cannot be written .*\n", full.stderr)
+    assert subprocess.run(command, cwd=tmp_path, env=here, timeout=120, stdout=subprocess.DEVNULL).returncode == 0
+    assert (tmp_path / f"model.{suffix}").stat().st_mode & 0o444 == 0o444
+
+
+def test_what_is_torn_is_one_line_on_a_real_stderr(run: Path, tmp_path: Path) -> None:
+    """Torch logs whole tracebacks of its own."""
+    fedgs.load_history(run).export(tmp_path / "model.pt2")
+    content = (tmp_path / "model.pt2").read_bytes()
+    (tmp_path / "torn.pt2").write_bytes(content[: len(content) // 2])
+    np.save(tmp_path / "one.npy", np.zeros((1, 8, 8, 3), np.uint8))
+    done = subprocess.run(
+        [sys.executable, "-m", "fedgs", "predict", "torn.pt2", "one.npy"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert re.fullmatch(r"fedgs: error: torn\.pt2: cannot be read as a model .*\n", done.stderr)
 
 
 def test_a_stranger_s_file_and_a_notebook_s_network(tmp_path: Path) -> None:

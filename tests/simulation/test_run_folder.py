@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -34,6 +35,13 @@ def until_it_trains(process: "subprocess.Popen[str]", folder: Path) -> None:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def wait_until(there: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not there():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def start(tmp_path: Path, *arguments: str) -> "subprocess.Popen[str]":
@@ -68,6 +76,41 @@ def test_one_process_writes_a_run(tmp_path: Path, here: Here) -> None:
     with locked(tmp_path / "a"):
         assert f"process {os.getpid()} on" in (tmp_path / "a/.lock").read_text()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_sigterm_keeps_what_there_is(trains: bool, tmp_path: Path) -> None:
+    """As batch systems and service managers end a run: a line, the last round, or no folder at all."""
+    options = small_config(tmp_path, "training.rounds=100000", "checkpoint.every=100000")
+    process = start(tmp_path, "run", *options, "--out", "a")
+    try:
+        if trains:
+            until_it_trains(process, tmp_path / "a")
+        else:
+            wait_until((tmp_path / "a/config.json").exists)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert err.strip().splitlines()[-1].startswith("fedgs: interrupted; ")
+    rounds = sorted(path.name for path in (tmp_path / "a/checkpoints").glob("round-*"))
+    assert rounds[-1] > "round-000000" if trains else not rounds or rounds == ["round-000000"]
+
+
+def test_a_finished_run_is_looked_at(tmp_path: Path, here: Here) -> None:
+    options = small_config(tmp_path, "training.rounds=1")
+    other = ["--set", "task.options.norm=none", "--set", "task.model=regularised", "--set", "task.options.hidden=16"]
+    assert here("run", *options, "--out", "a").code == 0
+    assert here("run", *options, *other, "--out", "b").code == 0
+    (tmp_path / "a/model.safetensors").rename(tmp_path / "mine")
+    shutil.copy(tmp_path / "b/model.safetensors", tmp_path / "a/model.safetensors")
+    assert "is not that of this run" in error_of(here("resume", "a"))
+    (tmp_path / "mine").rename(tmp_path / "a/model.safetensors")
+    lines = (tmp_path / "a/metrics.jsonl").read_text()
+    (tmp_path / "a/metrics.jsonl").write_text(re.sub('"loss": [0-9.]+', '"loss": NaN', lines))
+    assert "round 0 holds NaN" in error_of(here("resume", "a"))
 
 
 def loads_torch(process: "subprocess.Popen[str]") -> bool:

@@ -1,5 +1,6 @@
 """Runs that start from a trained model: the same first weights whatever the kind of file, or one line."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -160,5 +161,32 @@ def test_the_command_repeats_and_resumes(tmp_path: Path, here: Here) -> None:
     for file in ("metrics.jsonl", "model.safetensors"):
         assert (tmp_path / "part" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
+    # The path of the model is kept whole, from a settings file too.
+    (tmp_path / "elsewhere").rename(tmp_path / "a")
+    for given in (["--init", "a"], ["park.toml"]):
+        (tmp_path / "park.toml").write_text('init = "a"\n')
+        assert here("run", *given, *none, "--out", "c", "--overwrite").code == 0
+        assert json.loads((tmp_path / "c/config.json").read_text())["init"] == str(tmp_path / "a")
+    (tmp_path / "a").rename(tmp_path / "elsewhere")
+
     assert "init='a': no such file or folder" in error_of(here("run", *two, "--init", "a"))
     assert not (tmp_path / "runs/quick-init").exists()
+
+
+@pytest.mark.usefixtures("unpainted")
+def test_a_run_that_starts_from_a_model_has_its_classes(tmp_path: Path, here: Here) -> None:
+    """A plant need not have every fault; a class that the model does not know is refused."""
+    rows = np.arange(80)
+    inputs, names = np.random.default_rng(0).normal(size=(80, 4)), np.array(["crack", "dent", "ok"])
+    for file, classes in (("all", [0, 1, 2]), ("some", [2, 1]), ("more", [0, 3])):
+        targets = np.array([*names, "hole"])[np.array(classes)[rows % len(classes)]]
+        np.savez(tmp_path / f"{file}.npz", inputs=inputs, targets=targets, clients=rows % 8)
+    options = ["--set", "training.rounds=1", "--set", "training.iterations=1", "--set", "training.batch_size=4"]
+    assert here("run", "--data", "all.npz", *options, "--out", "a").code == 0
+    assert here("run", "--data", "some.npz", *options, "--init", "a", "--out", "b").code == 0
+    assert json.loads((tmp_path / "b/task.json").read_text())["classes"] == ["crack", "dent", "ok"]
+    assert load_file(tmp_path / "b/model.safetensors").keys() == load_file(tmp_path / "a/model.safetensors").keys()
+    assert here("run", "b/config.json", "--out", "c").code == 0  # without --data
+    done = here("run", "--data", "more.npz", *options, "--init", "a", "--out", "d")
+    assert done.code == 2
+    assert "its classes are crack, dent, ok, those of the data crack, hole" in done.err

@@ -54,14 +54,14 @@ def predict(
 
 def _read(model: "ExportedModel", data: Path) -> tuple[list[str], Any, list[str | None]]:
     """Return the samples' names, their inputs, and their classes where they are known."""
-    from fedgs.data.user_data import SUFFIXES, image_files, read_image
+    from fedgs.data.user_data import SUFFIXES, all_images, read_image
     from fedgs.errors import InputFileError
 
     if not data.exists():
         raise InputFileError(f"{data}: no such file or folder")
     if data.is_file() and data.suffix.lower() not in SUFFIXES:
         return _read_arrays(data, model.facts)
-    files = image_files(data) if data.is_dir() else [Path(data.name)]
+    files = all_images(data) if data.is_dir() else [Path(data.name)]
     if not files:
         raise InputFileError(f"{data}: no image ({', '.join(SUFFIXES)}) in it")
     import numpy as np

@@ -9,6 +9,7 @@ import typer
 
 from fedgs.cli import interrupt
 from fedgs.cli.run import DeviceOption
+from fedgs.errors import ConfigError
 
 
 def sweep(
@@ -38,7 +39,11 @@ def sweep(
     if config is None and preset is None:
         preset = "quick"
     settings = load_settings(config, overrides or [], preset)
-    values = {KEYWORDS.get(key, key): listed for key, listed in map(_values, grid)}
+    values: dict[str, list[Any]] = {}
+    for key, listed in map(_values, grid):
+        if KEYWORDS.get(key, key) in values:
+            raise ConfigError(f"--grid {key}: is there twice; give all its values once, with commas between them")
+        values[KEYWORDS.get(key, key)] = listed
     folder = out or Path("runs") / f"{preset if config is None else config.stem}-sweep"
     found = sweep_rows(
         None, None, values, seeds=seeds, workers=workers, out=folder, settings=settings, device=device

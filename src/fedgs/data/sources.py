@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 from fedgs.data import cache
 from fedgs.data.dataset import DataSet
 from fedgs.data.npz import from_npz, is_own, keys_of, load_npz
-from fedgs.data.user_data import LAYOUTS, from_folder, image_files
+from fedgs.data.user_data import FOREIGN, LAYOUTS, SUFFIXES, from_folder, image_files
 from fedgs.errors import DataError, InputFileError, suggestion
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def is_image_folder(what: str | Path) -> bool:
 
     path = Path(what)
     known = str(what) in (*EMBEDDED, "femnist", *cache.cached_sets()) or not path.is_dir() or cache.is_set(path)
-    return not known and not fitting_layouts(path) and bool(image_files(path))
+    return not known and not fitting_layouts(path) and bool(image_files(path, (*SUFFIXES, *FOREIGN)))
 
 
 def _without_conversion(name: str, options: "FemnistOptions") -> DataSet | None:

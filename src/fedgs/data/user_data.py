@@ -5,7 +5,10 @@ factory above (``root/factory/device/class/xxx.png``: the attribute ``factory`` 
 ``root/class/xxx.png`` (one client named "all", to be split by :mod:`fedgs.data.label_skew`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +22,9 @@ from fedgs.errors import DataError, InputFileError
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
+FOREIGN = (".heic", ".heif", ".avif", ".jxl", ".gif", ".svg", ".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw")
+"""Pictures that are not read: to pass over them without a word would be to train on a part of the data."""
 LAYOUTS = "device/class/photo.png, factory/device/class/photo.png or class/photo.png"
 MAX_CLASSES = 1 << 16
 """Whole numbers from here on are values, not classes, where the classes are not named."""
@@ -92,12 +97,12 @@ def from_folder(
     """Read a folder of images: ``device/class/xxx.png``, the same below a folder a factory, or ``class/xxx.png``.
 
     ``size`` (height, width) resizes every image; without it all must have the size of the first. ``grey`` None keeps
-    grey images grey and takes colour as soon as the first image has it.
+    grey images grey, and makes colour ones of all as soon as one has colour.
     """
     folder = Path(root)
     if not folder.is_dir():
         raise InputFileError(f"{folder}: no such folder")
-    files = image_files(folder)
+    files = all_images(folder)
     if not files:
         raise InputFileError(f"{folder}: no image ({', '.join(SUFFIXES)}) in it; put them there as {LAYOUTS}")
     depth = len(files[0].parts)
@@ -127,13 +132,22 @@ def from_folder(
         raise InputFileError(f"{folder}: {error}") from None
 
 
-def image_files(folder: Path) -> list[Path]:
+def image_files(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
     """Return the images below a folder, relative to it and sorted; what begins with a dot does not count."""
     return sorted(
         path.relative_to(folder)
         for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.suffix.lower() in suffixes and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
+
+
+def all_images(folder: Path) -> list[Path]:
+    """Return the same, or refuse pictures of kinds that cannot be read."""
+    for foreign in image_files(folder, FOREIGN):
+        raise InputFileError(
+            f"{folder / foreign}: {foreign.suffix} images cannot be read; convert them ({', '.join(SUFFIXES)})"
+        )
+    return image_files(folder)
 
 
 def size_from(text: str, option: str) -> tuple[int, int]:
@@ -158,22 +172,20 @@ def _check_folders(root: Path, pattern: str, kind: str, known: set[str]) -> None
 
 
 def _read_images(files: list[Path], size: tuple[int, int] | None, grey: bool | None) -> NDArray[np.uint8]:
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
+    if grey is None:
+        grey = all(map(_is_grey, files))  # up to the first one in colour
     pixels: NDArray[np.uint8] | None = None
     for row, file in enumerate(files):
-        try:
-            with Image.open(file) as picture:
-                if grey is None:
-                    grey = picture.mode in ("1", "L", "LA") or picture.mode[0] in "IF"
-                image = _eight_bits(picture).convert("L" if grey else "RGB")
-        except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-            raise InputFileError(f"{file}: not a readable image ({error})") from error
+        with _open_image(file) as picture:
+            image = _eight_bits(picture).convert("L" if grey else "RGB")
+        if pixels is None:
+            height, width = size or (image.size[1], image.size[0])
+            pixels = _room(len(files), height, width, () if grey else (3,))
         if size is not None and image.size != (size[1], size[0]):
             image = image.resize((size[1], size[0]), Image.Resampling.LANCZOS)
         array = np.asarray(image, dtype=np.uint8)
-        if pixels is None:
-            pixels = np.empty((len(files), *array.shape), np.uint8)
         if array.shape != pixels.shape[1:]:
             raise InputFileError(
                 f"{file}: {image.size[0]}×{image.size[1]} pixels, the first image has "
@@ -182,6 +194,37 @@ def _read_images(files: list[Path], size: tuple[int, int] | None, grey: bool | N
         pixels[row] = array
     assert pixels is not None
     return pixels
+
+
+@contextmanager
+def _open_image(file: Path) -> "Iterator[Picture]":
+    """Open an image; what is wrong with it is one line, also where its pixels are read later, within the block."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(file) as picture:
+            yield picture
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+        raise InputFileError(f"{file}: not a readable image ({error})") from error
+
+
+def _is_grey(file: Path) -> bool:
+    with _open_image(file) as picture:  # reads no more than its head
+        return picture.mode in ("1", "L", "LA") or picture.mode[0] in "IF"
+
+
+def _room(count: int, height: int, width: int, channels: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Return an array for the pixels of images, unless the machine has no memory for them."""
+    shape = (count, height, width, *channels)
+    try:
+        if prod(shape) > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+            raise MemoryError
+        return np.empty(shape, np.uint8)
+    except MemoryError:
+        raise InputFileError(
+            f"{count} images of {width}×{height} pixels need {prod(shape) / 1e9:,.1f} GB, more than this machine has; "
+            "make them smaller, for example with data.size=64 (size=(64, 64))"
+        ) from None
 
 
 def _eight_bits(picture: "Picture") -> "Picture":

@@ -144,6 +144,15 @@ def load_checkpoint(path: Path, layout: Layout, identity: str) -> RunState:
         raise CheckpointError(f"{path}: torn, it does not hold a state ({type(error).__name__}: {error})") from None
 
 
+def weight_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the model's weights in a checkpoint, by name."""
+    from safetensors import safe_open
+
+    with safe_open(path / TENSORS, "numpy") as tensors:
+        names = [name for name in tensors.keys() if name.startswith("weights/")]  # noqa: SIM118
+        return {name.removeprefix("weights/"): tuple(tensors.get_slice(name).get_shape()) for name in names}
+
+
 def _take_apart(state: RunState, layout: Layout) -> tuple[dict[str, Tensor], dict[str, int]]:
     tensors = {f"weights/{name}": tensor for name, tensor in layout.named(state.weights).items()}
     if state.average is not None:

@@ -16,11 +16,11 @@ inputs: images of bytes as float CHW from 0 to 1, other numbers as float32 or in
 
 import importlib
 import logging
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
@@ -32,8 +32,8 @@ from pydantic import ValidationError
 from torch import nn
 
 from fedgs.data.arrays import leaves, map_tree, rows_of, take
-from fedgs.errors import ConfigError, FedgsError, InputFileError, MissingDependencyError, OutputError
-from fedgs.files import make_folder
+from fedgs.errors import ConfigError, InputFileError, MissingDependencyError, OutputError
+from fedgs.files import make_folder, write_bytes
 from fedgs.imports import load_object
 from fedgs.tasks.build import build_module, prepare_of
 from fedgs.tasks.facts import KEY, PREPARE, ModelFacts, model_facts
@@ -179,7 +179,7 @@ def read_weights(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any] | 
     try:
         if file.suffix == ".pt2":
             extra = {KEY: ""}
-            weights, said = dict(torch.export.load(file, extra_files=extra).state_dict), extra[KEY]
+            weights, said = dict(_exported(file, extra).state_dict), extra[KEY]
         else:
             weights, said = _tensors(file)
     except (OSError, RuntimeError, ValueError, BadZipFile) as error:
@@ -194,18 +194,9 @@ def export_model(history: "History", path: str | Path) -> Path:
         raise OutputError(f"{file}: the name must end in {', '.join(SUFFIXES)}")
     said = facts_of(history).model_dump_json()
     make_folder(file.parent)
-    temporary = file.with_name(f".{file.stem}.unfinished{file.suffix}")
-    try:
-        with _quiet():
-            _WRITERS[file.suffix](history, said, temporary)
-        os.replace(temporary, file)
-    except FedgsError:
-        raise
-    except OSError as error:
-        raise OutputError(f"{file}: cannot be written ({error.strerror or error})") from None
-    finally:
-        temporary.unlink(missing_ok=True)
-    return file
+    with _quiet():
+        content = _WRITERS[file.suffix](history, said)  # in memory: torch aborts where a disk is full
+    return write_bytes(file, content)
 
 
 def facts_of(history: "History") -> ModelFacts:
@@ -295,17 +286,19 @@ def _exported_program(history: "History") -> torch.export.ExportedProgram:
         ) from None
 
 
-def _write_safetensors(history: "History", said: str, file: Path) -> None:
-    from safetensors.torch import save_file
+def _safetensors(history: "History", said: str) -> bytes:
+    from safetensors.torch import save
 
-    save_file({name: value.contiguous() for name, value in history.weights.items()}, file, {KEY: said})
-
-
-def _write_pt2(history: "History", said: str, file: Path) -> None:
-    torch.export.save(_exported_program(history), file, extra_files={KEY: said})
+    return save({name: value.contiguous() for name, value in history.weights.items()}, {KEY: said})
 
 
-def _write_onnx(history: "History", said: str, file: Path) -> None:
+def _pt2(history: "History", said: str) -> bytes:
+    content = BytesIO()
+    torch.export.save(_exported_program(history), content, extra_files={KEY: said})
+    return content.getvalue()
+
+
+def _onnx_model(history: "History", said: str) -> bytes:
     onnx = _onnx("onnx")
     _onnx("onnxscript")
     arguments, named = _example(history)
@@ -316,7 +309,8 @@ def _write_onnx(history: "History", said: str, file: Path) -> None:
     assert program is not None
     model = program.model_proto
     onnx.helper.set_model_props(model, {KEY: said})
-    onnx.save(model, file)
+    found: bytes = model.SerializeToString()
+    return found
 
 
 def _tensors(file: Path) -> tuple[dict[str, torch.Tensor], str | None]:
@@ -341,8 +335,13 @@ def _read_safetensors(file: Path, task: Task | None) -> "_Found":
 
 def _read_pt2(file: Path, task: Task | None) -> "_Found":
     said = {KEY: ""}
-    module = torch.export.load(file, extra_files=said).module()
+    module = _exported(file, said).module()
     return said[KEY] or None, lambda facts: _module_call(module)
+
+
+def _exported(file: Path, said: dict[str, Any]) -> torch.export.ExportedProgram:
+    with _quiet():
+        return torch.export.load(file, extra_files=said)
 
 
 def _read_onnx(file: Path, task: Task | None) -> "_Found":
@@ -363,21 +362,23 @@ def _read_onnx(file: Path, task: Task | None) -> "_Found":
 
 _Found = tuple[str | None, Callable[[ModelFacts], Callable[[Any], Any]]]
 _READERS = {".safetensors": _read_safetensors, ".pt2": _read_pt2, ".onnx": _read_onnx}
-_WRITERS = {".safetensors": _write_safetensors, ".pt2": _write_pt2, ".onnx": _write_onnx}
+_WRITERS = {".safetensors": _safetensors, ".pt2": _pt2, ".onnx": _onnx_model}
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep to themselves what the exporters of torch say of their own insides."""
-    log = logging.getLogger("torch.onnx")
-    before = log.level
-    log.setLevel(logging.ERROR)
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "torch.export")]
+    before = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(before)
+        for log, level in zip(logs, before, strict=True):
+            log.setLevel(level)
 
 
 def _onnx(name: str) -> Any:

@@ -1,8 +1,14 @@
 """From the settings to a federation: which data, how many devices, which factories."""
 
+from dataclasses import replace
+
+import numpy as np
+
 from fedgs.data import Clients, DataSet, Federation, build_federation, classes_per_device, dirichlet
+from fedgs.data.dataset import match_classes
 from fedgs.data.sources import EMBEDDED, embedded, load_dataset
 from fedgs.settings import Settings, SplitSettings
+from fedgs.simulation.warm_start import classes_of_model
 
 
 def load_federation(settings: Settings, dataset: DataSet | None = None) -> Federation:
@@ -42,9 +48,17 @@ def least_samples(settings: Settings) -> int:
 
 
 def load_data(settings: Settings) -> DataSet:
-    """Load the data set; of an embedded one as many devices as there are to be."""
+    """Load the data set; of an embedded one as many devices as there are to be.
+
+    A run that begins with a trained model has that model's classes, also where the data lack some of them.
+    """
     data = settings.data
     if data.name in EMBEDDED:
         return embedded(data.name, settings.federation.devices, data.samples_per_device, settings.seed)
     size = None if data.size is None else (data.size[0], data.size[1])
-    return load_dataset(data.name, size=size, grey=data.grey)
+    found = load_dataset(data.name, size=size, grey=data.grey)
+    known = () if settings.init is None or not found.classes else classes_of_model(settings.init)
+    if set(found.classes) < set(known):
+        places = match_classes(found.name, found.classes, known)
+        found = replace(found, targets=places[found.targets].astype(np.int32), classes=tuple(known))
+    return found

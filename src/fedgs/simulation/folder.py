@@ -18,6 +18,7 @@ on from there without a hole or a double line.
 
 import csv
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,7 +41,7 @@ from fedgs.errors import InputFileError, OutputError, TrainingError
 from fedgs.files import finite, make_folder, write_text
 from fedgs.settings import Settings
 from fedgs.simulation.callbacks import Callback
-from fedgs.simulation.checkpoint import save_checkpoint
+from fedgs.simulation.checkpoint import list_checkpoints, save_checkpoint, weight_shapes
 from fedgs.simulation.components import PRETRAINING, Components, describe_components
 from fedgs.simulation.lock import locked
 from fedgs.simulation.summary import write_devices
@@ -253,15 +254,30 @@ def check_finished(folder: Path) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    rounds, wanted = [line["round"] for line in read_metrics(folder)], read_settings(folder).training.rounds
+    metrics, wanted = read_metrics(folder), read_settings(folder).training.rounds
+    rounds = [line["round"] for line in metrics]
     if rounds != [*range(wanted + 1)]:
         missing = len({*range(1, wanted + 1)} - {*rounds})
         what = f"has {wanted - missing} of {wanted} rounds" if missing else f"its lines are not rounds 0 to {wanted}"
         raise InputFileError(f"{folder / METRICS}: {what}; restore it, or take {SUMMARY} away and resume")
+    bad = next((line["round"] for line in metrics for value in line.values()
+                if isinstance(value, float) and not math.isfinite(value)), None)  # fmt: skip
+    if bad is not None:
+        raise InputFileError(
+            f"{folder / METRICS}: round {bad} holds NaN; restore it, or take {SUMMARY} away and resume"
+        )
     path = folder / MODEL
     try:
-        if not all(value.isfinite().all() for value in load_file(path).values()):
+        weights = load_file(path)
+        if not all(value.isfinite().all() for value in weights.values()):
             raise ValueError("NaN or infinity")
+        trained = list_checkpoints(folder / CHECKPOINTS)
+        shapes = weight_shapes(trained[-1]) if trained else {}
+        odd = next(
+            (name for name, shape in shapes.items() if name not in weights or weights[name].shape != shape), None
+        )
+        if odd is not None:
+            raise ValueError(f"weight {odd!r} is not that of this run")
     except (OSError, SafetensorError, ValueError) as error:
         raise InputFileError(f"{path}: cannot be read as a model ({error}); take {SUMMARY} away and resume") from None
 

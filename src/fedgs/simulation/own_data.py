@@ -53,19 +53,19 @@ def own_data(name: str, config: Path | None, overrides: Sequence[str], preset: s
     if section.get("size") is None and is_image_folder(name) and (side := _side(Path(name))) is not None:
         section["size"] = side
         notes.append(f"photos are resized to {side}×{side} pixels; --set data.size=128 keeps more of them")
-    seed = {key: value for key, value in told.items() if key == "seed"}
-    first = checked_settings({"data": section, **seed}, "settings" if config is None else str(config))
+    more = {key: value for key, value in told.items() if key in ("seed", "init")}
+    first = checked_settings({"data": section, **more}, "settings" if config is None else str(config))
     dataset = load_data(first)
     if first.data.split is None and dataset.client_names == (ONE_CLIENT,) and dataset.classes:
-        number = max(1, min(DEALT, len(dataset) // EACH))
+        number = _dealt(dataset)
         section["split"] = {"kind": "dirichlet", "alpha": 1.0, "devices": number}
         notes.append(f"no folders of devices: the samples are dealt to {number} unlike devices; change it: data.split")
-        first = checked_settings({"data": section, **seed})
+        first = checked_settings({"data": section, **more})
     notes += _twins(dataset.classes)
     sizes = _sizes(first, dataset, told, notes)
     if preset == PRESET and "task" not in told:
         sizes["task.model"] = _model(dataset)
-    chosen = {f"data.{key}": value for key, value in section.items()} | sizes
+    chosen = {f"data.{key}": value for key, value in section.items() if value is not None} | sizes
     every = [*(f"{key}={_toml(value)}" for key, value in chosen.items()), *overrides]
     other = () if preset == PRESET else ("data", "federation")  # another preset's are of its own data
     settings = load_settings(config, every, preset, given=overrides, without=other)
@@ -82,7 +82,7 @@ def _sizes(first: Settings, dataset: DataSet, told: dict[str, Any], notes: list[
     data, federation = first.data, _section(told, "federation")
     clients = clients_of(dataset)
     if data.split is not None:
-        wanted = data.split.devices or federation.get("devices", DEALT)
+        wanted = data.split.devices or federation.get("devices", _dealt(dataset))
         clients = split_clients(dataset, data.split, wanted, first.seed)
     elif data.name not in EMBEDDED:
         clients = _large_enough(clients, data.min_samples, notes)
@@ -99,6 +99,11 @@ def _sizes(first: Settings, dataset: DataSet, told: dict[str, Any], notes: list[
     pick = default_pick(devices // max(1, factories) if smallest is None else smallest)
     found |= {"federation.devices": devices, "federation.factories": factories}
     return found | {"selection.pick": _section(told, "selection").get("pick", pick)}
+
+
+def _dealt(dataset: DataSet) -> int:
+    """Return how many devices samples are dealt to where nobody says."""
+    return max(1, min(DEALT, len(dataset) // EACH))
 
 
 def _large_enough(clients: Clients, fewest: int, notes: list[str]) -> Clients:
@@ -145,7 +150,7 @@ def _side(folder: Path) -> int | None:
         try:
             with Image.open(folder / file) as picture:  # reads no more than its head
                 shapes.add(picture.size)
-        except (UnidentifiedImageError, OSError, SyntaxError, ValueError):
+        except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError):
             continue  # it is named when it is read
     return SIDE if len(shapes) > 1 or any(max(shape) > LARGEST for shape in shapes) else None
 
@@ -185,5 +190,5 @@ def _section(values: dict[str, Any], name: str) -> dict[str, Any]:
 def _toml(value: Any) -> str:
     """Return a value as it stands in a settings file."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items() if one is not None) + "}"
     return json.dumps(value, ensure_ascii=False)

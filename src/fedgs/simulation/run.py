@@ -6,6 +6,7 @@ The command line parses, calls :mod:`fedgs.simulation.launch`, and prints.
 """
 
 import copy
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -260,7 +261,7 @@ def overrides_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
         found |= {"algorithm.name": "own:algorithm", "algorithm.kind": getattr(algorithm, "kind", None)}
     if solver is not None and not isinstance(solver, str):
         found["selection.solver"] = "own:solver"
-    return found | {"init": None if init is None else str(init)}
+    return found | {"init": None if init is None else os.path.abspath(init) if os.path.exists(init) else str(init)}
 
 
 def plain_values(settings: Settings) -> dict[str, Any]:

@@ -32,6 +32,8 @@ from fedgs.tasks.bind import BoundTask
 Lines = Sequence[Mapping[str, Any]]
 ONE_CLASS_TESTS = 5
 """Tests in a row with one class only after which the user is told."""
+LOW_RATE = 0.003
+"""A learning rate of momentum or Adam that is not to blame."""
 
 
 def summarise(
@@ -130,14 +132,16 @@ def one_class_since(metrics: Lines, tests: int = 1) -> int | None:
 def one_class_warning(settings: Settings, metrics: Lines) -> str:
     """Return a line about a model that stays at one constant answer: what to try."""
     training, wanted = settings.training, []
+    own = settings.algorithm.learning_rate if settings.algorithm.is_baseline else None
+    key, rate = ("training", training.learning_rate) if own is None else ("algorithm", own)
     if settings.data.normalise == "none":
         wanted.append("data.normalise=per-channel")
     if training.optimizer == "sgd":
-        wanted += ["training.optimizer=adam", "training.learning_rate=0.001"]
+        wanted += ["training.optimizer=adam", f"{key}.learning_rate=0.001"]
+    elif rate > LOW_RATE:
+        wanted.append(f"{key}.learning_rate={rate / 10:g}")
     else:
-        wanted.append(f"training.learning_rate={training.learning_rate / 10:g}")
-    if settings.algorithm.learning_rate is not None and settings.algorithm.is_baseline:
-        wanted[-1] = f"algorithm.{wanted[-1].partition('.')[2]}"
+        wanted.append(f"training.rounds={4 * training.rounds}")
     return f"predicts one class only since round {one_class_since(metrics)}; try {', '.join(wanted)}"
 
 

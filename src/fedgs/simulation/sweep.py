@@ -147,6 +147,9 @@ def _points(grid: Any, seeds: Any, workers: Any, options: Mapping[str, Any]) -> 
             raise ConfigError(f"sweep: fedgs.run has no keyword {key!r} for a grid; there are {known}, or section.key")
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise ConfigError(f"sweep: {key}={values!r}; give a list of values")
+        twice = next((value for place, value in enumerate(values) if _is_in(value, values[:place])), None)
+        if twice is not None:
+            raise ConfigError(f"sweep: {key} has {_named(twice)} twice; more runs of one combination: seeds")
     if not isinstance(seeds, int | Iterable) or not isinstance(workers, int):
         raise ConfigError(f"sweep: seeds={seeds!r}, workers={workers!r}; give whole numbers, or a list of seeds")
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
@@ -172,10 +175,13 @@ def _in_processes(points: Sequence[_Point], workers: int) -> Iterator[dict[str, 
     threads = max(1, (os.cpu_count() or 1) // workers)
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _begin_worker, (threads,))
+    # Not pool.map, which cancels runs that wait: whoever finds the processes gone must not find them cancelled too.
+    waiting = [pool.submit(_one_of_worker, point) for point in points]
     try:
-        yield from pool.map(_one_of_worker, points)
+        for one in waiting:
+            yield one.result()
     except BaseException:  # an error, Ctrl-C, or nobody wants more rows
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(wait=False)
         for child in set(multiprocessing.active_children()) - others:
             if child.pid is not None:
                 os.kill(child.pid, signal.SIGINT)
@@ -186,6 +192,8 @@ def _in_processes(points: Sequence[_Point], workers: int) -> Iterator[dict[str, 
 
 def _begin_worker(threads: int) -> None:
     torch.set_num_threads(threads)
+    signal.set_wakeup_fd(-1)  # what reaches this process is nothing for those who listen in its parent
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # it waits for work
 
 
@@ -250,6 +258,13 @@ def _labels(values: Sequence[Any]) -> list[Any]:
     simple = [isinstance(value, str | int | float | bool | None) for value in values]
     named = iter(_distinct([_named(value) for value, plain in zip(values, simple, strict=True) if not plain]))
     return [value if plain else next(named) for value, plain in zip(values, simple, strict=True)]
+
+
+def _is_in(value: Any, others: Sequence[Any]) -> bool:
+    """Whether a value is among others; objects only if they are the same one."""
+    if isinstance(value, str | int | float | None):
+        return any(type(value) is type(other) and value == other for other in others)
+    return any(value is other for other in others)
 
 
 def _named(value: Any) -> str:

@@ -56,6 +56,11 @@ def warm_start(task: BoundTask, init: str) -> None:
         known[name].copy_(value)
 
 
+def classes_of_model(init: str) -> tuple[str, ...]:
+    """Return the names of the classes of a trained model; none where it does not say them, or is there no more."""
+    return () if not Path(init).exists() else tuple(_read(Path(init), f"init={init!r}")[1] or ())
+
+
 def _read(path: Path, where: str) -> tuple[Mapping[str, Tensor], list[str] | None]:
     """Return weights by name, and the names of the classes where the model says them."""
     said: Mapping[str, Any] | None = None
