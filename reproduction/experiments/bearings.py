@@ -10,6 +10,9 @@ normalisation, which knows no other sample. So the rows tell whether a matched t
 
 Some selections also run with machines whose faults change (``drift``) and with machines that leave, return and fail
 (``churn``), each with the learning rate it has chosen without them.
+
+Trials are short, so rows that are as good may choose rates that are not. All selections also run at the same two rates
+in full: there they differ in whom they select and in nothing else.
 """
 
 from fedgs.config import load_settings
@@ -18,6 +21,7 @@ from fedgs.settings import COVERAGE_WEIGHT, Settings
 from fedgs.simulation.federations import load_federation
 from reproduction.experiments.jobs import Job, Results
 from reproduction.experiments.reproduction import Reproduction
+from reproduction.experiments.runs import RunGroup
 from reproduction.experiments.tuned import Row, Tuning
 
 PREFIX = "bearings-"
@@ -70,6 +74,8 @@ CONDITIONS = {
     "churn": ("dynamics.leave=0.02", "dynamics.come_back=0.1", "dynamics.drop_out=0.05"),
 }  # fmt: skip
 """What happens to the machines, as settings."""
+SAME_RATES = {"batch": ("0.1", "0.3"), "group": ("0.01", "0.03")}
+"""The learning rates at which every selection runs in full, by network."""
 
 TUNING = Tuning(PREFIX, _rows(), lambda _: FEDERATION, trial=("data.validation=0.1",))
 
@@ -120,3 +126,31 @@ def condition_jobs(reproduction: Bearings, results: Results) -> list[Job]:
         for key, name in choices.items()
         if name is not None
     ]
+
+
+def same_rate_jobs(reproduction: Bearings, results: Results) -> list[Job]:
+    """Return the runs of every selection at the same learning rates, but those that are there as what a row chose."""
+    return [
+        TUNING.job(reproduction.made, key, rate, seed, f"rate-{rate}")
+        for seed in reproduction.seeds_or(SEEDS, SEEDS)
+        for network, rates in SAME_RATES.items()
+        for rate in rates
+        for name in SELECTIONS
+        if (key := f"{name}-{network}") in TUNING.rows and TUNING.chosen(key, results) not in (None, rate)
+    ]
+
+
+def at_same_rates(results: Results) -> dict[tuple[str, str], dict[str, RunGroup]]:
+    """Return the runs of every selection by network and learning rate, among them what rows chose."""
+    chosen = TUNING.outcomes(results)
+    found: dict[tuple[str, str], dict[str, RunGroup]] = {}
+    for network, rates in SAME_RATES.items():
+        for rate in rates:
+            made = TUNING.outcomes(results, f"rate-{rate}")
+            keys = {name: f"{name}-{network}" for name in SELECTIONS}
+            there = {name: chosen if TUNING.chosen(key, results) == rate else made for name, key in keys.items()
+                     if key in TUNING.rows}  # fmt: skip
+            groups = {name: where[keys[name]] for name, where in there.items() if keys[name] in where}
+            if "random" in groups and len(groups) > 1:
+                found[network, rate] = groups
+    return found

@@ -1,6 +1,7 @@
 """Rows that are tuned alike: what a row goes on with, bearings and the best recipe as a whole at a tiny size."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,10 @@ def test_from_trials_to_the_report(tmp_path: Path, here: Here, monkeypatch: pyte
     monkeypatch.setattr(bearings, "UNDER_CONDITIONS", ("random-batch", "gbp-cs-batch"))
     code, said, _ = here("bearings", "--seeds", "0", *TINY)
     assert code == 0
-    assert "results/bearings: 19 of 19 jobs" in said  # 3 × 4 trials, the choice of each, two of them twice more
+    # 3 × 4 trials, the choice of each, two of them twice more, and the rates of SAME_RATES that were not chosen.
+    jobs = re.search(r"results/bearings: (\d+) of \1 jobs", said)
+    assert jobs is not None
+    assert 22 <= int(jobs[1]) <= 25
     churn = json.loads((tmp_path / "results/bearings/parts/bearings-churn-gbp-cs-batch-seed-0.json").read_text())
     assert churn["settings"]["dynamics"]["leave"] > 0 == churn["settings"]["data"]["validation"]
     run = json.loads((tmp_path / "results/bearings/parts/bearings-random-group-seed-0.json").read_text())
@@ -42,6 +46,12 @@ def test_from_trials_to_the_report(tmp_path: Path, here: Here, monkeypatch: pyte
     assert run["settings"]["data"]["name"] == "bearings"
     text = (tmp_path / "results/bearings/report.md").read_text()
     assert "| FedGS (GBP-CS), batch normalisation, churn |" in text
+    same = [line.split(" | ") for line in text.partition("Selections at the same learning rate")[2].splitlines()]
+    there = {(line[0].strip("| "), line[1]): line[2:] for line in same if len(line) == 6}
+    for rate in ("0.1", "0.3"):
+        cells = there["batch normalisation", rate]
+        assert ["not run" in cell for cell in cells] == [False, True, False, True]
+    assert not any(network == "group normalisation" for network, _ in there)  # there is one selection only
     assert "python -m reproduction bearings --rounds 1 --seeds 0" in text
     assert "--femnist" in error_of(here("bearings", "--femnist", "x.npz"))
 

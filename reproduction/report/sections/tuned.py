@@ -28,7 +28,23 @@ def bearings_section(inputs: ReportInputs) -> dict[str, Any]:
             title = bearings.TUNING.rows[key].title + (condition and f", {condition}")
             gains.append([title, with_range(row.late), points(fmean(gaps.values()), 2), each])
     heads = ["", "late tests", "over random selection", "by seed"]
-    return found | {"gains": table(heads, gains) if gains else ""}
+    return found | {"gains": table(heads, gains) if gains else "", "same_rates": _same_rates(inputs.results)}
+
+
+def _same_rates(results: Results) -> str:
+    """Return the selections as columns, a line for each network and learning rate."""
+    titles = {name: title.removeprefix("FedGS, ") for name, (title, _) in bearings.SELECTIONS.items()}
+    lines = [
+        [bearings.NETWORKS[network], rate, *(_with_collapses(groups.get(name)) for name in titles)]
+        for (network, rate), groups in bearings.at_same_rates(results).items()
+    ]
+    return table(["", "learning rate", *titles.values()], lines, left=2) if lines else ""
+
+
+def _with_collapses(row: RunGroup | None) -> str:
+    if row is None or not row.ran:
+        return NOT_RUN if row is None else DIVERGED
+    return with_range(row.late) + (f", {len(row.failed)} {DIVERGED}" if row.failed else "")
 
 
 def best_section(inputs: ReportInputs) -> dict[str, Any]:
