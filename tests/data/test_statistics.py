@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedgs.data import Quantiles, build_federation, divergences, from_arrays, heterogeneity
+from fedgs.data import Federation, Quantiles, build_federation, divergences, from_arrays, heterogeneity
+from fedgs.data.statistics import random_teams
 from fedgs.errors import DataError
 
 
@@ -63,3 +64,40 @@ def test_heterogeneity_of_a_federation_by_hand() -> None:
 def test_nothing_to_measure() -> None:
     with pytest.raises(DataError, match="no sample in it"):
         heterogeneity(from_arrays(np.zeros((0, 2, 2), np.uint8), np.zeros(0, int), classes=["a"]))
+
+
+def federation_of(labels: list[int], devices: list[int], factories: int = 1) -> Federation:
+    """Return a federation that trains on all of these labels."""
+    tested = (np.zeros((2, 1)), [0, 1], [0, 0])
+    return Federation.from_arrays(
+        np.zeros((len(labels), 1)), np.array(labels), devices=devices, factories=factories, test=tested
+    )
+
+
+def test_random_teams_by_hand() -> None:
+    # One factory, two devices of one class each, one of them at a time: the divergence is always √½. Two samples that
+    # are drawn from both have (1 − ½)/2.
+    apart = federation_of([0, 0, 1, 1], [0, 0, 1, 1])
+    assert random_teams(apart, pick=1, batch_size=2) == pytest.approx((math.sqrt(0.5), 0.5))
+    # Both at a time: the team is the whole factory.
+    assert random_teams(apart, pick=2, batch_size=2) == pytest.approx((0, math.sqrt(0.125)))
+    # Alike devices are as good as independent samples.
+    alike = federation_of([0, 1, 0, 1], [0, 0, 1, 1])
+    assert random_teams(alike, pick=1, batch_size=2) == pytest.approx((0.5, 0.5))
+
+
+def test_random_teams_are_what_random_teams_have() -> None:
+    draws = np.random.default_rng(0)
+    shares = draws.dirichlet(np.full(5, 0.3), size=12)
+    labels = np.concatenate([draws.choice(5, size=400, p=share) for share in shares])
+    federation = federation_of(list(labels), list(np.repeat(np.arange(12), 400)), factories=2)
+    counts, target, squares = federation.train_counts, federation.p_real(), []
+    for factory in range(2):
+        rows = counts[federation.factory_of == factory]
+        found = []
+        for _ in range(4000):
+            team = draws.choice(len(rows), size=3, replace=False)
+            drawn = sum(draws.multinomial(8, rows[device] / rows[device].sum()) for device in team)
+            found.append(((drawn / 24 - target) ** 2).sum())
+        squares.append(math.sqrt(np.mean(found)))
+    assert random_teams(federation, pick=3, batch_size=8)[0] == pytest.approx(np.mean(squares), rel=0.03)

@@ -4,6 +4,13 @@ For a device (or factory) with class distribution p and the pooled distribution 
 
     total variation  TV = ½ Σ_c |p_c − P_c|, between 0 and 1 (the share of samples that would have to change class),
     L2               ‖p − P‖₂, the paper's measure of divergence (Sec. V and VII-B).
+
+What selection can gain, before any run: a team of L of a factory's K devices, each with n samples of its own
+distribution p_k, has if it is drawn at random (p̄ = Σ p_k/K, the finite-population variance of a mean)
+
+    E‖p_team − P‖² = ‖p̄ − P‖² + (K − L)/(K − 1)/L · mean_k ‖p_k − p̄‖² + mean_k (1 − ‖p_k‖²)/(L·n)
+
+and L·n samples of P itself have (1 − ‖P‖²)/(L·n).
 """
 
 from dataclasses import dataclass
@@ -122,3 +129,25 @@ def heterogeneity(source: DataSet | Federation, include_test: bool = False) -> H
         device_l2=l2,
         **factories,
     )
+
+
+def random_teams(federation: Federation, pick: int, batch_size: int) -> tuple[float, float]:
+    """Return the divergence from P_real of teams at random, and of as many independent samples: root mean squares.
+
+    The first is the mean over factories. Devices without a sample do not count.
+    """
+    target, each = federation.p_real(), []
+    for factory in range(federation.factories):
+        counts = federation.train_counts[federation.factory_of == factory].astype(np.float64)
+        counts = counts[counts.sum(axis=1) > 0]
+        devices, team = len(counts), min(pick, len(counts))
+        if not devices:
+            continue
+        shares = counts / counts.sum(axis=1, keepdims=True)
+        middle = shares.mean(axis=0)
+        spread = ((shares - middle) ** 2).sum(axis=1).mean() / team
+        left_out = (devices - team) / (devices - 1) if devices > 1 else 0.0
+        noise = (1 - (shares**2).sum(axis=1)).mean() / (team * batch_size)
+        each.append(np.sqrt(((middle - target) ** 2).sum() + left_out * spread + noise))
+    independent = np.sqrt((1 - (target**2).sum()) / (pick * batch_size))
+    return float(np.mean(each)), float(independent)
