@@ -2,16 +2,19 @@
 
 import json
 import math
+import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 from fedgs.cli.plan import one_selection
 from fedgs.network import Park, fedgs_round, load_profile
 from fedgs.simulation.folder import write_lines
-from fedgs.simulation.run_clock import selection_seconds, step_seconds
+from fedgs.simulation.run_clock import selection_seconds
 from tests.conftest import Done, Here, error_of
 
 
@@ -144,6 +147,38 @@ def test_the_paper_model_in_a_profile(here: Here) -> None:
     assert (said["sources"]["step"], said["sources"]["select"]) == ("given", "not counted")
 
 
+@pytest.mark.parametrize(
+    ("overrides", "weights"),
+    [
+        (
+            ["task.model=photo", "data.name=photos"],
+            27_231,
+        ),  # 912 + 2,616 + 7,812 + 15,600 of four convolutions, 291 of the head
+        (["task.model=linear", "data.name=photos"], 3 * (8 * 8 * 3) + 3),
+        (["task.model=linear", "data.name=photos", "data.size=4", "data.grey=true"], 3 * 16 + 3),
+        (["task.model=regularised", "data.name=femnist"], 6_603_710),
+        # A mean, a deviation and a counter of each batch normalisation travel too.
+        (["task.model=vibration", "data.name=bearings"], 63_567),
+        (["task=fedgs.tasks.bearings:severity", "data.name=bearings-severity"], 62_277),
+        (["task.model=tests.cli.test_plan:own_network", "data.name=photos"], 8 * 8 * 3 * 3 + 3),
+    ],
+)
+def test_a_network_is_built_to_the_shapes_of_its_data(
+    here: Here, tmp_path: Path, overrides: list[str], weights: int
+) -> None:
+    for device in ("cam0", "cam1"):
+        for name in ("dent", "ok", "scratch"):
+            (tmp_path / "photos" / device / name).mkdir(parents=True)
+            Image.new("RGB", (8, 8), "grey").save(tmp_path / "photos" / device / name / "1.png")
+    said = json.loads(here("plan", *setting(*overrides), "--json").out)
+    assert said["park"]["model_bits"] == 32 * weights
+
+
+def own_network() -> torch.nn.Module:
+    """Return a network whose shapes follow from the data."""
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(3))
+
+
 def test_the_picture(here: Here, tmp_path: Path) -> None:
     code, out, err = here("plan", *PAPER, "--plot", "plan.png")
     assert (code, err) == (0, "")
@@ -165,7 +200,6 @@ def test_times_are_measured(here: Here) -> None:
     _, out, _ = here("plan", *small, *times, "--measure", "--json")
     park = json.loads(out)["park"]
     assert (park["step_seconds"], park["select_seconds"]) == (1, 2)
-    assert step_seconds("compact", batch_size=2, repeats=1) > 0
     assert selection_seconds(6, 2, repeats=1) > 0
 
 
@@ -175,8 +209,11 @@ def test_times_are_measured(here: Here) -> None:
         (["--profile", "lte"], "clock.profile='lte' is not possible: no such profile; there are 5g, wifi6, wired"),
         (["--profile", "none.toml"], "none.toml: no such file"),
         (["none.toml"], "none.toml: no such file"),
-        (setting("task.model=large"), "no model is called 'large'"),
-        (setting("task.model=my.module:Net"), "task 'my.module:Net' is known with its data only"),
+        (setting("task.model=large"), "task.model='large' is not a built-in network; there are paper,"),
+        (setting("task.model=my.module:Net"), "task.model='my.module:Net': module 'my.module' cannot be imported"),
+        (setting("task.model=vibration"), "task.model vibration: fails on inputs (1, 1, 28, 28) float32"),
+        (setting("task.model=photo", "data.name=photos"), "photos: no such file or folder"),
+        (setting("task.model=photo", "data.name=photos"), "; to plan without the data give plan.model_bytes"),
         (setting("plan.model_bytes=0"), "plan.model_bytes=0"),
         (setting("plan.size=1"), "plan.size=1 is not a known setting; known keys here: model_bytes"),
         (setting("clock.internal.up.bandwidth=-1"), "clock.internal.up.bandwidth=-1"),
@@ -233,9 +270,23 @@ def test_the_rounds_of_two_runs_are_those_to_the_best_that_both_reach(runs: Path
     (tmp_path / "a/config.json").write_text(json.dumps(config))
     said = json.loads(here("plan", "--run", "a", "--json").out)
     assert (said["known_rounds"]["fedgs"], said["known_rounds"]["fedavg"]) == (2, 3)  # to 50 %
+    write_lines(tmp_path / "a-fedavg/metrics.jsonl", [{"round": 0}, {"round": 1}])
+    assert "not of this run: a or its run of FedAvg has made no test yet;" in here("plan", "--run", "a").out
     shutil.rmtree(tmp_path / "a-fedavg")
     said = json.loads(here("plan", "--run", "a", "--json").out)
     assert (said["known_rounds"]["fedgs"], said["known_rounds"]["fedavg"]) == (147, 478)
+
+
+@pytest.mark.usefixtures("unpainted")
+def test_a_run_without_fedavg_says_so_and_how_to_get_it(runs: Path, tmp_path: Path, here: Here) -> None:
+    shutil.copytree(runs / "a", tmp_path / "a b")
+    done = here("plan", "--run", "a b")
+    assert "of the paper: 147 and 478" in done.out.splitlines()[1]
+    assert "not of this run: a b has no run of FedAvg beside it" in done.out
+    # The command that it names makes a run with rounds of its own.
+    (command,) = re.findall(r"to get its own: fedgs (.*), then --run with the new folder", done.out)
+    assert here(*shlex.split(command), "--set", "training.rounds=1", "--out", "new").code == 0
+    assert "rounds: of these runs: 1 and 1" in here("plan", "--run", "new").out
 
 
 def test_a_slow_round_does_not_move_the_time_of_a_selection() -> None:

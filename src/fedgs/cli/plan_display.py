@@ -34,6 +34,7 @@ def print_plan(made: "ParkPlan", title: str, model: str, sources: dict[str, str]
     park, network = made.park, made.network
     console = Console(highlight=False, markup=False)
     console.print(answer(made), style="bold", soft_wrap=True)
+    console.print(f"rounds: {sources['rounds']}", soft_wrap=True)
     console.print(f"\n{title}", soft_wrap=True)
     console.print(
         f"{park.factories} factories, {park.pick} of {park.devices_per_factory} devices at a time; "
@@ -47,7 +48,7 @@ def print_plan(made: "ParkPlan", title: str, model: str, sources: dict[str, str]
         wait = f", {readable_time(link.latency)} there and back" if link.latency else ""
         console.print(f"{name}: {_rate(link.up.rate)} up, {_rate(link.down.rate)} down{wait}")
     console.print(_to_the_target(made, sources))
-    console.print(f"\nrounds: {sources['rounds']}", soft_wrap=True)
+    console.print()
     console.print(_edge(made), soft_wrap=True)
     as_set = made.as_set
     if as_set is None:
