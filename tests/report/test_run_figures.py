@@ -153,6 +153,15 @@ def test_classes_have_their_names_at_the_axes_of_their_confusions(
             assert [label.get_text() for label in labels] == expected
             boxes = [label.get_window_extent() for label in labels]
             assert not any(one.overlaps(other) for one, other in pairwise(boxes))
+    # Long names that begin, or end, alike stay distinct.
+    names = ["surface defect of the housing: dent", "surface defect of the housing: scratch", "ok", "x" * 24]
+    (tmp_path / "run/confusion.json").write_text(
+        json.dumps({"classes": names, **dict.fromkeys(("last", "best"), np.eye(4).tolist())})
+    )
+    (tmp_path / "run/task.json").write_text(json.dumps({"classes": names, "score": "accuracy", "mode": "max"}))
+    draw_run(tmp_path / "run", load_history(tmp_path / "run"), np.array([0.1, 0.2]), np.array([0, 1]))
+    shown = [label.get_text() for label in figures[-1].axes[0].get_yticklabels()]
+    assert shown == ["surface defe…using: dent", "surface defe…ng: scratch", "ok", "x" * 24]
 
 
 @pytest.mark.parametrize(

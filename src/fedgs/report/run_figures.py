@@ -191,7 +191,7 @@ def _draw_confusion(path: Path, name: str, confusion: NDArray[np.int64], classes
     axes.grid(visible=False)
     axes.set(xlabel="predicted", ylabel="true")
     places = range(0, len(classes), -(-len(classes) // NAMED))  # every second, third, … of very many
-    names = [f"{name[: LONGEST - 1]}…" if len(name) > LONGEST else name for name in (classes[one] for one in places)]
+    names = [_shortened(classes[one]) for one in places]
     size = 8 if len(classes) <= 40 else 6
     axes.set_xticks(places, names, rotation=90 if max(map(len, names)) > 3 else 0, fontsize=size)
     axes.set_yticks(places, names, fontsize=size)
@@ -201,6 +201,12 @@ def _draw_confusion(path: Path, name: str, confusion: NDArray[np.int64], classes
             axes.text(column, row, str(confusion[row, column]), ha="center", va="center", color=colour, fontsize=8)
     figure.colorbar(shown, ax=axes, label="share of the true class", shrink=0.8)
     return save_figure(figure, path)
+
+
+def _shortened(name: str) -> str:
+    """Return a name with an ellipsis in its middle if it is long: names of one beginning often differ in their ends."""
+    half = (LONGEST - 1) // 2
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1 - half]}…{name[-half:]}"
 
 
 def comparison_figure(groups: "Mapping[str, Sequence[History]]") -> "Figure":
