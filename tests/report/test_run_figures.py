@@ -84,6 +84,22 @@ def test_seeds_are_one_curve_in_a_band_of_their_standard_deviation() -> None:
     assert len(comparison_figure({"a": [runs[0], shorter]}).axes[0].lines[0].get_xdata()) == 2
 
 
+def test_a_band_shows_no_value_that_cannot_be() -> None:
+    """Means of 0.05 and 0.95 with deviations of 0.07: no accuracy is below 0 or above 1, and no loss below 0."""
+    runs = [history(lines(2, 0.5, 1, accuracy=[0.0, low, high], loss=[4.0, 0.0, loss]))
+            for low, high, loss in ((0.0, 0.9, 1.0), (0.1, 1.0, 40.0))]  # fmt: skip
+    scores, loss, _ = comparison_figure({"a": runs}).axes
+    for axes, least, most in ((scores, 0.0, 1.0), (loss, 0.0, 50.0)):
+        edges = axes.collections[0].get_paths()[0].vertices[:, 1]
+        assert edges.min() == least
+        assert edges.max() <= most
+        low, high = axes.get_ylim()
+        assert all(least <= tick for tick in axes.get_yticks() if low <= tick <= high)
+    # Values that were below zero may be there again.
+    below = [history(lines(1, 0.5, 1, loss=[-1.0, last])) for last in (-1.0, 3.0)]
+    assert comparison_figure({"a": below}).axes[1].collections[0].get_paths()[0].vertices[:, 1].min() < -1
+
+
 def test_no_legend_covers_a_curve_and_all_names_of_twelve_runs_are_there(tmp_path: Path) -> None:
     groups = {f"femnist-350-baseline-{number:02d}": [history(lines(9, 0.05 * number, 1))] for number in range(12)}
     figure = comparison_figure(groups)
@@ -137,6 +153,15 @@ def test_classes_have_their_names_at_the_axes_of_their_confusions(
             assert [label.get_text() for label in labels] == expected
             boxes = [label.get_window_extent() for label in labels]
             assert not any(one.overlaps(other) for one, other in pairwise(boxes))
+    # Long names that begin, or end, alike stay distinct.
+    names = ["surface defect of the housing: dent", "surface defect of the housing: scratch", "ok", "x" * 24]
+    (tmp_path / "run/confusion.json").write_text(
+        json.dumps({"classes": names, **dict.fromkeys(("last", "best"), np.eye(4).tolist())})
+    )
+    (tmp_path / "run/task.json").write_text(json.dumps({"classes": names, "score": "accuracy", "mode": "max"}))
+    draw_run(tmp_path / "run", load_history(tmp_path / "run"), np.array([0.1, 0.2]), np.array([0, 1]))
+    shown = [label.get_text() for label in figures[-1].axes[0].get_yticklabels()]
+    assert shown == ["surface defe…using: dent", "surface defe…ng: scratch", "ok", "x" * 24]
 
 
 @pytest.mark.parametrize(
@@ -146,6 +171,8 @@ def test_classes_have_their_names_at_the_axes_of_their_confusions(
         ([4.0, 1.0, 0.01], "log", 0.001, 10),
         ([4.0, 3.0, 5e9], "linear", 1.5, 4.5),
         ([4.0, 3.0, float("inf")], "linear", 1.5, 4.5),
+        ([4.0, 9.0, 24.6], "linear", -1, 30),  # no more than a hundred times the other
+        ([4.0, 9.0, 246.0], "log", 1, 400),
     ],
 )
 def test_the_axis_of_the_loss_fits_the_data(losses: list[float], scale: str, low: float, high: float) -> None:
@@ -154,9 +181,53 @@ def test_the_axis_of_the_loss_fits_the_data(losses: list[float], scale: str, low
     assert axes.get_yscale() == scale
     assert low < axes.get_ylim()[0] < axes.get_ylim()[1] < high
     assert ("beyond the axis: other 5e+09" in axes.get_title()) == (max(losses) == 5e9)
-    # A score that is better lower is drawn in the same way; one from 0 to 1 never is.
-    score = comparison_figure({"one": [history(lines(2, 0.8, 1, rmse=losses), score="rmse")]}).axes[0]
-    assert score.get_yscale() == scale
+    # Any score but one from 0 to 1 is drawn in the same way.
+    scores = ([4.0, 3.0, 2.0], losses)
+    runs = {str(number): [history(lines(2, 0.8, 1, rmse=one), score="rmse")] for number, one in enumerate(scores)}
+    assert comparison_figure(runs).axes[0].get_yscale() == scale
+
+
+def test_where_most_runs_diverge_all_of_them_are_shown() -> None:
+    tops = [10.0 ** (number / 2 + 1) for number in range(12)]
+    groups = {f"run-{top:.3g}": [history(lines(3, 0.1, 1, loss=[4.0, 5.0, top / 3, top]))] for top in tops}
+    axes = comparison_figure(groups).axes[1]
+    assert axes.get_yscale() == "log"
+    assert axes.get_title() == ""
+    low, high = axes.get_ylim()
+    assert all(low < value < high for line in axes.lines for value in line.get_ydata())
+    # One that diverges alone is shown too, whatever it ends with; beside others the half of them may leave the axis.
+    ends = {count: [1e20] * count + [2.0] * (4 - count) for count in (1, 2, 3)}
+    for count, last in ends.items():
+        runs = {str(number): [history(lines(1, 0.1, 1, loss=[4.0, end]))] for number, end in enumerate(last)}
+        axes = comparison_figure(runs).axes[1]
+        assert (axes.get_ylim()[1] > 1e20) == (count == 3)
+        assert axes.get_title().startswith("beyond the axis: 0 1e+20") == (count < 3)
+    alone = comparison_figure({"one": [history(lines(1, 0.1, 1, loss=[4.0, 1e20]))]}).axes[1]
+    assert alone.get_ylim()[1] > 1e20
+
+
+def test_a_run_of_which_one_round_is_known_has_no_fractions_of_rounds() -> None:
+    figure = comparison_figure({"a": [history(lines(1, 0.8, 1)[:1])]})
+    FigureCanvasAgg(figure).draw()
+    for axes in figure.axes:
+        assert all(tick == int(tick) for tick in axes.get_xticks())
+
+
+def test_each_entry_of_a_legend_shows_the_line_of_its_run() -> None:
+    """Also where curves coincide, each of which is drawn in gaps that the others leave."""
+    for count in (7, 12):
+        groups = {f"copy{number}": [history(lines(6, 0.8, 1))] for number in range(count)}
+        figure = comparison_figure(groups)
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        pixels = np.asarray(canvas.buffer_rgba())[::-1, :, :3].astype(int)
+        (legend,) = figure.legends
+        for handle, line in zip(legend.legend_handles, figure.axes[0].lines, strict=True):
+            left, bottom, right, top = (round(edge) for edge in handle.get_window_extent().extents)
+            inside = pixels[bottom - 1 : top + 1, left:right]
+            wanted = 255 * np.array(to_rgb(line.get_color()))
+            there = (np.abs(inside - wanted).max(2) < 60).any(0)  # by columns of the handle
+            assert there.mean() > (0.9 if handle.get_linestyle() == "-" else 0.5), line.get_label()
 
 
 def test_curves_that_coincide_are_dashes_in_turn() -> None:

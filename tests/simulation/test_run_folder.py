@@ -21,7 +21,7 @@ from fedgs.compiled import composed, running, told
 from fedgs.config import load_settings
 from fedgs.data.npz import save_npz
 from fedgs.errors import OutputError
-from fedgs.simulation.folder import read_settings
+from fedgs.simulation.folder import WRITTEN, read_settings
 from fedgs.simulation.lock import locked
 from tests.conftest import Here, error_of
 from tests.simulation.small import SMALL, small_config, small_federation, small_set
@@ -176,6 +176,31 @@ def test_a_new_run_takes_a_free_name_and_replaces_none_unasked(tmp_path: Path, h
     (tmp_path / "notes").mkdir()
     assert "notes: exists already and is no run" in error_of(here("run", *options, "--out", "notes", "--overwrite"))
     assert (tmp_path / "notes").is_dir()
+
+
+def test_a_run_that_is_replaced_leaves_the_users_own_files(tmp_path: Path, here: Here) -> None:
+    options = small_config(
+        tmp_path, "baseline=['selection.solver=random']", "training.rounds=1", "training.iterations=1"
+    )
+    folder = tmp_path / "a"
+    assert here("run", *options, "--out", "a").code == 0
+    written = {path.name for path in folder.iterdir()}
+    assert written <= WRITTEN
+    (folder / "notes.txt").write_text("mine")
+    (folder / "plots").mkdir()
+    (folder / "plots/one.txt").write_text("mine too")
+    (folder / "checkpoints/old.txt").write_text("of the old run")
+    # A run that fails brings back the old one, with all files.
+    more = ["--out", "a", "--overwrite", "--set", "seed=7"]
+    assert here("run", *options, *more, "--set", "training.learning_rate=1e18").code == 2
+    for seed in (0, 7):
+        assert read_settings(folder).seed == seed
+        assert {path.name for path in folder.iterdir()} == written | {"notes.txt", "plots"}
+        assert (folder / "plots/one.txt").read_text() == "mine too"
+        assert (folder / "checkpoints/old.txt").exists() == (seed == 0)
+        if seed == 0:
+            assert here("run", *options, *more).code == 0
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["a", "a-random"]
 
 
 def test_python_replaces_a_run_too(tmp_path: Path) -> None:

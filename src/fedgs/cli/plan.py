@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from shlex import quote
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -14,9 +16,12 @@ if TYPE_CHECKING:
     from fedgs.network.planner import KnownRounds
     from fedgs.settings import PlannerSettings, Settings
     from fedgs.simulation.history import History
+    from fedgs.simulation.planned_network import PlannedNetwork
     from fedgs.simulation.run_clock import Lines
 
-PAPER = "of the paper: 147 and 478 to 82 % on FEMNIST, with T=50 and L=10; your own: --run RUN, or plan.rounds"
+PAPER = "of the paper: 147 and 478 to 82 % on FEMNIST, with T=50 and L=10"
+OWN = "your own: --run RUN with a run that has FedAvg beside it, or plan.rounds and plan.fedavg_rounds"
+BASELINE = """--set 'baseline=["algorithm.name=fedavg"]'"""
 
 
 class Time(NamedTuple):
@@ -30,8 +35,10 @@ class RunFacts(NamedTuple):
     """What a run tells the planner."""
 
     settings: "Settings"
-    rounds: "tuple[KnownRounds, str] | None"
-    """to a target, and in words; None without a run of FedAvg beside it"""
+    rounds: "KnownRounds | None"
+    """to a target; None without a run of FedAvg beside it"""
+    source: str
+    """where the rounds come from, or why there are none"""
     weights: int
     model: str
     step_seconds: float
@@ -87,9 +94,17 @@ def plan(
         title += ", links changed by settings"
     if not settings.plan.latency:
         network = network.without_latency()
-    bits, model = _model_size(settings, facts)
-    step = _time("step_seconds", settings, facts, _measure_step if measure else None)
-    select = _time("selection_seconds", settings, facts, _measure_selection if measure else None)
+
+    @cache
+    def built() -> "PlannedNetwork":  # only where it is needed: it imports torch and may look at the data
+        from fedgs.simulation.planned_network import planned_network
+
+        return planned_network(settings)
+
+    bits, model = _model_size(settings, facts, built)
+    batch = settings.training.batch_size
+    step = _time("step_seconds", settings, facts, (lambda: built().step_seconds(batch)) if measure else None)
+    select = _time("selection_seconds", settings, facts, (lambda: _measure_selection(settings)) if measure else None)
     park = Park(
         bits, settings.federation.factories, settings.selection.pick, settings.training.iterations,
         settings.federation.devices, step.seconds, select.seconds,
@@ -117,45 +132,34 @@ def _rounds(settings: "PlannerSettings", facts: RunFacts | None) -> "tuple[Known
     if wanted.rounds is not None and wanted.fedavg_rounds is not None:
         iterations, pick = settings.training.iterations, settings.selection.pick
         return KnownRounds(wanted.rounds, wanted.fedavg_rounds, iterations, pick), "given"
-    return facts.rounds if facts and facts.rounds else (KnownRounds(), PAPER)
+    if facts is None:
+        return KnownRounds(), f"{PAPER}; {OWN}"
+    if facts.rounds is None:
+        return KnownRounds(), f"{PAPER}, not of this run: {facts.source}"
+    return facts.rounds, facts.source
 
 
-def _model_size(settings: "PlannerSettings", facts: RunFacts | None) -> tuple[float, str]:
+def _model_size(
+    settings: "PlannerSettings", facts: RunFacts | None, network: "Callable[[], PlannedNetwork]"
+) -> tuple[float, str]:
     """Return the bits of the model and what to call it."""
     if settings.plan.model_bytes is not None:
         return 8.0 * settings.plan.model_bytes, "of the given size"
     if facts is not None:
         return 32.0 * facts.weights, f"{facts.model}, {facts.weights:,} weights"
-    from fedgs.tasks.cnn import build_model
-
-    name = _built_in(settings, "plan.model_bytes")
-    weights = sum(weight.numel() for weight in build_model(name).parameters())
+    name = settings.task if isinstance(settings.task, str) else settings.task.model
+    weights = network().weights
     return 32.0 * weights, f"{name}, {weights:,} weights"
 
 
-def _built_in(settings: "Settings", instead: str) -> str:
-    name = settings.task if isinstance(settings.task, str) else settings.task.model
-    if ":" in name:
-        raise ConfigError(f"task {name!r} is known with its data only; give {instead}, or --run with a run of it")
-    return name
-
-
-def _time(
-    key: str, settings: "Settings", facts: RunFacts | None, measure: "Callable[[Settings], float] | None"
-) -> Time:
+def _time(key: str, settings: "Settings", facts: RunFacts | None, measure: Callable[[], float] | None) -> Time:
     """Return the time of a step or a selection: given, else of the run, else measured here, else not counted."""
     given = getattr(settings.clock, key)
     if given != "measured" and (facts is None or given != getattr(facts.settings.clock, key)):
         return Time(given, "given")
     if facts is not None:
         return Time(getattr(facts, key), "of the run")
-    return Time() if measure is None else Time(measure(settings), "measured here")
-
-
-def _measure_step(settings: "Settings") -> float:
-    from fedgs.simulation.run_clock import step_seconds
-
-    return step_seconds(_built_in(settings, "clock.step_seconds"))
+    return Time() if measure is None else Time(measure(), "measured here")
 
 
 def _measure_selection(settings: "Settings") -> float:
@@ -195,9 +199,14 @@ def _read_run(folder: Path) -> RunFacts:
         weights = sum(tensors.get_tensor(key).size for key in tensors.keys() if key.startswith("weights/"))  # noqa: SIM118
     flat = next((run.folder for run in planned_runs(folder, settings)[1:]
                  if run.settings.algorithm.name == "fedavg" and run.folder.exists()), None)  # fmt: skip
+    rounds, source = _known_rounds(history, None if flat is None else load_history(flat))
+    if rounds is None:
+        again = f"fedgs run {quote(str(folder / 'config.json'))} {BASELINE}"
+        source = f"{folder} {source}; to get its own: {again}, then --run with the new folder"
     return RunFacts(
         settings,
-        None if flat is None else _known_rounds(history, load_history(flat)),
+        rounds,
+        source,
         weights,
         str(read_task(folder).get("model", settings.task)),
         history.clock[0]["step_seconds"],
@@ -205,18 +214,20 @@ def _read_run(folder: Path) -> RunFacts:
     )
 
 
-def _known_rounds(fedgs: "History", fedavg: "History") -> "tuple[KnownRounds, str] | None":
-    """Return the rounds to the target, or to the best score that both runs have reached."""
+def _known_rounds(fedgs: "History", fedavg: "History | None") -> "tuple[KnownRounds | None, str]":
+    """Return the rounds to the target, or to the best score that both runs have reached; and where they come from."""
     from fedgs.network.planner import KnownRounds
     from fedgs.report.units import readable_score
 
+    if fedavg is None:
+        return None, "has no run of FedAvg beside it"
     sign = 1 if fedgs.mode == "max" else -1
     tested = [
         [(line["round"], line[fedgs.score]) for line in one.metrics[1:] if line.get(fedgs.score) is not None]
         for one in (fedgs, fedavg)
     ]
     if not all(tested):
-        return None
+        return None, "or its run of FedAvg has made no test yet"
     common = min(max(score * sign for _, score in lines) for lines in tested)
     target = fedgs.settings.eval.target
     goal = common if target is None else min(common, target * sign)

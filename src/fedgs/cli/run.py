@@ -61,7 +61,14 @@ def run(
         Path | None,
         typer.Option(help="Folder of the run (default: runs/NAME, or the next free name: runs/NAME-2, …)."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in that folder.")] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Replace the run in that folder, and its baseline: all that fedgs wrote there, checkpoints and model "
+            "too, is deleted after the first round of the new run; other files stay.",
+        ),
+    ] = False,
     device: DeviceOption = "auto",
 ) -> None:
     """Simulate FedGS, or a baseline (--set algorithm.name=…; see: fedgs baselines).

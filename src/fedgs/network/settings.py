@@ -219,7 +219,7 @@ class ClockSettings(LinksSettings):
 class PlanSettings(Section):
     """The additional settings of ``fedgs plan``."""
 
-    model_bytes: float | None = Field(None, gt=0, description="size of the model; none: of the network task.model")
+    model_bytes: float | None = Field(None, gt=0, description="size of the model; none: of the network of the task")
     latency: bool = Field(True, description="whether latencies count; the paper leaves them out")
     rounds: float | None = Field(
         None,

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedgs.errors import OutputError
 from fedgs.network.planner import ParkPlan, best_schedules, fedavg_schedule, fedgs_schedule
+from fedgs.report.log_axis import number_log_axis
 from fedgs.report.run_figures import new_figure, save_figure
 from fedgs.report.units import time_unit
 
@@ -46,6 +47,7 @@ def draw_lengths(axes: "Axes", plan: ParkPlan, unit: tuple[str, float]) -> None:
         furthest = max(furthest, min(math.ceil(1.1 * plan.as_set.iterations), 4 * furthest))
     if not plan.known.drift:  # nothing is known of longer rounds
         furthest = plan.park.iterations
+    furthest = min(furthest, max(plan.most, plan.park.iterations))  # what was not tried is not drawn
     lengths = np.unique(np.linspace(1, furthest, 300).round().astype(int))
     most = TALLEST * max(plan.fedgs.seconds, plan.fedavg.seconds)
     for schedule, best, colour, label in (
@@ -54,30 +56,31 @@ def draw_lengths(axes: "Axes", plan: ParkPlan, unit: tuple[str, float]) -> None:
         found = [schedule(plan.park, plan.network, plan.known, iterations=int(length)) for length in lengths]
         shown = [one.seconds / scale if one and one.seconds <= most else math.nan for one in found]
         axes.plot(lengths, shown, color=colour, linewidth=2, label=label)
-        axes.plot([best.iterations], [best.seconds / scale], "*", color=colour, markersize=13, zorder=5,
-                  label=f"best T of {label}: {best.iterations}")  # fmt: skip
+        axes.plot([best.iterations], [best.seconds / scale], "*", color=colour, markersize=13, zorder=5, clip_on=False,
+                  label=f"{'best T of' if plan.searched else 'T as set,'} {label}: {best.iterations}")  # fmt: skip
     here = plan.as_set
-    if here is not None and here.iterations not in (plan.fedgs.iterations, *range(furthest + 1, here.iterations + 1)):
+    if here is not None and here.iterations <= furthest and here.iterations != plan.fedgs.iterations:
         axes.plot([here.iterations], [here.seconds / scale], "o", color=FEDGS, markerfacecolor="white", markersize=7,
-                  zorder=5, label=f"T as set: {here.iterations}")  # fmt: skip
+                  zorder=5, clip_on=False, label=f"T as set: {here.iterations}")  # fmt: skip
     axes.set_xlim(0, furthest)
     axes.set(xlabel="T, iterations in a round", ylabel=f"time to the target accuracy ({name})")
     _finish(axes)
 
 
 def draw_ratios(axes: "Axes", plan: ParkPlan, unit: tuple[str, float]) -> None:
-    """Draw the time to the target over B_int/B_ext, with the best T for each; the internal bandwidths are varied."""
+    """Draw the time to the target over B_int/B_ext, each with its best T; the internal bandwidths are varied."""
     name, scale = unit
     here, edge = plan.network.ratio, plan.break_even
+    which = "its best T" if plan.searched else "T as set"
     marks = [here, *([edge] if 0 < edge < math.inf else [])]
     ratios = np.geomspace(min(marks) / 5, max(marks) * 5, 120)
     times = [
         best_schedules(plan.park, plan.network.with_ratio(float(ratio)), plan.known, plan.most)[0].seconds / scale
         for ratio in ratios
     ]
-    axes.plot(ratios, times, color=FEDGS, linewidth=2, label="FedGS, its best T")
+    axes.plot(ratios, times, color=FEDGS, linewidth=2, label=f"FedGS, {which}")
     axes.plot(ratios, np.full(len(ratios), plan.fedavg.seconds / scale), color=FEDAVG, linewidth=2,
-              label="FedAvg, its best T")  # fmt: skip
+              label=f"FedAvg, {which}")  # fmt: skip
     if edge < ratios[-1]:
         axes.axvspan(max(edge, ratios[0]), ratios[-1], color=FASTER, alpha=0.15, linewidth=0, label="FedGS is faster")
     axes.plot([here], [plan.fedgs.seconds / scale], "o", color=FEDGS, markerfacecolor="white", markersize=7, zorder=5,
@@ -85,22 +88,12 @@ def draw_ratios(axes: "Axes", plan: ParkPlan, unit: tuple[str, float]) -> None:
     axes.set_xscale("log")
     axes.set_xlim(ratios[0], ratios[-1])
     axes.set(xlabel="rate in the factories / rate to the top server", ylabel=f"time to the target accuracy ({name})")
-    _plain_ticks(axes, "x")
+    number_log_axis(axes.xaxis)
     _finish(axes)
 
 
 def _finish(axes: "Axes") -> None:
     """Set a logarithmic axis of times, and the legend below, where no line can run through it."""
     axes.set_yscale("log")
-    _plain_ticks(axes, "y")
+    number_log_axis(axes.yaxis)
     axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
-
-
-def _plain_ticks(axes: "Axes", which: str) -> None:
-    """Write 1,000 in place of 10³."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.set_minor_formatter(NullFormatter())

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedgs.errors import OutputError
 from fedgs.files import make_folder, write_bytes
+from fedgs.report.log_axis import number_log_axis
 from fedgs.report.units import time_unit
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ DIVERGENCE = "divergence  ‖P − P_real‖₂"
 
 Points = tuple[Any, Any]
 """Rounds, or seconds, and what was measured there."""
-Curve = tuple[NDArray[Any], NDArray[np.float64], NDArray[np.float64] | None]
-"""Rounds or seconds, means over seeds, and standard deviations where there are several."""
+Band = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""A standard deviation below the means and one above, as far as such values are possible."""
+Curve = tuple[NDArray[Any], NDArray[np.float64], Band | None]
+"""Rounds or seconds, means over seeds, and their band where there are several."""
 
 UNIT_SCORES = ("accuracy", "auroc")
 """Scores from 0 to 1: no run can flatten the others, so their axis shows all there is."""
-BEYOND, LOGARITHMIC, DASH = 10, 50, 4
+BEYOND, ROOM, LOGARITHMIC, DASH = 100, 2, 20, 4
 OF_TEAMS = "of the teams of fedgs; baselines have none"
 """Whose the divergence is where runs of both kinds are compared: that of a baseline's round is no such distance."""
 
@@ -79,8 +82,8 @@ def _draw_learning(path: Path, name: str, metrics: Lines, target: float | None, 
         right.plot(*points, color=colour, linewidth=2 if label == "test" else 1.2, marker=_marker(points), label=label)
     right.set(xlabel="round", ylabel="loss")
     if score not in UNIT_SCORES:
-        _fit(left, {"": scores})
-    _fit(right, losses)
+        _fit(left, {"": _mean_curve([scores])})
+    _fit(right, {name: _mean_curve([points]) for name, points in losses.items()})
     for panel in (left, right):
         _legend_above(panel)
         _whole_rounds(panel)
@@ -91,7 +94,7 @@ def _whole_rounds(axes: "Axes") -> None:
     """Number the rounds with whole numbers, however few they are."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def _legend_above(axes: "Axes") -> None:
@@ -107,28 +110,42 @@ def _marker(points: Points) -> str | None:
     return "o" if len(points[0]) == 1 else None
 
 
-def _fit(axes: "Axes", curves: Mapping[str, Points]) -> None:
-    """Let the axis fit values that are better lower: no run that diverges may flatten the others.
+def _fit(axes: "Axes", curves: Mapping[str, Curve]) -> None:
+    """Let the axis fit values that may be of any size: no run that diverges may flatten the others.
 
-    What is ten times as high as any run began is beyond the axis, and named over it. Where the rest differ by more
-    than a factor of fifty the axis is logarithmic.
+    The axis is logarithmic where values differ by more than a factor of twenty. A curve that is a hundred times as
+    high as at least as many others leaves it, and is named over it. Where most curves diverge they are what there is
+    to see.
     """
-    values = {name: np.asarray(ys, float)[np.isfinite(ys)] for name, (_, ys) in curves.items() if len(ys)}
-    first = max((float(ys[0]) for ys in values.values() if len(ys)), default=0.0)
-    highest = BEYOND * first if first > 0 else np.inf
-    shown = [one for ys in values.values() for one in ys if one <= highest]
-    if not shown:
+    means = {name: ys[np.isfinite(ys)] for name, (_, ys, _) in curves.items()}
+    means = {name: ys for name, ys in means.items() if len(ys)}
+    limit = _limit(sorted(float(np.abs(ys).max()) for ys in means.values()))
+    beyond = {name: ys[np.abs(ys).argmax()] for name, ys in means.items() if np.abs(ys).max() > limit}
+    middle = [one for ys in means.values() for one in ys if abs(one) <= limit]
+    if not middle:
         return
-    low, high = min(shown), max(shown)
-    if low > 0 and high > LOGARITHMIC * low:
+    bands = [curves[name][2] for name in means.keys() - beyond.keys()]
+    edges = [one for band in bands if band for edge in band for one in edge if np.isfinite(one)]
+    low, high = min([*middle, *edges]), max([*middle, *edges])
+    if min(middle) > 0 and max(middle) > LOGARITHMIC * min(middle):
         axes.set_yscale("log")
-    beyond = {name: float(ys.max()) for name, ys in values.items() if len(ys) and ys.max() > highest}
+        axes.set_ylim(min(middle) / 1.2, high * 1.2)  # a band may come close to zero, which is far away here
+        number_log_axis(axes.yaxis)
+    elif beyond:
+        margin = 0.05 * (high - low or abs(high) or 1.0)
+        axes.set_ylim(low - margin, high + margin)
     if beyond:
-        margin = 0.05 * (high - low)
-        axes.set_ylim((low / 1.2, high * 1.2) if axes.get_yscale() == "log" else (low - margin, high + margin))
         named = [f"{name} {value:.3g}".strip() for name, value in beyond.items()]
         more = f" and {len(named) - 2} more" if len(named) > 2 else ""
         _add_note(axes, f"beyond the axis: {', '.join(named[:2])}{more}")
+
+
+def _limit(sizes: Sequence[float]) -> float:
+    """Return the largest value an axis shows; ``sizes``: those of the largest value of each curve, sorted."""
+    for number in range((len(sizes) + 1) // 2, len(sizes)):
+        if sizes[number] > BEYOND * sizes[number - 1] > 0:
+            return ROOM * sizes[number - 1]
+    return np.inf
 
 
 def _or_nan(value: float | None) -> float:
@@ -174,7 +191,7 @@ def _draw_confusion(path: Path, name: str, confusion: NDArray[np.int64], classes
     axes.grid(visible=False)
     axes.set(xlabel="predicted", ylabel="true")
     places = range(0, len(classes), -(-len(classes) // NAMED))  # every second, third, … of very many
-    names = [f"{name[: LONGEST - 1]}…" if len(name) > LONGEST else name for name in (classes[one] for one in places)]
+    names = [_shortened(classes[one]) for one in places]
     size = 8 if len(classes) <= 40 else 6
     axes.set_xticks(places, names, rotation=90 if max(map(len, names)) > 3 else 0, fontsize=size)
     axes.set_yticks(places, names, fontsize=size)
@@ -184,6 +201,12 @@ def _draw_confusion(path: Path, name: str, confusion: NDArray[np.int64], classes
             axes.text(column, row, str(confusion[row, column]), ha="center", va="center", color=colour, fontsize=8)
     figure.colorbar(shown, ax=axes, label="share of the true class", shrink=0.8)
     return save_figure(figure, path)
+
+
+def _shortened(name: str) -> str:
+    """Return a name with an ellipsis in its middle if it is long: names of one beginning often differ in their ends."""
+    half = (LONGEST - 1) // 2
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1 - half]}…{name[-half:]}"
 
 
 def comparison_figure(groups: "Mapping[str, Sequence[History]]") -> "Figure":
@@ -197,7 +220,8 @@ def comparison_figure(groups: "Mapping[str, Sequence[History]]") -> "Figure":
     target = targets.pop() if len(targets) == 1 else None
     with_teams = [name for name, group in groups.items() if not group[0].settings.algorithm.is_baseline]
     mixed = 0 < len(with_teams) < len(groups)
-    times = {name: _mean_time(group, score) for name, group in groups.items() if all(one.clock for one in group)}
+    most = 1.0 if score in UNIT_SCORES else np.inf
+    times = {name: _mean_time(group, score, most) for name, group in groups.items() if all(one.clock for one in group)}
     unit, scale = time_unit(max((xs[-1] for xs, _, _ in times.values() if len(xs)), default=0.0))
     figure, panels = new_figure(4 if times else 3)
     scores, loss, divergence = panels[0], *panels[-2:]
@@ -206,25 +230,25 @@ def comparison_figure(groups: "Mapping[str, Sequence[History]]") -> "Figure":
         for number, name in enumerate(groups)
     }
     found = {
-        key: {name: _mean_curve([_points(one.metrics, key) for one in group]) for name, group in groups.items()}
-        for key in (score, "loss", "divergence")
+        key: {name: _mean_curve([_points(one.metrics, key) for one in group], top) for name, group in groups.items()}
+        for key, top in ((score, most), ("loss", np.inf), ("divergence", np.inf))
     }
     if mixed:
         found["divergence"] = {name: found["divergence"][name] for name in with_teams}
     for panel, curves in zip((scores, loss, divergence), found.values(), strict=True):
         _draw_curves(panel, curves, styles)
     if times:
-        _draw_curves(panels[1], {name: (xs / scale, ys, sd) for name, (xs, ys, sd) in times.items()}, styles)
+        _draw_curves(panels[1], {name: (xs / scale, ys, band) for name, (xs, ys, band) in times.items()}, styles)
     for panel in panels[:-2]:
         panel.set(xlabel="round", ylabel=f"test {score}")
         if target is not None:
             panel.axhline(target, color=FAINT, linewidth=0.8, linestyle="--", label=f"target {target:g}")
         if score not in UNIT_SCORES:
-            _fit(panel, {name: curve[:2] for name, curve in found[score].items()})
+            _fit(panel, found[score])
     if times:
         panels[1].set_xlabel(f"simulated time ({unit})")
     loss.set(xlabel="round", ylabel="test loss")
-    _fit(loss, {name: curve[:2] for name, curve in found["loss"].items()})
+    _fit(loss, found["loss"])
     divergence.set(xlabel="round", ylabel=DIVERGENCE)
     if mixed:
         _add_note(divergence, OF_TEAMS.replace("; ", "\n"))
@@ -233,18 +257,18 @@ def comparison_figure(groups: "Mapping[str, Sequence[History]]") -> "Figure":
         divergence.set_ylim(bottom=0)
     for panel in (scores, loss, divergence):
         _whole_rounds(panel)
+    _legend_below(figure, scores)  # while each curve has the line style it is known by
     for panel in panels:
         shown = times if times and panel is panels[1] else found["divergence"] if panel is divergence else groups
         _dash_twins(panel, panel.lines[: len(shown)])
-    _legend_below(figure, scores)
     return figure
 
 
 def _draw_curves(axes: "Axes", curves: Mapping[str, Curve], styles: Mapping[str, dict[str, Any]]) -> None:
-    for name, (xs, ys, deviation) in curves.items():
+    for name, (xs, ys, band) in curves.items():
         axes.plot(xs, ys, label=name, linewidth=1.6, marker=_marker((xs, ys)), dash_capstyle="butt", **styles[name])
-        if deviation is not None:
-            axes.fill_between(xs, ys - deviation, ys + deviation, color=styles[name]["color"], alpha=0.18, linewidth=0)
+        if band is not None:
+            axes.fill_between(xs, *band, color=styles[name]["color"], alpha=0.18, linewidth=0)
 
 
 def _dash_twins(axes: "Axes", curves: "Sequence[Line2D]") -> None:
@@ -298,19 +322,26 @@ def _legend_below(figure: "Figure", axes: "Axes") -> None:
     figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
 
 
-def _mean_curve(runs: Sequence[Points]) -> Curve:
-    """Return the mean of some runs' points over the rounds that all have, and their standard deviation."""
+def _mean_curve(runs: Sequence[Points], most: float = np.inf) -> Curve:
+    """Return the mean of some runs' points over the rounds that all have, and their band.
+
+    ``most``: the greatest value there can be. Where no run was below zero, nor is the band.
+    """
     common = sorted(set.intersection(*(set(xs) for xs, _ in runs)))
     values = np.array([[dict(zip(xs, ys, strict=True))[x] for x in common] for xs, ys in runs], dtype=float)
-    return np.array(common), values.mean(axis=0), values.std(axis=0, ddof=1) if len(runs) > 1 else None
+    mean = values.mean(axis=0)
+    if len(runs) == 1:
+        return np.array(common), mean, None
+    deviation, least = values.std(axis=0, ddof=1), -np.inf if (values < 0).any() else 0.0
+    return np.array(common), mean, (np.maximum(mean - deviation, least), np.minimum(mean + deviation, most))
 
 
-def _mean_time(runs: "Sequence[History]", score: str) -> Curve:
+def _mean_time(runs: "Sequence[History]", score: str, most: float) -> Curve:
     """Return the same over the simulated seconds of each round, their mean."""
     known = [[line for line in one.metrics if line["round"] in {row["round"] for row in one.clock}] for one in runs]
-    rounds, ys, deviation = _mean_curve([_points(lines, score) for lines in known])
+    rounds, ys, band = _mean_curve([_points(lines, score) for lines in known], most)
     elapsed = [{line["round"]: float(line["elapsed"]) for line in one.clock} for one in runs]
-    return np.array([np.mean([clock[number] for clock in elapsed]) for number in rounds]), ys, deviation
+    return np.array([np.mean([clock[number] for clock in elapsed]) for number in rounds]), ys, band
 
 
 def _points(lines: Lines, key: str) -> tuple[list[int], list[float]]:

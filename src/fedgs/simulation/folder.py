@@ -36,6 +36,7 @@ from fedgs.algorithms.run_state import RunState
 from fedgs.config import settings_from
 from fedgs.data import Federation
 from fedgs.data.arrays import map_tree
+from fedgs.data.federation import FEDERATION
 from fedgs.data.sources import EMBEDDED
 from fedgs.errors import InputFileError, OutputError, TrainingError
 from fedgs.files import finite, make_folder, write_text
@@ -43,8 +44,9 @@ from fedgs.settings import Settings
 from fedgs.simulation.callbacks import Callback
 from fedgs.simulation.checkpoint import list_checkpoints, save_checkpoint, weight_shapes
 from fedgs.simulation.components import PRETRAINING, Components, describe_components
-from fedgs.simulation.lock import locked
+from fedgs.simulation.lock import LOCK, locked
 from fedgs.simulation.summary import write_devices
+from fedgs.simulation.teams import TEAMS
 from fedgs.tasks.bind import BoundTask
 from fedgs.tasks.task import describe
 from fedgs.training.layout import MODEL, save_model
@@ -56,6 +58,12 @@ if TYPE_CHECKING:
 CONFIG, METRICS, TIMINGS, SUMMARY = "config.json", "metrics.jsonl", "timings.jsonl", "summary.json"
 CLOCK, TASK = "clock.jsonl", "task.json"
 CHECKPOINTS, DEVICES, CONFUSION = "checkpoints", "devices.csv", "confusion.json"
+WRITTEN = {
+    CONFIG, METRICS, TIMINGS, SUMMARY, CLOCK, TASK, CHECKPOINTS, DEVICES, CONFUSION, MODEL, PRETRAINING, LOCK, TEAMS,
+    FEDERATION, "learning.png", "divergence.png", "selection.png", "confusion.png", "comparison.png", "tensorboard",
+    "mlflow.id", "wandb.id", "wandb",
+}  # fmt: skip
+"""What fedgs writes into the folder of a run. All else in it is the user's, and stays when the run is replaced."""
 Rows = Iterable[Mapping[str, Any]]
 MADE_HERE: list[Path] = []
 """Folders of new runs that this process is writing."""
@@ -102,6 +110,7 @@ def create_run(folder: Path, settings: Settings, overwrite: bool = False) -> Non
         os.rename(temporary, folder)  # a run folder always has its settings in it
     except OSError as error:
         raise OutputError(f"{folder}: cannot be made ({error.strerror}); choose another folder (out)") from None
+    _move_users_files(_replaced(folder), folder)
 
 
 def settle_run(folder: Path) -> None:
@@ -110,9 +119,18 @@ def settle_run(folder: Path) -> None:
     if not is_unused(folder):
         shutil.rmtree(before, ignore_errors=True)
         return
+    if before.exists():
+        _move_users_files(folder, before)
     shutil.rmtree(folder, ignore_errors=True)
     if before.exists():
         before.rename(folder)
+
+
+def _move_users_files(source: Path, target: Path) -> None:
+    """Move all that fedgs has not written."""
+    for path in source.iterdir() if source.is_dir() else ():
+        if path.name not in WRITTEN and not (target / path.name).exists():
+            path.rename(target / path.name)
 
 
 def _replaced(folder: Path) -> Path:

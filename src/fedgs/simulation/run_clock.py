@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
 
 from fedgs.algorithms import Baseline
 from fedgs.algorithms.algorithm import Algorithm
@@ -30,8 +29,6 @@ from fedgs.selection.solve import warm_up
 from fedgs.settings import Settings
 from fedgs.tasks.bind import BoundTask
 from fedgs.tasks.build import generators_kept
-from fedgs.tasks.cnn import build_model
-from fedgs.tasks.prepare import as_input
 from fedgs.training.clients import local_step
 from fedgs.training.layout import WEIGHT_BYTES, Layout
 from fedgs.training.objective import Objective
@@ -134,28 +131,6 @@ def traffic(lines: Lines, round_number: int | None) -> dict[str, int] | None:
             for link, amount in line.get("bytes", {}).items():
                 total[link] = total.get(link, 0) + amount
     return total
-
-
-def step_seconds(
-    model: str,
-    classes: int = CLASSES,
-    image_shape: Sequence[int] = (28, 28),
-    batch_size: int = 32,
-    repeats: int = REPEATS,
-) -> float:
-    """Return the time of one SGD step of a built-in network on one core of this machine."""
-    draws = stream(0, "step-time")
-    images = as_input(torch.from_numpy(draws.integers(0, 256, (batch_size, *image_shape), dtype=np.uint8)))
-    labels = torch.from_numpy(draws.integers(0, classes, batch_size))
-    network = build_model(model, classes, image_shape)
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        cross_entropy(network(images), labels).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-
-    return fastest(step, repeats)
 
 
 def selection_seconds(
