@@ -230,6 +230,18 @@ def test_each_entry_of_a_legend_shows_the_line_of_its_run() -> None:
             assert there.mean() > (0.9 if handle.get_linestyle() == "-" else 0.5), line.get_label()
 
 
+def test_forty_runs_differ_and_leave_their_panels_the_room_that_two_have() -> None:
+    heights = []
+    for count in (2, 40):
+        groups = {f"a-run-with-a-long-name-{number}": [history(lines(6, 0.02 * number, 1))] for number in range(count)}
+        figure = comparison_figure(groups)
+        FigureCanvasAgg(figure).draw()
+        heights.append(figure.axes[0].get_window_extent().height)
+        drawn = figure.legends[0].legend_handles
+        assert len({(line.get_color(), str(line._dash_pattern)) for line in drawn}) == count  # type: ignore[union-attr]
+    assert heights[1] > 0.8 * heights[0]
+
+
 def test_curves_that_coincide_are_dashes_in_turn() -> None:
     """Baselines with the same seed have the same participants, so their divergence is one curve."""
     draws = [0.1, 0.12, 0.11, 0.13, 0.1]

@@ -35,6 +35,8 @@ Curve = tuple[NDArray[Any], NDArray[np.float64], Band | None]
 UNIT_SCORES = ("accuracy", "auroc")
 """Scores from 0 to 1: no run can flatten the others, so their axis shows all there is."""
 BEYOND, ROOM, LOGARITHMIC, DASH = 100, 2, 20, 4
+LINES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
+"""One after the other once all colours have been used."""
 OF_TEAMS = "of the teams of fedgs; baselines have none"
 """Whose the divergence is where runs of both kinds are compared: that of a baseline's round is no such distance."""
 
@@ -226,7 +228,7 @@ def comparison_figure(groups: "Mapping[str, Sequence[History]]") -> "Figure":
     figure, panels = new_figure(4 if times else 3)
     scores, loss, divergence = panels[0], *panels[-2:]
     styles = {
-        name: {"color": COLOURS[number % len(COLOURS)], "linestyle": ("-", "--", ":")[number // len(COLOURS) % 3]}
+        name: {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number // len(COLOURS) % len(LINES)]}
         for number, name in enumerate(groups)
     }
     found = {
@@ -317,8 +319,10 @@ def _coincide(one: Points, other: Points) -> bool:
 def _legend_below(figure: "Figure", axes: "Axes") -> None:
     """Put one legend for all panels below them, in as many columns as its names leave room for."""
     handles, names = axes.get_legend_handles_labels()
-    width = figure.get_size_inches()[0]
+    width, height = figure.get_size_inches()
     columns = max(1, min(len(names), int(width / (0.7 + 0.075 * max(map(len, names))))))
+    rows = -(-len(names) // columns)
+    figure.set_size_inches(width, height + 0.17 * max(0, rows - 2))  # the panels keep their size
     figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
 
 
