@@ -12,7 +12,7 @@ Some selections also run with machines whose faults change (``drift``) and with 
 (``churn``), each with the learning rate it has chosen without them.
 
 Trials are short, so rows that are as good may choose rates that are not. All selections also run at the same two rates
-in full: there they differ in whom they select and in nothing else.
+in full: there they differ in whom they select and in nothing else. Some of them run with shorter and longer rounds.
 """
 
 from fedgs.config import load_settings
@@ -76,6 +76,10 @@ CONDITIONS = {
 """What happens to the machines, as settings."""
 SAME_RATES = {"batch": ("0.1", "0.3"), "group": ("0.01", "0.03")}
 """The learning rates at which every selection runs in full, by network."""
+LENGTHS = (4, 64)
+"""Further T, with as many iterations in all …"""
+OF_LENGTHS, RATE_OF_LENGTHS = ("gbp-cs-group", "random-group", "coverage-group"), "0.03"
+"""… and the rows that run with them, at one learning rate."""
 
 TUNING = Tuning(PREFIX, _rows(), lambda _: FEDERATION, trial=("data.validation=0.1",))
 
@@ -138,6 +142,30 @@ def same_rate_jobs(reproduction: Bearings, results: Results) -> list[Job]:
         for name in SELECTIONS
         if (key := f"{name}-{network}") in TUNING.rows and TUNING.chosen(key, results) not in (None, rate)
     ]
+
+
+def length_jobs(reproduction: Bearings, results: Results) -> list[Job]:
+    """Return the runs with other T, one seed of all before the second."""
+    usual = reproduction.made()
+    total = usual.training.rounds * usual.training.iterations
+    jobs = []
+    for seed in reproduction.seeds_or(SEEDS, SEEDS):
+        for length in LENGTHS:
+            rounds = max(1, total // length)
+            each = (f"training.iterations={length}", f"training.rounds={rounds}", f"eval.every={max(1, rounds // 15)}")
+            jobs += [TUNING.job(reproduction.made, key, RATE_OF_LENGTHS, seed, f"T{length}", each)
+                     for key in OF_LENGTHS if key in TUNING.rows]  # fmt: skip
+    return jobs
+
+
+def at_lengths(results: Results) -> dict[int, dict[str, RunGroup]]:
+    """Return the runs of these rows by T, with those at the usual T."""
+    found = {length: TUNING.outcomes(results, f"T{length}") for length in LENGTHS}
+    usual = {f"{name}-group": row for name, row in at_same_rates(results).get(("group", RATE_OF_LENGTHS), {}).items()}
+    if usual:
+        length = next(iter(usual.values())).runs[0]["settings"]["training"]["iterations"]
+        found[length] = {key: row for key, row in usual.items() if key in OF_LENGTHS}
+    return {length: rows for length, rows in sorted(found.items()) if rows}
 
 
 def at_same_rates(results: Results) -> dict[tuple[str, str], dict[str, RunGroup]]:

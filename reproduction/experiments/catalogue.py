@@ -67,6 +67,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             _stage("bearings", "final_jobs", follows=True),
             _stage("bearings", "condition_jobs", follows=True),
             _stage("bearings", "same_rate_jobs", follows=True),
+            _stage("bearings", "length_jobs", follows=True),
         ],
         in_all=False,
     ),

@@ -35,10 +35,11 @@ def test_from_trials_to_the_report(tmp_path: Path, here: Here, monkeypatch: pyte
     monkeypatch.setattr(bearings, "UNDER_CONDITIONS", ("random-batch", "gbp-cs-batch"))
     code, said, _ = here("bearings", "--seeds", "0", *TINY)
     assert code == 0
-    # 3 × 4 trials, the choice of each, two of them twice more, and the rates of SAME_RATES that were not chosen.
+    # 3 × 4 trials, the choice of each, two of them twice more, the rates of SAME_RATES that were not chosen, and of one
+    # selection two other T.
     jobs = re.search(r"results/bearings: (\d+) of \1 jobs", said)
     assert jobs is not None
-    assert 22 <= int(jobs[1]) <= 25
+    assert 24 <= int(jobs[1]) <= 27
     churn = json.loads((tmp_path / "results/bearings/parts/bearings-churn-gbp-cs-batch-seed-0.json").read_text())
     assert churn["settings"]["dynamics"]["leave"] > 0 == churn["settings"]["data"]["validation"]
     run = json.loads((tmp_path / "results/bearings/parts/bearings-random-group-seed-0.json").read_text())
@@ -51,6 +52,10 @@ def test_from_trials_to_the_report(tmp_path: Path, here: Here, monkeypatch: pyte
     for rate in ("0.1", "0.3"):
         cells = there["batch normalisation", rate]
         assert ["not run" in cell for cell in cells] == [False, True, False, True]
+    short = json.loads((tmp_path / "results/bearings/parts/bearings-T4-random-group-seed-0.json").read_text())
+    assert short["settings"]["training"]["learning_rate"] == 0.03
+    assert (short["settings"]["training"]["iterations"], short["settings"]["training"]["rounds"]) == (4, 1)
+    assert "| 64 | not run |" in text
     assert not any(network == "group normalisation" for network, _ in there)  # there is one selection only
     assert "python -m reproduction bearings --rounds 1 --seeds 0" in text
     assert "--femnist" in error_of(here("bearings", "--femnist", "x.npz"))

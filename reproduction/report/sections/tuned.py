@@ -28,7 +28,8 @@ def bearings_section(inputs: ReportInputs) -> dict[str, Any]:
             title = bearings.TUNING.rows[key].title + (condition and f", {condition}")
             gains.append([title, with_range(row.late), points(fmean(gaps.values()), 2), each])
     heads = ["", "late tests", "over random selection", "by seed"]
-    return found | {"gains": table(heads, gains) if gains else "", "same_rates": _same_rates(inputs.results)}
+    return found | {"gains": table(heads, gains) if gains else "", "same_rates": _same_rates(inputs.results),
+                    "lengths": _lengths(inputs.results), "rate_of_lengths": bearings.RATE_OF_LENGTHS}  # fmt: skip
 
 
 def _same_rates(results: Results) -> str:
@@ -39,6 +40,16 @@ def _same_rates(results: Results) -> str:
         for (network, rate), groups in bearings.at_same_rates(results).items()
     ]
     return table(["", "learning rate", *titles.values()], lines, left=2) if lines else ""
+
+
+def _lengths(results: Results) -> str:
+    """Return the selections as columns, a line for each T."""
+    keys = {key: bearings.SELECTIONS[key.removesuffix("-group")][0] for key in bearings.OF_LENGTHS}
+    lines = [
+        [str(length), *(_with_collapses(rows.get(key)) for key in keys)]
+        for length, rows in bearings.at_lengths(results).items()
+    ]
+    return table(["T", *(title.removeprefix("FedGS, ") for title in keys.values())], lines) if lines else ""
 
 
 def _with_collapses(row: RunGroup | None) -> str:
