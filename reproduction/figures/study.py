@@ -21,6 +21,8 @@ SHOWN = ("random", "random-by-data", "gbp-cs", "exact", "queues", "by-data-full"
 COLOURS = dict(zip(SHOWN, (GREY, AMBER, RED, PURPLE, GREEN, INK, BLUE), strict=True))
 FURTHEST = 2.5
 """Points below coverage where a picture ends; what lies further down is told at the edge, with its number."""
+FURTHEST_GAIN = 3.0
+"""Points of a gain where a picture ends; likewise."""
 MARKERS = dict(zip(SHOWN, ("s", "^", "D", "v", "P", "*", "o"), strict=True))
 
 
@@ -78,6 +80,29 @@ def paint_trade_off(figure: "Figure", study: Study) -> None:
             axes.axhline(0, color=FAINT, linewidth=0.8)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=7)
+
+
+def paint_pays(
+    figure: "Figure", far: Mapping[str, float], gains: Mapping[str, Mapping[str, Mapping[str, float]]]
+) -> None:
+    """Paint the gain of each pair of policies over how far random teams are from P_real, a panel a pair."""
+    pairs = list(next(iter(gains.values())))
+    panels: Any = figure.subplots(1, len(pairs), sharey=True, squeeze=False)[0]
+    for axes, pair in zip(panels, pairs, strict=True):
+        axes.axhline(0, color=FAINT, linewidth=0.8)
+        for (title, by_pair), colour, marker in zip(gains.items(), (BLUE, RED, GREEN), "os^", strict=False):
+            there = [(far[key], 100 * gap) for key, gap in by_pair[pair].items() if key in far]
+            shown = [(x, y) for x, y in there if abs(y) <= FURTHEST_GAIN]
+            axes.plot(*zip(*shown, strict=True), marker, color=colour, markersize=5.5, label=title)
+            for x, y in there:
+                if abs(y) > FURTHEST_GAIN:
+                    edge, arrow = (FURTHEST_GAIN, "▴") if y > 0 else (-FURTHEST_GAIN, "▾")
+                    axes.annotate(f"{arrow} {signed(y)}", (x, edge), color=colour, fontsize=7, ha="center", va="center")
+        axes.set(xlabel="divergence of random teams, as a multiple of no skew's", title=pair)
+        axes.set_xlim(1, max(far.values()) + 0.6)  # room for the numbers at its edge
+        axes.set_ylim(-1.1 * FURTHEST_GAIN, 1.1 * FURTHEST_GAIN)
+    panels[0].set_ylabel("gain in accuracy, points")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
 
 
 def paint_weights(figure: "Figure", weighed: Mapping[str, Mapping[float, Result]]) -> None:

@@ -25,6 +25,7 @@ from reproduction.experiments.study_results import (
     verdicts,
     with_all_seeds,
 )
+from reproduction.report.sections.study import gains_by_rate, pays_table, team_skew
 from tests.reproduction.made_up import diverged, full_size, results_of
 
 
@@ -130,6 +131,23 @@ def test_the_reference_without_skew_is_no_policy() -> None:
     assert read_unskewed(in_variant(results, "longer")) == {}
     alone = {name: run for name, run in results.items() if "-unskewed-" in name}
     assert read_study(alone) == ({}, 0)
+
+
+def test_how_far_random_teams_are_and_what_selection_gains() -> None:
+    def end(job: Job) -> float:
+        return 0.85 if "gbp-cs-seed" in job.name and variant_of(job.name) == "longer" else 0.8
+
+    results = results_of("selection-study", end)
+    for name, run in results.items():
+        run["summary"]["divergence"] = 0.15 if "two-classes-random-seed" in name else 0.05
+    study, _ = read_study(results)
+    far = team_skew(study, read_unskewed(results))
+    assert far == pytest.approx(dict.fromkeys(study, 1.0) | {"two-classes": 3.0})
+    *_, last = pays_table(far, gains_by_rate(study, results)).splitlines()
+    cells = [cell.strip() for cell in last.strip("|").split("|")]
+    assert cells[:2] == ["2 classes per device", "3.0×"]
+    # Curves are straight: the tests of the last quarter have a mean of about 7/8 of their ends, 5 points apart.
+    assert [float(cell) for cell in cells[2:]] == pytest.approx([0, 4.4, 0, 0, 0, 0], abs=0.15)
 
 
 @pytest.mark.parametrize("other", [{"learning_rate": 0.1}, {"clip": 2.0}])

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedgs.selection.solve import RIVALS
 from fedgs.settings import COVERAGE_WEIGHT
+from reproduction.experiments.jobs import Results
 from reproduction.experiments.runs import RunGroup, by_seed, late_tests, network_of, round_of
 from reproduction.experiments.selection_study import (
     DEALS,
@@ -36,7 +37,14 @@ from reproduction.experiments.study_results import (
     verdicts,
     with_all_seeds,
 )
-from reproduction.figures.study import paint_curves, paint_differences, paint_trade_off, paint_weights, weight_facts
+from reproduction.figures.study import (
+    paint_curves,
+    paint_differences,
+    paint_pays,
+    paint_trade_off,
+    paint_weights,
+    weight_facts,
+)
 from reproduction.report.markdown import NOT_RUN, number, percent, points, rounds, share, signed, table
 from reproduction.report.report_inputs import ReportInputs
 
@@ -51,6 +59,10 @@ PAIRS = (
 """The policies that are compared: selections, then ours, then what each addition is worth, then other papers'."""
 ADDED = tuple(name for name in POLICIES if name not in (*OTHERS, *RIVALS))
 """Ours, and what measures it piece by piece."""
+GAINS = {f"{PUBLISHED} over random": (PUBLISHED, "random"), f"{OURS} over random-by-data": (OURS, "random-by-data")}
+"""Pairs that tell whether selection pays: the paper's alone, and our preset as a whole."""
+Gains = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""By learning rate, pair and federation."""
 FRACTIONS = (0.25, 0.5, 0.75, 1.0)
 """Of the rounds, at which accuracies are shown."""
 FACTS: dict[str, Callable[[RunGroup], str]] = {
@@ -91,6 +103,7 @@ def section(inputs: ReportInputs) -> dict[str, Any]:
         "additions": means_table(study, ("random-by-data", *ADDED)),
         "rivals": _rivals(study),
         "skew": skew_table(study, read_unskewed(results)),
+        "pays": _pays(inputs, study, results),
         "figures": _figures(inputs, study),
         "pairs": pairs_table(study),
         "measures": _measures(study),
@@ -206,6 +219,48 @@ def skew_table(study: Study, unskewed: Mapping[str, RunGroup]) -> str:
         lines.append([title_of(key), mean, *(points(found.get(key), 2) for found in costs.values()), back])
     heads = ["federation", "without skew", *costs, f"won back by {OURS} over {PUBLISHED}"]
     return table(heads, lines) if lines else ""
+
+
+def _pays(inputs: ReportInputs, study: Study, results: Results) -> dict[str, str]:
+    """Return what selection gains over how far random teams are from P_real, at every learning rate."""
+    far = team_skew(study, read_unskewed(results))
+    gains = gains_by_rate(study, results)
+    if not far or len(gains) < 2:
+        return {}
+    return {
+        "table": pays_table(far, gains),
+        "figure": inputs.figure("study-pays", "What selection gains over how far random teams are from P_real",
+                                (8.4, 3.9), lambda figure: paint_pays(figure, far, gains)),
+    }  # fmt: skip
+
+
+def gains_by_rate(study: Study, results: Results) -> Gains:
+    """Return what selection gains on every federation, by learning rate and pair of policies."""
+    usual = next(iter(next(iter(study.values())).values())).runs[0]["settings"]["training"]["learning_rate"]
+    others = {variant.title: read_study(in_variant(results, name))[0] for name, variant in VARIANTS.items()}
+    every = {f"learning rate {usual:g}": study, **{title: found for title, found in others.items() if found}}
+    return {title: {words: _gaps(found, *pair) for words, pair in GAINS.items()} for title, found in every.items()}
+
+
+def pays_table(far: Mapping[str, float], gains: Gains) -> str:
+    """Return a line a federation, beginning where random teams are closest to P_real."""
+    columns = [(words, title) for words in GAINS for title in gains]
+    lines = [
+        [title_of(key), f"{times:.1f}×", *(points(gains[title][words].get(key), 2) for words, title in columns)]
+        for key, times in far.items()
+    ]
+    return table(["federation", "random teams", *(f"{words}, {title}" for words, title in columns)], lines)
+
+
+def team_skew(study: Study, unskewed: Mapping[str, RunGroup]) -> dict[str, float]:
+    """Return the divergence of random teams as a multiple of what the same samples dealt out at random have."""
+    found = {}
+    for key, cells in study.items():
+        if "random" in cells and key in unskewed:
+            skewed, plain = cells["random"].fact("divergence"), unskewed[key].fact("divergence")
+            if skewed and plain:
+                found[key] = skewed / plain
+    return dict(sorted(found.items(), key=lambda pair: pair[1]))
 
 
 def _by_policy(study: Study, policies: Sequence[str], show: Callable[[RunGroup], str]) -> str:
