@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from fedgs.cli.plan import one_selection
 from fedgs.network import Park, fedgs_round, load_profile
@@ -265,6 +266,28 @@ def test_a_run_gives_its_park_its_times_and_its_rounds(runs: Path, here: Here) -
     assert code == 0
     for words in ("Gigabit Ethernet", "1 s each, given", "250 ms each, of the run", "rounds: given"):
         assert words in out
+
+
+def test_a_run_says_which_selection_pays(runs: Path, tmp_path: Path, here: Here) -> None:
+    shutil.copytree(runs / "a", tmp_path / "a")
+    said = json.loads(here("plan", "--run", "a", "--json").out)["selection"]
+    summary = json.loads((tmp_path / "a/summary.json").read_text())
+    facts = summary["selection"]
+    assert f"{facts['random_divergence'] / facts['independent_divergence']:.1f} times as far" in said["reasons"][0]
+    text = here("plan", "--run", "a").out
+    assert f"selection: {said['selection']} ({', '.join(said['settings'])})" in text
+    assert all(reason in text for reason in said["reasons"])
+    # A network with batch normalisation keeps a mean of each channel.
+    facts["random_divergence"] = 3 * facts["independent_divergence"]
+    (tmp_path / "a/summary.json").write_text(json.dumps(summary))
+    assert "normalisation" not in here("plan", "--run", "a").out
+    last = sorted((tmp_path / "a/checkpoints").iterdir())[-1] / "state.safetensors"
+    save_file(load_file(last) | {"weights/norm.running_mean": torch.zeros(2)}, last)
+    assert "With batch normalisation" in here("plan", "--run", "a").out
+    (tmp_path / "a/summary.json").unlink()
+    assert "selection: no advice: the run is not finished" in here("plan", "--run", "a").out
+    assert json.loads(here("plan", "--run", "a", "--json").out)["selection"] is None
+    assert "selection" not in json.loads(here("plan", "--json").out)
 
 
 def test_the_rounds_of_two_runs_are_those_to_the_best_that_both_reach(runs: Path, tmp_path: Path, here: Here) -> None:

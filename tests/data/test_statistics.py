@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedgs.data import Federation, Quantiles, build_federation, divergences, from_arrays, heterogeneity
-from fedgs.data.statistics import random_teams
+from fedgs.data.statistics import team_divergence
 from fedgs.errors import DataError
 
 
@@ -74,16 +74,19 @@ def federation_of(labels: list[int], devices: list[int], factories: int = 1) -> 
     )
 
 
-def test_random_teams_by_hand() -> None:
+def test_team_divergence_by_hand() -> None:
     # One factory, two devices of one class each, one of them at a time: the divergence is always √½. Two samples that
     # are drawn from both have (1 − ½)/2.
     apart = federation_of([0, 0, 1, 1], [0, 0, 1, 1])
-    assert random_teams(apart, pick=1, batch_size=2) == pytest.approx((math.sqrt(0.5), 0.5))
+    assert team_divergence(apart, pick=1, batch_size=2) == pytest.approx((math.sqrt(0.5), 0, 0.5))
     # Both at a time: the team is the whole factory.
-    assert random_teams(apart, pick=2, batch_size=2) == pytest.approx((0, math.sqrt(0.125)))
+    assert team_divergence(apart, pick=2, batch_size=2) == pytest.approx((0, 0, math.sqrt(0.125)))
     # Alike devices are as good as independent samples.
     alike = federation_of([0, 1, 0, 1], [0, 0, 1, 1])
-    assert random_teams(alike, pick=1, batch_size=2) == pytest.approx((0.5, 0.5))
+    assert team_divergence(alike, pick=1, batch_size=2) == pytest.approx((0.5, 0, 0.5))
+    # Two factories of one device and one class each: no selection can mend that.
+    factories = federation_of([0, 0, 1, 1], [0, 0, 1, 1], factories=2)
+    assert team_divergence(factories, pick=1, batch_size=2) == pytest.approx((math.sqrt(0.5), math.sqrt(0.5), 0.5))
 
 
 def test_random_teams_are_what_random_teams_have() -> None:
@@ -100,4 +103,4 @@ def test_random_teams_are_what_random_teams_have() -> None:
             drawn = sum(draws.multinomial(8, rows[device] / rows[device].sum()) for device in team)
             found.append(((drawn / 24 - target) ** 2).sum())
         squares.append(math.sqrt(np.mean(found)))
-    assert random_teams(federation, pick=3, batch_size=8)[0] == pytest.approx(np.mean(squares), rel=0.03)
+    assert team_divergence(federation, pick=3, batch_size=8).random == pytest.approx(np.mean(squares), rel=0.03)

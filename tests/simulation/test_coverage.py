@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fedgs.config import load_settings, settings_from
-from fedgs.data.statistics import random_teams
+from fedgs.data.statistics import team_divergence
 from fedgs.selection.coverage import fair_shares
 from fedgs.simulation.selection_plan import SelectionPlan, count_classes, view_round
 from fedgs.simulation.simulator import Simulator
@@ -166,8 +166,8 @@ def test_a_run_reports_how_it_selected() -> None:
     assert summary["missing_classes"] == pytest.approx(np.mean([p.missing_classes for p in plans]))
     selection = summary["selection"]
     assert selection["coverage"] == 0.3
-    random, independent = random_teams(FEDERATION, settings.selection.pick, settings.training.batch_size)
-    assert (selection["random_divergence"], selection["independent_divergence"]) == (random, independent)
-    assert independent < random
+    found = team_divergence(FEDERATION, settings.selection.pick, settings.training.batch_size)
+    assert [selection[f"{name}_divergence"] for name in ("random", "factory", "independent")] == list(found)
+    assert found.independent < found.random
     assert selection["jain_of_turns"] == pytest.approx(jain(plan.turns.selected.astype(float)))
     assert selection["epochs_max"] == pytest.approx(epochs(plan).max())

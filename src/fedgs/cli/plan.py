@@ -15,6 +15,7 @@ from fedgs.errors import CheckpointError, ConfigError
 if TYPE_CHECKING:
     from fedgs.network.planner import KnownRounds
     from fedgs.settings import PlannerSettings, Settings
+    from fedgs.simulation.advice import Advice
     from fedgs.simulation.history import History
     from fedgs.simulation.planned_network import PlannedNetwork
     from fedgs.simulation.run_clock import Lines
@@ -43,6 +44,7 @@ class RunFacts(NamedTuple):
     model: str
     step_seconds: float
     selection_seconds: float
+    advice: "Advice | None"
 
 
 def plan(
@@ -68,7 +70,7 @@ def plan(
 
     For example: fedgs plan --set federation.devices=80 --set clock.external.up.rate=5e7
     """
-    from fedgs.cli.plan_display import print_plan
+    from fedgs.cli.plan_display import print_advice, print_plan
     from fedgs.config import load_settings
     from fedgs.network import Park, load_profile
     from fedgs.network.planner import make_plan
@@ -115,9 +117,13 @@ def plan(
         draw_plan(plot, made, title)
     sources = {"step": step.source, "select": select.source, "rounds": rounds}
     if as_json:
-        typer.echo(json.dumps({**made.as_dict(), "links": title, "model": model, "sources": sources}, indent=1))
+        found = {**made.as_dict(), "links": title, "model": model, "sources": sources}
+        advice = {} if facts is None else {"selection": facts.advice and facts.advice._asdict()}
+        typer.echo(json.dumps(found | advice, indent=1))
         return
     print_plan(made, title, model, sources)
+    if facts is not None:
+        print_advice(facts.advice)
     if plot is not None:
         typer.echo(f"picture: {plot}")
 
@@ -183,6 +189,7 @@ def _read_run(folder: Path) -> RunFacts:
     """Read a run and its baseline; whatever is missing is said in a line."""
     from safetensors import safe_open
 
+    from fedgs.simulation.advice import advise
     from fedgs.simulation.checkpoint import TENSORS, list_checkpoints
     from fedgs.simulation.folder import CHECKPOINTS, read_settings, read_task
     from fedgs.simulation.history import load_history
@@ -196,21 +203,25 @@ def _read_run(folder: Path) -> RunFacts:
     if history is None or not len(history) or not history.clock:
         raise CheckpointError(f"--run {folder}: has made no round yet; wait for one, or give another run")
     with safe_open(there[-1] / TENSORS, "numpy") as tensors:
-        weights = sum(tensors.get_tensor(key).size for key in tensors.keys() if key.startswith("weights/"))  # noqa: SIM118
+        names = [key for key in tensors.keys() if key.startswith("weights/")]  # noqa: SIM118
+        weights = sum(tensors.get_tensor(key).size for key in names)
     flat = next((run.folder for run in planned_runs(folder, settings)[1:]
                  if run.settings.algorithm.name == "fedavg" and run.folder.exists()), None)  # fmt: skip
     rounds, source = _known_rounds(history, None if flat is None else load_history(flat))
     if rounds is None:
         again = f"fedgs run {quote(str(folder / 'config.json'))} {BASELINE}"
         source = f"{folder} {source}; to get its own: {again}, then --run with the new folder"
+    task = read_task(folder)
+    classifies = task.get("loss", "cross_entropy") == "cross_entropy" and not task.get("balance")
     return RunFacts(
         settings,
         rounds,
         source,
         weights,
-        str(read_task(folder).get("model", settings.task)),
+        str(task.get("model", settings.task)),
         history.clock[0]["step_seconds"],
         one_selection([dict(line) for line in history.clock], settings.training.iterations),
+        advise(history.summary, settings, any(name.endswith("running_mean") for name in names), classifies),
     )
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedgs.network.planner import ParkPlan
+    from fedgs.simulation.advice import Advice
 
 
 def answer(made: "ParkPlan") -> str:
@@ -63,6 +64,20 @@ def print_plan(made: "ParkPlan", title: str, model: str, sources: dict[str, str]
         "counted. To try several: fedgs sweep --grid selection.pick=…",
         soft_wrap=True,
     )
+
+
+def print_advice(advice: "Advice | None") -> None:
+    """Print which selection pays for a run, and why."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False)
+    if advice is None:
+        none = "no advice: the run is not finished, its samples have no classes, or it is of an older version"
+        console.print(f"\nselection: {none}", soft_wrap=True)
+        return
+    console.print(f"\nselection: {advice.selection} ({', '.join(advice.settings)})", style="bold", soft_wrap=True)
+    for reason in advice.reasons:
+        console.print(f"  {reason}", soft_wrap=True)
 
 
 def _to_the_target(made: "ParkPlan", sources: dict[str, str]) -> "Table":

@@ -14,7 +14,7 @@ and L·n samples of P itself have (1 − ‖P‖²)/(L·n).
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,12 +131,21 @@ def heterogeneity(source: DataSet | Federation, include_test: bool = False) -> H
     )
 
 
-def random_teams(federation: Federation, pick: int, batch_size: int) -> tuple[float, float]:
-    """Return the divergence from P_real of teams at random, and of as many independent samples: root mean squares.
+class TeamDivergence(NamedTuple):
+    """How far from P_real the samples of one iteration are: root mean squares, means over factories."""
 
-    The first is the mean over factories. Devices without a sample do not count.
-    """
-    target, each = federation.p_real(), []
+    random: float
+    """Of a team at random."""
+    factory: float
+    """Of all samples of a factory: what no even use of its devices can mend."""
+    independent: float
+    """Of as many samples of P_real itself: what is left without any skew."""
+
+
+def team_divergence(federation: Federation, pick: int, batch_size: int) -> TeamDivergence:
+    """Return how far from P_real teams are. Devices without a sample do not count."""
+    target = federation.p_real()
+    random, whole = [], []
     for factory in range(federation.factories):
         counts = federation.train_counts[federation.factory_of == factory].astype(np.float64)
         counts = counts[counts.sum(axis=1) > 0]
@@ -148,6 +157,8 @@ def random_teams(federation: Federation, pick: int, batch_size: int) -> tuple[fl
         spread = ((shares - middle) ** 2).sum(axis=1).mean() / team
         left_out = (devices - team) / (devices - 1) if devices > 1 else 0.0
         noise = (1 - (shares**2).sum(axis=1)).mean() / (team * batch_size)
-        each.append(np.sqrt(((middle - target) ** 2).sum() + left_out * spread + noise))
+        off = ((middle - target) ** 2).sum()
+        random.append(np.sqrt(off + left_out * spread + noise))
+        whole.append(np.sqrt(off))
     independent = np.sqrt((1 - (target**2).sum()) / (pick * batch_size))
-    return float(np.mean(each)), float(independent)
+    return TeamDivergence(float(np.mean(random)), float(np.mean(whole)), float(independent))

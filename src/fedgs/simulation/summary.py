@@ -22,7 +22,7 @@ from fedgs import __version__
 from fedgs.algorithms.client_server import participants
 from fedgs.algorithms.run_state import RunState
 from fedgs.data import Federation
-from fedgs.data.statistics import random_teams
+from fedgs.data.statistics import team_divergence
 from fedgs.files import write_text
 from fedgs.settings import Settings
 from fedgs.simulation.components import Components, pretraining_facts
@@ -89,7 +89,7 @@ def summarise(
             "epochs_max": float(use["epochs"].max()),
             "longest_wait": int(use["longest_wait"].max()),
             "never_selected": int((use["selected"] == 0).sum()),
-            **_random_teams(settings, federation),
+            **_team_divergence(settings, federation),
         },
         "events": events,
         **({} if pretraining is None else {"pretraining": pretraining}),
@@ -171,12 +171,12 @@ def _algorithm(settings: Settings, federation: Federation, state: RunState) -> d
     }
 
 
-def _random_teams(settings: Settings, federation: Federation) -> dict[str, float]:
-    """Return what selection can gain: how far teams at random, and independent samples, are from P_real."""
+def _team_divergence(settings: Settings, federation: Federation) -> dict[str, float]:
+    """Return what selection can gain: how far teams at random, whole factories and independent samples are."""
     if settings.algorithm.is_baseline or len(federation.classes) < 2:
         return {}
-    found = random_teams(federation, settings.selection.pick, settings.training.batch_size)
-    return dict(zip(("random_divergence", "independent_divergence"), found, strict=True))
+    found = team_divergence(federation, settings.selection.pick, settings.training.batch_size)
+    return {f"{name}_divergence": value for name, value in found._asdict().items()}
 
 
 def _machine(timings: Sequence[dict[str, Any]], before: dict[str, Any] | None) -> dict[str, Any]:
