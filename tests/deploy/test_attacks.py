@@ -1,7 +1,6 @@
 """Devices of a park that mean harm, over mTLS: they are left out, or the run ends with a clear line; never "done"."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,15 +11,13 @@ import pytest
 
 from fedgs.data import build_federation
 from fedgs.data.npz import save_npz
-from fedgs.deploy.pace import Pace
 from fedgs.deploy.screening import FLOOR, Screen
 from fedgs.deploy.sources import Batch, open_source
-from fedgs.deploy.station_process import Control
 from fedgs.deploy.tensors import Flat
 from fedgs.deploy.top import collapse
 from fedgs.deploy.trainers import LinearTrainer
 from tests.deploy.devices import Noise, agent, run_round, run_top, running
-from tests.deploy.processes import CLASSES, SHAPE, Park, StationHandle, write_device
+from tests.deploy.processes import Park, StationHandle, write_device
 from tests.simulation.small import SMALL, small_set
 
 
@@ -145,54 +142,3 @@ async def test_a_device_that_lies_about_its_counts_gets_no_more_than_its_part_of
     turns = {device.name: device.turns for device in station.status().devices}
     assert sum(turns.values()) == 400
     assert 80 <= turns["liar"] <= 100
-
-
-class Late(LinearTrainer):
-    """Answers just in time: after half a second of the five that a device has at least."""
-
-    def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
-        time.sleep(0.5)
-        return super().step(weights, batch, learning_rate)
-
-
-class Usual(LinearTrainer):
-    def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
-        time.sleep(0.1)
-        return super().step(weights, batch, learning_rate)
-
-
-async def test_a_device_that_answers_just_in_time_slows_a_station_to_half_its_pace_at_most(
-    park: Park, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All four train in every iteration; the usual answer takes 0.1 s. Without a grace, which would take a minute."""
-    monkeypatch.setattr("fedgs.deploy.pace.GRACE", 1.0)
-    station = await park.serve("s1", min_devices=4, gather=30)
-    assert isinstance(station.runs, Control)
-    station.runs.station.pace.credit = 1.0
-    usual = [agent(park, station, name, Noise(1), make=lambda _: Usual(CLASSES, SHAPE)).run() for name in "abc"]
-    async with running(agent(park, station, "late", Noise(2), make=lambda _: Late(CLASSES, SHAPE)).run(), *usual):
-        await run_round(station, 1, 12, pick=4)
-        began = time.monotonic()
-        await run_round(station, 2, 30, pick=4)
-        seconds = time.monotonic() - began
-    turns = {device.name: device.turns for device in station.status().devices}
-    assert 5 < turns["late"] < 25  # it still trains now and then
-    assert turns["a"] == 42
-    assert seconds / 30 < 0.4  # 0.2 and some overhead; not 0.5
-
-
-def test_a_device_is_late_by_what_is_usual_but_not_where_its_whole_team_is() -> None:
-    """Ten answers of 2 s: 6 s are usual. Half of a team of four must have answered, and three times what that took."""
-    pace = Pace()
-    assert (pace.is_late(29.9, 30.0), pace.is_late(30.0, 30.0)) == (False, True)  # nothing is usual yet
-    for _ in range(10):
-        pace.answered("a", 2.0)
-    pace.begin_team(4)
-    assert not pace.is_late(29.0, 30.0)
-    pace.answered("a", 2.0)
-    assert not pace.is_late(29.0, 30.0)
-    pace.answered("b", 2.0)
-    assert (pace.is_late(5.9, 30.0), pace.is_late(6.0, 30.0), pace.is_late(3.0, 3.0)) == (False, True, True)
-    pace.begin_team(2)
-    pace.answered("a", 4.0)  # a stall
-    assert (pace.is_late(11.9, 30.0), pace.is_late(12.0, 30.0)) == (False, True)

@@ -82,12 +82,15 @@ class RoundTrainer:
             await self._gather(order.wanted.pick)
         wanted = self._with_target(order.wanted)
         for row, rate in list(enumerate(order.rates.tolist()))[done.iteration :]:
+            began = time.perf_counter()
             members = await self._gather(order.wanted.pick)
             if not members:
                 station.events["idle"] += len(order.rates) - row
                 log.warning("no device is online; the round ends early", round=order.round, iteration=row)
                 break
+            station.pace.waited(time.perf_counter() - began)
             began = time.perf_counter()
+            station.passed_over(station.pace.slow(members))
             members = station.pace.eligible(members, wanted.pick, station.settings.most_turns)
             if not len(wanted.target):
                 wanted = self._with_target(order.wanted)
@@ -141,9 +144,8 @@ class RoundTrainer:
 
         Where the station is about to stop, there is no next iteration.
         """
-        roster, settings = self.station.roster, self.station.settings
-        wanted = settings.min_devices or pick
-        until = time.monotonic() + settings.gather
+        roster, settings, pace = self.station.roster, self.station.settings, self.station.pace
+        wanted, began = settings.min_devices or pick, time.monotonic()
         while True:
             if self.draining:
                 raise PeerError("the station stops; it goes on with this round when it is started again")
@@ -151,11 +153,15 @@ class RoundTrainer:
             wished = min(wanted, max(wanted, len(roster.members)) - roster.unavailable)
             there = roster.candidates()
             expected = wished if self._expected is None else min(wished, max(self._expected, len(there)))
-            left = until - time.monotonic()
+            longest = min(settings.gather, pace.patience) if there else settings.gather
+            left = began + longest - time.monotonic()
             deserted = self._expected == 0 and not roster.online  # it has waited for a device before, in vain
             if len(there) >= max(1, expected) or left <= 0 or deserted:
                 # A device that did not come in time is not waited for again until it has been back.
                 self._expected = min(wished, len(there))
+                if len(there) < expected and longest < settings.gather:
+                    awaited = [one.name for one in roster.online if roster.state(one) in ("waiting", "late")]
+                    self.station.passed_over(awaited)
                 return there
             try:
                 await asyncio.wait_for(roster.changed.wait(), min(left, 1.0))
