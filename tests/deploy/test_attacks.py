@@ -100,11 +100,17 @@ def test_the_largest_norm_by_hand_and_after_a_restart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        ([{"loss": 4.0, "accuracy": 0.01}, {"loss": 11.9, "accuracy": 0.0}], ""),
-        ([{"loss": 4.0}, {"loss": 1.0}, {"loss": 12.1}], "loss 12.1; it began with 4"),
+        ([{"loss": 4.77, "accuracy": 0.01}, {"loss": 24.7, "accuracy": 0.01}], ""),  # a high learning rate
+        ([{"loss": 4.0}, {"loss": 1.0}, {"loss": 12.1}], "loss 12.1; it was 1, and 4 at the beginning"),
+        ([{"loss": 4.0}, {"loss": 0.05}, {"loss": 11.9}], "loss 11.9; it was 0.05"),
+        ([{"loss": 4.0}, {"loss": 0.05}, {}, {"loss": 4.1}], "loss 4.1; it was 0.05"),
+        ([{"loss": 4.0}, {"loss": 0.001}, {"loss": 3.9}], ""),  # noise of a model that has learnt its data
+        ([{"loss": 4.0}, {"loss": 24.0}, {"loss": 239.0}], ""),
+        ([{"loss": 4.0}, {"loss": 24.0}, {"loss": 241.0}], "loss 241; it was 24"),
         ([{"loss": 4.0}, {"loss": float("nan")}], "loss nan"),
-        ([{"loss": -2.0}, {"loss": 2.1}], "loss 2.1; it began with -2"),
-        ([{"train_loss": 4.0}, {"train_loss": 13.0}], "train_loss 13"),
+        ([{"loss": -2.0}, {"loss": 15.9}], ""),
+        ([{"loss": -2.0}, {"loss": 16.1}], "loss 16.1; it was -2"),
+        ([{"train_loss": 4.0}, {"train_loss": 41.0}], "train_loss 41"),
         ([{"loss": 4.0, "train_loss": 4.0}, {"loss": 3.0, "train_loss": 1e5}], ""),  # devices may lie
         ([{"accuracy": 0.23}, {"accuracy": 0.2}, {"accuracy": 0.05}], "accuracy 5.00%; it was 23.00%"),
         ([{"accuracy": 0.23}, {"accuracy": 0.06}], ""),
@@ -113,7 +119,7 @@ def test_the_largest_norm_by_hand_and_after_a_restart(tmp_path: Path) -> None:
     ],
 )
 def test_when_a_round_has_ruined_the_model(lines: list[dict[str, float]], reason: str) -> None:
-    found = collapse(lines, "accuracy")
+    found = collapse(lines, "accuracy", 10.0)
     assert found.startswith(reason)
     assert bool(found) == bool(reason)
 

@@ -190,6 +190,12 @@ def top(
         float | None,
         typer.Option(help="Seconds to wait for the other stations after --min-stations have answered (60)."),
     ] = None,
+    largest_rise: Annotated[
+        float | None,
+        typer.Option(
+            help="Largest loss after a round, as a multiple of the last one; above it the model collapsed (10)."
+        ),
+    ] = None,
     collapses: Annotated[
         int | None,
         typer.Option(help="Consecutive rounds with a collapsed model before the run ends with exit code 3 (3)."),

@@ -41,8 +41,6 @@ from fedgs.tasks.prepare import statistics_from
 
 Evaluate = Callable[[Mapping[str, Tensor]], Mapping[str, Any]]
 """Metrics and loss of weights on the held-out set, by name."""
-EXPLODES = 3.0
-"""A loss so many times that of the first round has exploded."""
 COLLAPSES, LEAST_FALL = 4.0, 0.1
 """An accuracy of a quarter of the best so far, and of ten points less, has collapsed."""
 
@@ -111,7 +109,7 @@ class Top:
             results = await self._trained_results(state, attempt)
             try:
                 new = await asyncio.to_thread(self._after, state, results, attempt, began)
-                reason = collapse(new.metrics, self._score)
+                reason = collapse(new.metrics, self._score, self.settings.largest_rise)
             except CollapseError as error:
                 reason = str(error)
             if not reason:
@@ -251,13 +249,19 @@ class Top:
         log.info("round", round=line["round"], **shown, stations=line["stations"], seconds=line["seconds"])
 
 
-def collapse(lines: Sequence[Mapping[str, Any]], score: str) -> str:
-    """Return how the newest of these rounds has ruined the model, compared with those before; "" where it has not."""
+def collapse(lines: Sequence[Mapping[str, Any]], score: str, largest_rise: float) -> str:
+    """Return how the newest of these rounds has ruined the model, compared with those before; "" where it has not.
+
+    A loss explodes where it is ``largest_rise`` times the last one and above the first one. A model that has learnt its
+    data has a loss near 0, which a single hard sample multiplies.
+    """
     *before, now = lines
     for key in ("loss",) if "loss" in now else ("train_loss",):  # what devices say counts where nothing was measured
         known = [line[key] for line in before if key in line]
-        if key in now and known and not now[key] <= known[0] + (EXPLODES - 1) * abs(known[0]):  # nor NaN
-            return f"{key} {now[key]:.4g}; it began with {known[0]:.4g}"
+        if key in now and known:
+            most = max(known[0], known[-1] + (largest_rise - 1) * abs(known[-1]))  # a loss may be below 0
+            if not now[key] <= most:  # nor NaN
+                return f"{key} {now[key]:.4g}; it was {known[-1]:.4g}, and {known[0]:.4g} at the beginning"
     best = max((line[score] for line in before if score in line), default=0.0)
     if score == "accuracy" and score in now and now[score] < min(best / COLLAPSES, best - LEAST_FALL):
         return f"accuracy {now[score]:.2%}; it was {best:.2%}"
