@@ -32,7 +32,7 @@ from fedgs.deploy.sources import one_device
 from fedgs.deploy.station_list import NamedStations, StationList
 from fedgs.deploy.top import Top
 from fedgs.deploy.top_service import TopView, check_server
-from fedgs.deploy.top_state import TopState, load_state, save_model, save_state, settings_digest
+from fedgs.deploy.top_state import Checkpoints, TopState, save_model, settings_digest
 from fedgs.deploy.torch_trainer import Deployed
 from fedgs.deploy.transport import GrpcTransport, Transport
 from fedgs.errors import ConfigError, InputFileError
@@ -146,7 +146,8 @@ async def carry_out(
     view = TopView(settings, options, stations, metrics)
     view.classes = names or tuple(map(str, range(classes)))
     with claim(folder, "top server"), served_metrics(metrics.registry, options.metrics, view.unready) as scraped:
-        state = load_state(folder, digest)
+        kept = Checkpoints(folder, digest)
+        state = kept.load()
         run = f"{folder.resolve().name[:40]}-{secrets.token_hex(4)}" if state is None else state.run
         run_spec = RunSpec(
             settings, run, classes, inputs, network, deployed.head, options.wire, names, deployed.channels
@@ -168,11 +169,11 @@ async def carry_out(
                 state = await top.begin(run, deployed.first_weights())
             else:
                 log.info("run is resumed", run=run, round=state.round)
-            save_state(folder, state, digest)  # of a resumed run too: its metrics may be ahead of the checkpoint
+            kept.save(state)  # of a resumed run too: its metrics may be ahead of the checkpoint
             view.state = state
             while state.round < settings.training.rounds:
                 view.state = state = await top.advance(state)
-                save_state(folder, state, digest)
+                kept.save(state)
             facts = _facts(settings, deployed, tuple(view.classes), inputs, state.weights)
             save_model(folder, state, facts, frozen_weights(deployed.module))
         return state
