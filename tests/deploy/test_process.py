@@ -38,10 +38,6 @@ def test_an_error_before_anything_was_written_leaves_no_new_folder(tmp_path: Pat
         with pytest.raises(PeerError), claim(folder, "station"):
             raise PeerError("the port is in use")
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
-    with pytest.raises(PeerError), claim(tmp_path / "new", "station"):
-        (tmp_path / "new/addresses.txt").touch()
-        raise PeerError("the port is in use")
-    assert (tmp_path / "new/addresses.txt").exists()
 
 
 @pytest.mark.parametrize("permissions", [0o755, 0o710, 0o701])
