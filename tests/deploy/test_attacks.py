@@ -13,6 +13,7 @@ from fedgs.data import build_federation
 from fedgs.data.npz import save_npz
 from fedgs.deploy.screening import FLOOR, Screen
 from fedgs.deploy.sources import Batch, open_source
+from fedgs.deploy.streams import Answer
 from fedgs.deploy.tensors import Flat
 from fedgs.deploy.top import collapse
 from fedgs.deploy.trainers import LinearTrainer
@@ -22,11 +23,16 @@ from tests.simulation.small import SMALL, small_set
 
 
 class Attacker(LinearTrainer):
-    """Sends ten times the negated update."""
+    """Sends ten times the negated update, after some honest ones."""
+
+    def __init__(self, honest: int = 0) -> None:
+        super().__init__(4, (8, 8))
+        self.honest = honest
 
     def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
         change, loss = super().step(weights, batch, learning_rate)
-        return np.float32(-10) * change, loss
+        self.honest -= 1
+        return change if self.honest >= 0 else np.float32(-10) * change, loss
 
 
 OPTIONS = [*SMALL, "federation.devices=12", "federation.factories=1", "task.model=linear", "training.rounds=8",
@@ -34,8 +40,10 @@ OPTIONS = [*SMALL, "federation.devices=12", "federation.factories=1", "task.mode
 
 
 @asynccontextmanager
-async def attacked(park: Park, attackers: Sequence[str], **settings: Any) -> AsyncIterator[StationHandle]:
-    """Run a station with twelve devices, some of which attack."""
+async def attacked(
+    park: Park, attackers: Sequence[str], honest: int = 0, **settings: Any
+) -> AsyncIterator[StationHandle]:
+    """Run a station with twelve devices, some of which attack after ``honest`` updates."""
     data = small_set(12)
     federation = build_federation(data, 1)
     save_npz(data, park.folder / "held-out.npz")
@@ -43,22 +51,25 @@ async def attacked(park: Park, attackers: Sequence[str], **settings: Any) -> Asy
     devices = []
     for device, name in enumerate(federation.device_names):
         source = open_source(f"npz:{write_device(federation, device, park.folder / f'{name}.npz')}", name)
-        more = {"make": lambda _: Attacker(4, (8, 8))} if name in attackers else {}
+        more = {"make": lambda _: Attacker(honest)} if name in attackers else {}
         devices.append(agent(park, station, name, source, **more).run())
     async with running(*devices):
         yield station
 
 
-@pytest.mark.parametrize("attackers", [[], ["device-07"]])
-async def test_ten_times_the_negated_update_of_one_in_twelve_is_left_out(park: Park, attackers: list[str]) -> None:
-    """And nothing of an honest park is."""
-    async with attacked(park, attackers) as station:
+@pytest.mark.parametrize(("attackers", "honest"), [([], 0), (["device-07"], 0), (["device-07"], 20)])
+async def test_ten_times_the_negated_update_of_one_in_twelve_is_left_out(
+    park: Park, attackers: list[str], honest: int
+) -> None:
+    """From the beginning, or once the model has learnt; and nothing of an honest park is."""
+    async with attacked(park, attackers, honest) as station:
         await run_top(park, [station], OPTIONS, held_out=str(park.folder / "held-out.npz"))
     last = park.rounds()[-1]
     assert (last["round"], last["accuracy"] > 0.8) == (8, True)
     refused = park.log("s1", "no update")
     assert {line["device"] for line in refused} == set(attackers)
     assert all("is the most" in line["reason"] for line in refused)
+    assert {line["device"] for line in park.log("s1", "a long update is shortened")} == set(attackers)
 
 
 async def test_a_majority_that_ruins_the_model_ends_the_run_with_code_3_and_the_devices_names(park: Park) -> None:
@@ -77,24 +88,66 @@ async def test_a_majority_that_ruins_the_model_ends_the_run_with_code_3_and_the_
     assert not (park.folder / "state" / "model.safetensors").exists()
 
 
-def test_the_largest_norm_by_hand_and_after_a_restart(tmp_path: Path) -> None:
-    """Learning rate ½. The medians: 2 of (1, 2, 9) ½-steps is 4 a unit; then 2 of a window of 2, 4, 18."""
+def longest(screen: Screen, **norms: float) -> float:
+    """Return the norm to which answers are shortened, at a learning rate of ½ and c = 6; nobody is rejected."""
+    verdict = screen.judge(norms, 30.0, 0.5, 6.0)
+    assert verdict.rejected == set()
+    return verdict.longest
+
+
+def test_the_longest_update_by_hand() -> None:
+    """Norms of 1, 2 and 9 at a rate of ½ are 2, 4 and 18 a unit."""
+    screen = Screen()
+    screen.begin("run")
+    assert screen.judge({"a": 5.0}, 30.0, 0.0, 6.0).longest == 30.0  # nothing to compare with: the weights' own norm
+    assert longest(screen, a=50.0) == 30.0
+    assert longest(screen, a=1.0, b=2.0, c=9.0) == 6 * 2  # the median of the team
+    for _ in range(9):
+        assert longest(screen, c=20.0) in (30.0, 6 * 2.0)  # then the votes: (50 and 1), 2, (9 and many a 20)
+    assert longest(screen, a=8.0, b=50.0, c=50.0) == 6 * 50  # all grow at once
+    for _ in range(300):
+        verdict = longest(screen, a=1e-6, b=1e-6)
+    assert verdict == pytest.approx(6 * FLOOR * 50)  # gradients have vanished; the peak was kept
+    screen.begin("another run")
+    assert longest(screen, a=1.0) == 30.0
+
+
+def test_a_hard_batch_is_shortened_and_a_habit_is_rejected_also_after_a_restart(tmp_path: Path) -> None:
+    """Of the last 20 answers more than 13 must be long; of the first ones, six and more than two thirds."""
     screen = Screen(tmp_path)
     screen.begin("run")
-    assert screen.largest([5.0], 30.0, 0.0, 6.0) == 30.0  # nothing to compare with: the weights' own norm
-    assert screen.largest([1.0, 2.0, 9.0], 30.0, 0.5, 6.0) == 6 * 2
-    assert screen.largest([50.0], 30.0, 0.5, 6.0) == 6 * 2  # the window's; one answer has no say
-    assert screen.largest([8.0, 50.0, 50.0], 30.0, 0.5, 6.0) == 6 * 50  # all grow at once
-    screen.save()
-    restarted = Screen(tmp_path)
-    restarted.begin("run")
-    for _ in range(300):
-        largest = restarted.largest([1e-6], 30.0, 0.5, 6.0)
-    assert largest == pytest.approx(6 * FLOOR * 50)  # gradients have vanished; the peak was kept
-    restarted.begin("another run")
-    assert restarted.largest([1.0], 30.0, 0.5, 6.0) == 30.0
-    (tmp_path / "norms.json").write_text('{"run": "run", "peak": 1, "norms": [-1]}')
-    Screen(tmp_path).begin("run")
+    for _ in range(20):
+        longest(screen, a=1.0, b=1.0, c=1.0)
+    assert longest(screen, a=1.0, b=1.0, c=300.0) == 6.0
+    for _ in range(12):
+        longest(screen, a=1.0, b=1.0, c=10.0)
+    for device in "cd":  # one that has trained long, and one that is new
+        screen.save()
+        screen = Screen(tmp_path)
+        screen.begin("run")
+        for _ in range(0 if device == "c" else 5):
+            longest(screen, a=1.0, b=1.0, d=10.0)
+        verdict = screen.judge({"a": 1.0, "b": 1.0, device: 10.0}, 30.0, 0.5, 6.0)
+        assert (verdict.longest, verdict.rejected) == (6.0, {device})
+    for _ in range(7):
+        longest(screen, a=1.0, b=1.0, c=1.0)
+    longest(screen, a=1.0, b=1.0, c=10.0)  # it has changed its habit
+    for broken in (
+        '{"run": "run", "peak": 1, "norms": [["a", -1]], "habits": {}}',
+        '{"run": "run", "norms": [1]}',
+        "[]",
+    ):
+        (tmp_path / "norms.json").write_text(broken)
+        anew = Screen(tmp_path)
+        anew.begin("run")
+        assert longest(anew, a=1.0) == 30.0
+
+
+def test_a_shortened_update_keeps_its_direction_and_its_buffers() -> None:
+    answer = Answer(np.array([3.0, -4.0, 7.0], np.float32), np.array([5]), 1.0, norm=5.0)
+    short = answer.shortened(1.0, trained=2)
+    np.testing.assert_allclose(short.change, [0.6, -0.8, 7.0], rtol=1e-6)
+    assert answer.change.tolist() == [3.0, -4.0, 7.0]
 
 
 @pytest.mark.parametrize(

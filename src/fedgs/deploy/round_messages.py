@@ -116,7 +116,8 @@ class RoundResult:
     announced: NDArray[np.float64]
     """(classes,) mean class distribution of what they announced; empty: no announcement."""
     events: Mapping[str, int] = field(default_factory=dict)
-    """How often something happened: late, gone, rejected, quarantined, slow, short, idle, lost."""
+    """How often something happened: late, gone, rejected, shortened, quarantined, slow, short, idle,
+    lost."""
     seen: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """(classes,) samples of each class the teams trained on, in sum ``samples``; empty: not asked for.
 

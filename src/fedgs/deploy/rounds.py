@@ -203,19 +203,26 @@ class RoundTrainer:
         team = [member for member, _ in asked]
         self.station.pace.iterated([member.name for member in team], time.perf_counter() - began)
         valid = [(member, answer) for member, answer in zip(team, answers, strict=True) if answer is not None]
-        return team, self._accepted(valid, norm(weights[: order.shapes.trained_size]), rate), divergence
+        return team, self._accepted(valid, weights, rate, order.shapes.trained_size), divergence
 
-    def _accepted(self, valid: Sequence[tuple[Member, Answer]], weights_norm: float, rate: float) -> dict[str, Answer]:
-        """Return the answers that go into the mean, by device."""
+    def _accepted(
+        self, valid: Sequence[tuple[Member, Answer]], weights: Flat, rate: float, trained: int
+    ) -> dict[str, Answer]:
+        """Return the answers that go into the mean, by device; the first ``trained`` of the weights are trained."""
         station, accepted = self.station, {}
-        norms = [answer.norm for _, answer in valid]
-        largest = self.screen.largest(norms, weights_norm, rate, station.settings.largest_move)
+        norms = {member.name: answer.norm for member, answer in valid}
+        verdict = self.screen.judge(norms, norm(weights[:trained]), rate, station.settings.largest_move)
         for member, answer in valid:
-            if answer.norm > largest:
-                station.failed(member, "rejected", f"a change of norm {answer.norm:.3g}; {largest:.3g} is the most")
-            else:
-                station.used(member)
-                accepted[member.name] = answer
+            lengths = f"norm {answer.norm:.3g}; {verdict.longest:.3g} is the most"
+            if member.name in verdict.rejected:
+                station.failed(member, "rejected", f"most of its changes are too long, this one of {lengths}")
+                continue
+            if answer.norm > verdict.longest:
+                station.events["shortened"] += 1
+                log.info("a long update is shortened", device=member.name, reason=lengths)
+                answer = answer.shortened(verdict.longest, trained)
+            station.used(member)
+            accepted[member.name] = answer
         return accepted
 
     def _note(

@@ -31,7 +31,7 @@ class StationSettings(ProcessSettings):
     )
     quarantine: float = Field(60.0, ge=0, description="seconds a device is quarantined")
     largest_move: float = Field(
-        6.0, ge=1, description="an update may be so many times as long as updates usually are at this station"
+        6.0, ge=1, description="a longer update, as a multiple of the usual norm at this station, is shortened to it"
     )
     most_turns: float = Field(3.0, ge=1, description="no device trains more often than so many times its fair share")
     duplicates: Literal["replace", "refuse"] = Field(
