@@ -6,7 +6,7 @@ STAMP := $(VENV)/.up-to-date
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types kernels unit coverage docs reproduce bench clean
+.PHONY: help setup run test lint types kernels unit coverage flower docs reproduce bench clean
 .PHONY: build smoke audit release
 
 help:  ## list the targets
@@ -44,6 +44,10 @@ unit: setup
 
 coverage: setup  ## the same pytest, measuring which lines it reaches; slower, so not part of `make test`
 	$(BIN)/pytest --cov --cov-report=term:skip-covered
+
+flower: setup  ## the tests that need Flower, which `make test` passes over: install the extra, run them
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower]'
+	$(BIN)/pytest tests/flower
 
 docs: setup  ## the documentation site, in build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

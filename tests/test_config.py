@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from fedgs.config import RENAMED, assign, load_settings, settings_from
 from fedgs.errors import ConfigError
-from fedgs.settings import Settings
+from fedgs.settings import PlannerSettings, Settings
 from reproduction.experiments.paper import facts
 
 
@@ -28,6 +28,20 @@ def test_a_file_and_then_the_overrides(tmp_path: Path) -> None:
     settings = load_settings(file, ["selection.pick=7", "selection.solver=exact", 'selection.start="zero"'])
     assert settings.seed == 4
     assert (settings.selection.pick, settings.selection.solver, settings.selection.start) == (7, "exact", "zero")
+
+
+def test_none_takes_back_what_need_not_be_there() -> None:
+    settings = load_settings(None, ["data.normalise=none", "task.options.norm=none"], preset="quick")
+    assert settings.eval.target is not None
+    assert settings.data.normalise == settings.task.options["norm"] == "none"  # type: ignore[union-attr]
+    changed = load_settings(None, ["eval.target=none", "training.clip=none", "algorithm.objective=none"], "quick")
+    assert changed.eval.target is changed.training.clip is changed.algorithm.objective is None
+    plan = load_settings(None, ["plan.rounds=3", "plan.rounds=none"], kind=PlannerSettings)
+    assert isinstance(plan, PlannerSettings)
+    assert plan.plan.rounds is None
+    for override in ("seed=none", "eval.aim=none", "a.b=none"):
+        with pytest.raises(ConfigError, match=r"valid integer|not a known setting"):
+            load_settings(None, [override])
 
 
 def test_settings_cannot_be_changed() -> None:

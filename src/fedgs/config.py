@@ -22,6 +22,7 @@ from pydantic_core import ErrorDetails
 from fedgs.errors import ConfigError, suggestion
 from fedgs.network.settings import PROFILES
 from fedgs.settings import COVERAGE_WEIGHT, InvalidCombinationError, Settings
+from fedgs.settings_list import section_of
 
 PRESETS = ("quick", "paper", "coverage", "bearings", "own")
 RENAMED = {"training.model": "task.model", "beside": "baseline", "server.by_class": "server.class_wise"}
@@ -55,7 +56,7 @@ def load_settings(
         source = str(path)
         values = merged(values, with_whole_paths(_read_file(Path(path)), Path(path).parent))
     for override in overrides:
-        key, value = parse_override(override)
+        key, value = parse_override(override, kind=kind)
         assign(values, key, value, f"--set {override}")
         if given is None or override in given:
             origin[key] = f"--set {override}"
@@ -173,12 +174,17 @@ def _read_file(path: Path) -> dict[str, Any]:
     return values
 
 
-def parse_override(text: str, option: str = "--set") -> tuple[str, Any]:
-    """Return key and value of ``key.path=value``; a bare word is a string: ``selection.solver=exact``."""
+def parse_override(text: str, option: str = "--set", kind: type[Settings] = Settings) -> tuple[str, Any]:
+    """Return key and value of ``key.path=value``; a bare word is a string: ``selection.solver=exact``.
+
+    TOML has no word for nothing; ``none`` takes back a setting that need not be there: ``eval.target=none``.
+    """
     key, sign, value = text.partition("=")
     key, value = key.strip(), value.strip()
     if not sign or not key or not all(key.split(".")):
         raise ConfigError(f"{option} {text}: expected key.path=value, for example {option} selection.pick=12")
+    if value == "none" and _is_optional(key.split("."), kind):
+        return key, None
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
@@ -219,12 +225,25 @@ def _unknown_key(path: Sequence[str], kind: type[Settings]) -> str:
     new = RENAMED.get(".".join(path))
     if new is not None:
         return f"is now called {new}"
-    section: type[BaseModel] = kind
-    for name in path[:-1]:
-        annotation = section.model_fields[name].annotation
-        kinds = [annotation, *get_args(annotation)]
-        section = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+    section = _section_at(path[:-1], kind)
+    assert section is not None  # or another error had come first
     return f"is not a known setting; {suggestion(path[-1], section.model_fields, 'known keys here:')}"
+
+
+def _is_optional(path: Sequence[str], kind: type[Settings]) -> bool:
+    """Whether the key is known and may be missing."""
+    section = _section_at(path[:-1], kind)
+    known = {} if section is None else section.model_fields
+    return path[-1] in known and type(None) in get_args(known[path[-1]].annotation)
+
+
+def _section_at(path: Sequence[str], kind: type[BaseModel]) -> type[BaseModel] | None:
+    """Return the section that a path of names leads to; None where there is none."""
+    section: type[BaseModel] | None = kind
+    for name in path:
+        field = None if section is None else section.model_fields.get(name)
+        section = None if field is None else section_of(field.annotation)
+    return section
 
 
 def _look_up(path: Sequence[str], values: Mapping[str, Any]) -> Any:

@@ -390,7 +390,13 @@ LOGGERS = ("tensorboard", "mlflow", "wandb")
 
 
 class Settings(Section):
-    """All settings of a run. The defaults are those of the paper."""
+    """All settings of a run. The defaults are those of the paper.
+
+    Examples:
+        >>> import fedgs
+        >>> fedgs.Settings(training={"rounds": 20}).training.iterations
+        50
+    """
 
     seed: int = Field(0, ge=0, description="the seed of all random numbers")
     federation: FederationSettings = FederationSettings()

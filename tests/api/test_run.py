@@ -171,7 +171,7 @@ def doubled(inputs: torch.Tensor) -> torch.Tensor:
         ({"task": {"prepare": doubled}}, {}, None),
         ({"task": {"prepare": lambda rows: 3 * rows}}, {}, "task.prepare was <lambda>.* is not set now"),
         ({"task": {"prepare": lambda rows: 3 * rows}}, {"task": {"prepare": lambda rows: 3 * rows}}, None),
-        ({"task": {"prepare": lambda rows: 3 * rows}}, {"task": {"prepare": lambda x: 4 * x}}, "task.prepare was"),
+        ({"task": {"prepare": lambda rows: 3 * rows}}, {"task": {"prepare": lambda x: 4 * x}}, "constants was .*3"),
         ({"solver": plant.first_ones, "settings": {"selection": {"options": {"skip": 1}}}}, {}, None),
         ({"solver": lambda problem, generator: range(problem.pick)}, {}, "cannot be imported|has no"),
     ],

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.sparse import csr_array
 from torch.utils.data import Dataset, TensorDataset
 
 import fedgs
@@ -196,6 +197,12 @@ def test_targets_that_are_no_classes() -> None:
         ({"targets": np.where(np.arange(12) == 9, np.inf, 0.5)}, r"targets of sample 9 \(device '07'\) hold NaN"),
         ({"inputs": {"a": ROWS, "b": ROWS[:3]}}, "12 rows of inputs 'a', 3 rows of inputs 'b'"),
         ({"inputs": {"a": (ROWS, ROWS)}}, "inputs are nested; give an array, or a tuple or a dict of arrays"),
+        ({"inputs": {}}, "inputs are empty; give an array"),
+        ({"targets": ()}, "targets are empty"),
+        (
+            {"inputs": csr_array(ROWS)},
+            r"inputs are sparse.*give dense arrays, with .toarray\(\)",
+        ),
         ({"inputs": np.ma.masked_array(ROWS, ROWS[5, 1] == ROWS)}, "inputs hold masked values; fill them in"),
         ({"test": [ROWS, LABELS]}, "test must be a share, 12 bools, or a tuple of arrays"),
         ({"test": ({"a": ROWS}, LABELS)}, "test inputs are a dict of 'a', train inputs an array"),

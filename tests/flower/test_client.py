@@ -23,7 +23,7 @@ from fedgs.errors import PeerError, WireError
 from fedgs.flower import client, server
 from fedgs.flower.client import ARRAYS, METRICS, order_bytes, order_content, result_content, result_of
 from fedgs.flower.server import FlowerTransport, SuperNodes
-from tests.deploy.processes import SHAPES, Park, order, write_device
+from tests.deploy.processes import CLASSES, SHAPES, Park, order, write_device
 from tests.simulation.small import small_federation
 
 
@@ -42,7 +42,7 @@ def test_it_imports_no_torch() -> None:
 
 
 def test_a_round_goes_through_to_the_station_and_back(park: Park, tmp_path: Path) -> None:
-    federation = small_federation(3, 1)
+    federation = replace(small_federation(3, 1), classes=tuple(map(str, range(CLASSES))))  # the order names no classes
     station = park.station("s1", "--min-devices", "3", "--gather", "30")
     for device, name in enumerate(federation.device_names):
         park.device(name, station, source=f"npz:{write_device(federation, device, tmp_path / f'{name}.npz')}")

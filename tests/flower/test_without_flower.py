@@ -1,9 +1,9 @@
 """What the rest of the package does for Flower, with or without it installed."""
 
-import importlib.util
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,7 @@ from tests.deploy.test_pki import mode
 def test_without_flower_a_park_says_what_to_install(
     here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    real = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "flwr" else real(name, *rest)
-    )  # fmt: skip
+    monkeypatch.setattr("fedgs.cli.deploy.find_spec", lambda name: None if name == "flwr" else find_spec(name))
     code, _, err = here("park", "up", "--flower", "--out", "park")
     assert code == 2
     assert err == "fedgs: error: --flower needs Flower, which is not installed; run: pip install 'fedgs[flower]'\n"

@@ -512,21 +512,6 @@ def test_python_that_reads_values_is_found() -> None:
     assert not probe(plain).reads_values
 
 
-def test_a_buffer_that_is_replaced_is_refused() -> None:
-    class Replaces(Table):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("centre", torch.zeros(6))
-
-        def forward(self, rows: Tensor) -> Tensor:
-            if self.training:
-                self.centre = 0.9 * self.centre + 0.1 * rows.mean(0).detach()
-            return super().forward(rows - self.centre)
-
-    with pytest.raises(ConfigError, match=r"changes between calls: its forward replaces buffer 'centre'; .*copy_"):
-        fedgs.run(fedgs.classification(Replaces, CLASSES), CASES["mlp on tables"].federation(), **QUICK)
-
-
 def test_a_last_batch_of_one_sample_is_left_out_where_the_network_cannot_train_on_it() -> None:
     class Normalised(nn.Module):
         def __init__(self) -> None:

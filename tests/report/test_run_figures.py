@@ -163,9 +163,9 @@ def test_curves_that_coincide_are_dashes_in_turn() -> None:
     """Baselines with the same seed have the same participants, so their divergence is one curve."""
     draws = [0.1, 0.12, 0.11, 0.13, 0.1]
     groups = {
-        name: [history(lines(rounds, 0.8, 1, divergence_of_round=own), [], f"algorithm.name={name}")]
+        name: [history(lines(rounds, 0.8, 1, divergence=own), [], f"algorithm.name={name}")]
         for name, rounds, own in (
-            ("fedavg", 4, draws), ("fedprox", 4, draws), ("fedmmd", 3, draws[:4]), ("fedgs", 4, [0.3] * 5),
+            ("fedavg", 4, draws), ("fedprox", 4, draws), ("fedmmd", 3, draws[:4]), ("fednova", 4, [0.3] * 5),
         )
     }  # fmt: skip
     figure = comparison_figure(groups)
@@ -178,6 +178,11 @@ def test_curves_that_coincide_are_dashes_in_turn() -> None:
         wanted = 255 * np.array(to_rgb(line.get_color()))
         assert (np.abs(inside - wanted).max(1) < 20).sum() > 20, line.get_label()
     assert "coincide" in panel.get_title()
+    # That of a round's participants is no distance of a team: beside FedGS the baselines have none.
+    other = comparison_figure(groups | {"ours": [history(lines(4, 0.8, 1, divergence=[0.2] * 5), [])]}).axes
+    assert [line.get_label() for line in other[-1].lines] == ["ours"]
+    assert [len(axes.lines) for axes in other[:-1]] == [5] * (len(other) - 1)
+    assert "baselines have none" in other[-1].get_title()
 
 
 def test_curves_coincide_where_they_are_drawn_on_each_other() -> None:

@@ -397,6 +397,7 @@ def test_a_module_that_ends_the_process_is_one_line(tmp_path: Path, monkeypatch:
         ({"options": {"kind": nn.ReLU}}, "task.options: 'kind' is a type, which settings cannot hold"),
         ({"keep_local": [3]}, "3 is no pattern"),
         ({"head": 3}, "task.head=3; give a submodule's name"),
+        ({"score": 5}, "task.score=5; give the name of a metric"),
         ({"keeplocal": ["a"]}, "did you mean 'keep_local'"),
     ],
 )
@@ -437,6 +438,20 @@ def test_lazy_layers_take_their_shapes_from_the_data() -> None:
     assert bound.module.get_parameter("0.weight").shape == (5, 4)
     again = bind(task, federation())
     assert torch.equal(bound.module.get_parameter("0.weight"), again.module.get_parameter("0.weight"))
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("instance", [False, True])
+def test_lazy_batch_normalisation(affine: bool, instance: bool) -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 5), nn.LazyBatchNorm1d(affine=affine), nn.Linear(5, 3))
+
+    model = make() if instance else make
+    bound = bind(fedgs.classification(model, 3), federation())
+    assert bound.module.get_buffer("1.running_mean").tolist() == [0.0] * 5
+    short: dict[str, Any] = {"rounds": 1, "iterations": 1, "batch_size": 4, "pick": 2, "device": "cpu"}
+    history = fedgs.run(fedgs.classification(model, 3), federation(), **short)
+    assert history.weights["1.running_mean"].abs().sum() > 0
 
 
 @pytest.mark.parametrize("kind", ["float64", "float32", "float16", "int32", "uint16", "bool"])

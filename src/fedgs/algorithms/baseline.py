@@ -41,6 +41,18 @@ class Baseline(Objective):
     """FedAvg, and the base class of all baselines: local training, then a server rule.
 
     A subclass overrides what differs from FedAvg; its fields are the options of the baseline.
+
+    Examples:
+        >>> import fedgs, numpy as np, torch
+        >>> x, y = np.random.rand(200, 4), np.arange(200) % 3
+        >>> federation = fedgs.Federation.from_arrays(x, y, devices=np.arange(200) % 10, factories=2)
+        >>> task = fedgs.classification(lambda: torch.nn.Linear(4, 3))
+        >>> class Doubled(fedgs.Baseline):
+        ...     def objective(self, network, weights, sent, batch):
+        ...         loss, shown = super().objective(network, weights, sent, batch)
+        ...         return 2 * loss, shown
+        >>> len(fedgs.run(task, federation, algorithm=Doubled(), rounds=2, pick=2))
+        2
     """
 
     rule: ServerRule = field(default_factory=FedAvg)

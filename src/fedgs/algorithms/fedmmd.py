@@ -31,7 +31,13 @@ WIDTHS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1, 5, 10, 15, 20, 25, 30, 35, 100,
 
 @dataclass(frozen=True)
 class FedMMD(Baseline):
-    """FedMMD: the local loss plus γ · MMD², the maximum mean discrepancy of local and global outputs."""
+    """FedMMD: the local loss plus γ · MMD², the maximum mean discrepancy of local and global outputs.
+
+    Examples:
+        >>> import fedgs
+        >>> fedgs.FedMMD(gamma=0.2).gamma                    # algorithm=fedgs.FedMMD(gamma=0.2)
+        0.2
+    """
 
     gamma: NotNegative = 0.1
     """γ, the weight of the discrepancy."""

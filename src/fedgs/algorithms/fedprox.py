@@ -17,7 +17,18 @@ from fedgs.algorithms.options import NotNegative
 
 @dataclass(frozen=True)
 class FedProx(Baseline):
-    """FedProx: a proximal term (μ/2) ‖w − w_t‖² in the local loss, with w_t the global model."""
+    """FedProx: a proximal term (μ/2) ‖w − w_t‖² in the local loss, with w_t the global model.
+
+    The term is added to the direction of a step, after what the optimizer makes of the gradient: with Adam it is
+    the decoupled decay towards w_t, as AdamW's is towards 0.
+
+    Examples:
+        >>> import fedgs
+        >>> fedgs.FedProx(mu=0.1).pull                       # algorithm=fedgs.FedProx(mu=0.1)
+        0.1
+        >>> fedgs.FedGS(objective=fedgs.FedProx(mu=0.1)).kind
+        'fedgs'
+    """
 
     mu: NotNegative = 0.1
     """μ, the weight of the proximal term."""

@@ -60,7 +60,7 @@ def compare_folders(folders: Sequence[Path], picture: Path) -> None:
 
 def _print_scores(console: "Console", comparison: "Comparison", to_target: str) -> None:
     """Print accuracies and losses; ``to_target`` heads the rounds to the target, "": runs have targets of their own."""
-    from fedgs.report.run_figures import OF_ROUNDS
+    from fedgs.report.run_figures import OF_TEAMS
     from fedgs.report.units import readable_score
 
     score, rows = comparison.score, comparison.means
@@ -71,8 +71,7 @@ def _print_scores(console: "Console", comparison: "Comparison", to_target: str) 
                for row in rows]  # fmt: skip
     numbers = NUMBERS + (WITH_SEEDS if seeds > 1 and console.width >= WIDE else 0)
     longest = console.width - numbers - max(map(len, (*methods, "baseline")))
-    divergence = "divergence_of_round" if any_baseline else "divergence"
-    notes = {f"diverg.: {OF_ROUNDS}": None} if any_baseline else {}
+    notes = {f"diverg.: {OF_TEAMS}": None} if comparison.mixed else {}
     if seeds > 1:
         notes["×N: mean ± standard deviation of N seeds"] = None
     # In 80 columns one space between two of them has to do; with deviations there is room for one score.
@@ -89,6 +88,7 @@ def _print_scores(console: "Console", comparison: "Comparison", to_target: str) 
         if row["pretraining_rounds"]:
             notes[f"+{row['pretraining_rounds']}: rounds of pre-training"] = None
         loss, around = row["loss"], row["loss_sd"]
+        divergence = None if comparison.mixed and not row["solver"] else row["divergence"]
         table.add_row(
             tail(row["run"], longest),
             method,
@@ -98,7 +98,7 @@ def _print_scores(console: "Console", comparison: "Comparison", to_target: str) 
             *(readable_score(score, row[key], 2, row[f"{key}_sd"]) for key in scores),
             f"{loss:.4f}" if around is None else f"{loss:.3f}±{around:.3f}",
             _reached(row, score, not to_target),
-            f"{row[divergence]:.4f}" if row[divergence] is not None else "–",
+            f"{divergence:.4f}" if divergence is not None else "–",
         )
     console.print(table)
     for note in notes:

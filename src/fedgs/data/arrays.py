@@ -45,6 +45,10 @@ def as_arrays(tree: Any, what: str) -> Arrays:
             return np.array(value.tolist())  # numbers of a table with mixed columns
         return value
 
+    if not any(True for _ in leaves(tree)):
+        raise DataError(f"{what} are empty; give an array, or a tuple or a dict of arrays")
+    if any(hasattr(value, "tocsr") for _, value in leaves(tree)):
+        raise DataError(f"{what} are sparse, which is not possible; give dense arrays, with .toarray()")
     if any(isinstance(value, Mapping | tuple) for _, value in leaves(tree)):
         raise DataError(f"{what} are nested; give an array, or a tuple or a dict of arrays")
     try:

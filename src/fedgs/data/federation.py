@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.data.arrays import Arrays, is_whole
+from fedgs.data.arrays import Arrays, digest_of, is_whole
 from fedgs.data.build import default_factories, read_datasets, user_factories, user_samples
 from fedgs.data.dataset import ONE_BIN, Clients, DataSet, IndexLists, clients_of
 from fedgs.data.partition import assign_factories
@@ -109,6 +109,13 @@ class Federation:
             classes: the names of the classes; by default those that occur, or their numbers.
             name: of the federation, for messages and files.
             seed: of the split and of the factories.
+
+        Examples:
+            >>> import fedgs, numpy as np
+            >>> signals, faults = np.random.rand(240, 2, 64).astype("float32"), np.arange(240) % 3
+            >>> federation = fedgs.Federation.from_arrays(signals, faults, devices=np.arange(240) % 12, factories=3)
+            >>> len(federation), federation.factories, federation.inputs.shape
+            (12, 3, (240, 2, 64))
         """
         if isinstance(test, np.floating):
             test = float(test)
@@ -148,6 +155,14 @@ class Federation:
             classes: the names of the classes.
             name: of the federation.
             seed: of the split and of the factories.
+
+        Examples:
+            >>> import fedgs, torch
+            >>> from torch.utils.data import TensorDataset
+            >>> presses = {f"press-{n}": TensorDataset(torch.rand(20, 4), torch.arange(20) % 2) for n in range(6)}
+            >>> federation = fedgs.Federation.from_datasets(presses, factories=2)
+            >>> sorted(federation.device_names)[:2], federation.factories
+            (['press-0', 'press-1'], 2)
         """
         own_tests: Mapping[str, Any] = test if isinstance(test, Mapping) else {}
         inputs, targets, devices, mask = read_datasets(datasets, own_tests, name)
@@ -171,6 +186,13 @@ class Federation:
         ``what`` is ``glyphs``, ``bearings``, ``femnist``, a set of the cache, a file or a folder
         (:func:`fedgs.data.load_dataset`, where ``size`` and ``grey`` are explained); ``options`` are those of
         :func:`fedgs.data.build_federation`. By default all clients take part, in ⌈√clients / 2⌉ factories.
+
+        Examples:
+            >>> import fedgs, numpy as np
+            >>> rows = np.arange(90)
+            >>> np.savez("presses.npz", inputs=np.random.rand(90, 4), targets=rows % 3, devices=rows % 9)
+            >>> len(fedgs.Federation.load("presses.npz", factories=3))
+            9
         """
         from fedgs.data.sources import load_dataset
 
@@ -260,6 +282,11 @@ class Federation:
     def p_real(self, include_test: bool = False) -> NDArray[np.float64]:
         """Return the pooled class distribution P_real, (classes,), which sums to 1."""
         return pooled_distribution(self.train_counts + self.test_counts if include_test else self.train_counts)
+
+    @cached_property
+    def contents(self) -> str:
+        """A digest (32 hexadecimal digits) of inputs and targets, whosever they are."""
+        return digest_of(self.inputs, self.targets)
 
     def fingerprint(self) -> str:
         """Return a digest (32 hexadecimal digits) of names, factories, samples and labels (not inputs)."""

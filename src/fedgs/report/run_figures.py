@@ -32,8 +32,8 @@ Curve = tuple[NDArray[Any], NDArray[np.float64], NDArray[np.float64] | None]
 UNIT_SCORES = ("accuracy", "auroc")
 """Scores from 0 to 1: no run can flatten the others, so their axis shows all there is."""
 BEYOND, LOGARITHMIC, DASH = 10, 50, 4
-OF_ROUNDS = "of all samples of a round; with fedgs: of those of a factory"
-"""What the divergence is where not all runs have super nodes."""
+OF_TEAMS = "of the teams of fedgs; baselines have none"
+"""Whose the divergence is where runs of both kinds are compared: that of a baseline's round is no such distance."""
 
 RUN_PICTURES = ("learning.png", "divergence.png", "selection.png")
 CONFUSION = "confusion.png"
@@ -195,7 +195,8 @@ def comparison_figure(groups: "Mapping[str, Sequence[History]]") -> "Figure":
     score = runs[0].score
     targets = {one.settings.eval.target for one in runs}
     target = targets.pop() if len(targets) == 1 else None
-    mixed = len(groups) > 1 and any(one.settings.algorithm.is_baseline for one in runs)
+    with_teams = [name for name, group in groups.items() if not group[0].settings.algorithm.is_baseline]
+    mixed = 0 < len(with_teams) < len(groups)
     times = {name: _mean_time(group, score) for name, group in groups.items() if all(one.clock for one in group)}
     unit, scale = time_unit(max((xs[-1] for xs, _, _ in times.values() if len(xs)), default=0.0))
     figure, panels = new_figure(4 if times else 3)
@@ -206,8 +207,10 @@ def comparison_figure(groups: "Mapping[str, Sequence[History]]") -> "Figure":
     }
     found = {
         key: {name: _mean_curve([_points(one.metrics, key) for one in group]) for name, group in groups.items()}
-        for key in (score, "loss", "divergence_of_round" if mixed else "divergence")
+        for key in (score, "loss", "divergence")
     }
+    if mixed:
+        found["divergence"] = {name: found["divergence"][name] for name in with_teams}
     for panel, curves in zip((scores, loss, divergence), found.values(), strict=True):
         _draw_curves(panel, curves, styles)
     if times:
@@ -224,14 +227,15 @@ def comparison_figure(groups: "Mapping[str, Sequence[History]]") -> "Figure":
     _fit(loss, {name: curve[:2] for name, curve in found["loss"].items()})
     divergence.set(xlabel="round", ylabel=DIVERGENCE)
     if mixed:
-        _add_note(divergence, OF_ROUNDS.replace("; ", "\n"))
+        _add_note(divergence, OF_TEAMS.replace("; ", "\n"))
     low, high = divergence.get_ylim()
     if low < high / 2:  # a distance: near 0 its axis begins there
         divergence.set_ylim(bottom=0)
     for panel in (scores, loss, divergence):
         _whole_rounds(panel)
     for panel in panels:
-        _dash_twins(panel, panel.lines[: len(times) if times and panel is panels[1] else len(groups)])
+        shown = times if times and panel is panels[1] else found["divergence"] if panel is divergence else groups
+        _dash_twins(panel, panel.lines[: len(shown)])
     _legend_below(figure, scores)
     return figure
 

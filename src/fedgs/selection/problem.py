@@ -75,6 +75,12 @@ class SelectionProblem:
             that draw in proportion to the data use it.
         feedback: what is known of the candidates from earlier rounds (default: nothing). Only solvers that learn from
             training use it.
+
+    Examples:
+        >>> import fedgs
+        >>> counts = [[4, 0], [3, 1], [0, 4], [1, 3]]        # four devices, two classes
+        >>> fedgs.solve(fedgs.SelectionProblem(counts, target=[0.5, 0.5], pick=2)).divergence
+        0.0
     """
 
     counts: Floats

@@ -221,6 +221,13 @@ def solve(
         seed: the same seed gives the same answer.
         trace: record (seconds, divergence) at each step of the solver.
         options: options of the solver; ``SOLVERS[name].options`` lists them.
+
+    Examples:
+        >>> import fedgs
+        >>> problem = fedgs.SelectionProblem([[4, 0], [2, 2], [1, 3]], target=[0.25, 0.75], pick=1)
+        >>> found = fedgs.solve(problem)
+        >>> found.chosen.tolist(), found.proven
+        ([2], True)
     """
     return solve_timed(problem, solver, seed, time.perf_counter, trace=trace, **options)
 

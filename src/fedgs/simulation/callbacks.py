@@ -21,7 +21,20 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """A callback that does nothing; override the hooks you need."""
+    """A callback that does nothing; override the hooks you need.
+
+    Examples:
+        >>> import fedgs, numpy as np, torch
+        >>> x, y = np.random.rand(200, 4), np.arange(200) % 3
+        >>> federation = fedgs.Federation.from_arrays(x, y, devices=np.arange(200) % 10, factories=2)
+        >>> task = fedgs.classification(lambda: torch.nn.Linear(4, 3))
+        >>> class Print(fedgs.Callback):
+        ...     def on_round(self, state, metrics):
+        ...         print(state.round, metrics["accuracy"] > 0)
+        >>> history = fedgs.run(task, federation, rounds=2, pick=2, callbacks=[Print()])
+        1 True
+        2 True
+    """
 
     def on_begin(self, run: "Run") -> None:
         """Called when the run begins or resumes."""

@@ -27,10 +27,12 @@ ALIKE = {"run", "algorithm", "seed", "solver", "rounds", "of_rounds", "pretraini
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of several runs."""
+    """A comparison of several runs, which :func:`compare` makes; print it, or use ``rows``, ``frame`` and ``plot``."""
 
     histories: Mapping[str, History]
     """The runs, by the name they are shown with."""
+    named: bool = False
+    """Whether the user has chosen the names: only those that differ in a number at their end are taken together."""
 
     @property
     def score(self) -> str:
@@ -45,9 +47,9 @@ class Comparison:
     @cached_property
     def groups(self) -> dict[str, list[History]]:
         """Runs that differ in nothing but their seed, by a name they share; any other run is alone."""
-        alike: dict[str, dict[str, History]] = {}
+        alike: dict[tuple[str, str], dict[str, History]] = {}
         for name, history in self.histories.items():
-            alike.setdefault(_all_but_seed(history), {})[name] = history
+            alike.setdefault((_all_but_seed(history), _stem(name) if self.named else ""), {})[name] = history
         found: dict[str, list[History]] = {}
         for group in alike.values():
             seeds = {history.settings.seed for history in group.values()}
@@ -64,6 +66,11 @@ class Comparison:
         """One flat dict per group: means over its ``seeds``; ``final_sd`` and others are standard deviations."""
         return [mean_row(name, [row_of(name, one) for one in group]) for name, group in self.groups.items()]
 
+    @property
+    def mixed(self) -> bool:
+        """Whether baselines are beside FedGS: the divergence is that of its teams, which they do not have."""
+        return len({history.settings.algorithm.is_baseline for history in self.histories.values()}) == 2
+
     def frame(self) -> "pandas.DataFrame":
         """Return the table as a pandas DataFrame, one row per run."""
         return data_frame(self.rows, "Comparison.frame()", "Comparison.rows")
@@ -79,7 +86,8 @@ class Comparison:
 
     def __str__(self) -> str:
         columns = ("run", "algorithm", "rounds", "final", "best", "last_10", "loss", "target_round", "divergence")
-        cells = [[_shown(row.get(column), row.get(f"{column}_sd")) for column in columns] for row in self.means]
+        rows = [row | {"divergence": None} if self.mixed and not row["solver"] else row for row in self.means]
+        cells = [[_shown(row.get(column), row.get(f"{column}_sd")) for column in columns] for row in rows]
         widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
         lines = [
             "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in (columns, *cells)
@@ -97,8 +105,16 @@ def compare(*histories: History | str | Path, names: Sequence[str] | None = None
         names: the names to show; by default those of the runs, or of their algorithms.
 
     Examples:
-        >>> import fedgs
-        >>> print(fedgs.compare("runs/a", "runs/b"))     # doctest: +SKIP
+        >>> import fedgs, numpy as np, torch
+        >>> x, y = np.random.rand(200, 4), np.arange(200) % 3
+        >>> federation = fedgs.Federation.from_arrays(x, y, devices=np.arange(200) % 10, factories=2)
+        >>> task = fedgs.classification(lambda: torch.nn.Linear(4, 3))
+        >>> ours = fedgs.run(task, federation, rounds=2, pick=2)
+        >>> usual = fedgs.run(task, federation, algorithm="fedavg", rounds=2, pick=2)
+        >>> found = fedgs.compare(ours, usual)               # or two folders; print(found) shows a table
+        >>> [row["run"] for row in found.rows]
+        ['fedgs', 'fedavg']
+        >>> figure = found.plot("both.png")
     """
     if not histories:
         raise ConfigError("compare: give at least one history")
@@ -113,7 +129,7 @@ def compare(*histories: History | str | Path, names: Sequence[str] | None = None
     given = list(names) if names is not None else names_of(runs)
     if len(given) != len(runs) or len(set(given)) != len(given):
         raise ConfigError(f"compare: {len(runs)} histories need as many different names, not {given}")
-    return Comparison(dict(zip(given, runs, strict=True)))
+    return Comparison(dict(zip(given, runs, strict=True)), named=names is not None)
 
 
 def names_of(histories: Sequence[History]) -> list[str]:
@@ -169,13 +185,18 @@ def mean_row(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _all_but_seed(history: History) -> str:
     settings = history.settings.model_dump(exclude=dict.fromkeys(("seed", *LOGGERS), True))
-    return json.dumps([settings, history.facts.get("made_of")], sort_keys=True, default=str)
+    facts = [history.facts.get(key) for key in ("made_of", "network", "data")]
+    return json.dumps([settings, facts], sort_keys=True, default=str)
 
 
 def _shared_name(names: Sequence[str]) -> str:
     """Return what names of runs have in common but for what counts their seeds: a-seed1 and a-seed2 are a."""
-    stems = {re.sub(r"([\W_]+(seed|s)?[\W_]*)?\d*$", "", name) for name in names}
+    stems = {_stem(name) for name in names}
     return stems.pop() if len(names) > 1 and len(stems) == 1 and "" not in stems else names[0]
+
+
+def _stem(name: str) -> str:
+    return re.sub(r"([\W_]+(seed|s)?[\W_]*)?\d*$", "", name)
 
 
 def _shown(value: Any, deviation: float | None) -> str:

@@ -11,15 +11,20 @@ streams of their own, so that the rounds that follow are paired with those of ot
 """
 
 import functools
+import inspect
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
 from fedgs.algorithms import BASELINES, Baseline, make_baseline
 from fedgs.algorithms.algorithm import Algorithm
 from fedgs.algorithms.fedgs import FedGS
+from fedgs.data.arrays import digest_of
 from fedgs.errors import ConfigError
 from fedgs.imports import is_import_path, load_object, make_object, path_of
 from fedgs.selection.solve import Solver, resolve_solver
@@ -213,7 +218,8 @@ def describe_components(components: Components) -> dict[str, Any]:
     for key in ("loss", "balance"):
         if is_import_path(task[key]):  # as settings name a function
             task[key] = task[key].partition(":")[2]
-    return {"task": task, "algorithm": as_data(components.algorithm)}
+    solver = None if components.solver is None else as_data(components.solver)
+    return {"task": task, "algorithm": as_data(components.algorithm), "solver": solver}
 
 
 def check_same_components(folder: Path, before: Any, components: Components) -> None:
@@ -221,8 +227,9 @@ def check_same_components(folder: Path, before: Any, components: Components) -> 
     if not isinstance(before, dict):
         return  # a run that kept no description
     now = describe_components(components)
-    for part in ("task", "algorithm"):
-        if before.get(part) != now[part]:
+    named = () if components.solver is not None else ("solver",)  # by the settings, which have been compared
+    for part in now.keys() - named:
+        if before.get(part, now[part]) != now[part]:
             where, old, new = _difference(part, before.get(part), now[part])
             raise ConfigError(
                 f"{folder}: {where} was {_shown(old)} when the run began and is {_shown(new)} now; give the {part} it "
@@ -230,26 +237,43 @@ def check_same_components(folder: Path, before: Any, components: Components) -> 
             )
 
 
-def as_data(thing: Any) -> Any:
-    """Return an object as plain data: values as they are, functions and classes by name."""
+def as_data(thing: Any, above: tuple[Any, ...] = ()) -> Any:
+    """Return an object as plain data: values as they are, arrays by a digest, functions and classes by name.
+
+    ``above``: functions it was found in, for one may hold itself.
+    """
     if thing is None or isinstance(thing, bool | int | float | str):
         return thing
     if isinstance(thing, Mapping):
-        return {str(key): as_data(value) for key, value in thing.items()}
-    if isinstance(thing, list | tuple):
-        return [as_data(value) for value in thing]
+        return {str(key): as_data(value, above) for key, value in thing.items()}
+    if isinstance(thing, list | tuple | set | frozenset):
+        ordered = thing if isinstance(thing, list | tuple) else sorted(thing, key=repr)
+        return [as_data(value, above) for value in ordered]
+    if isinstance(thing, Tensor):
+        return f"Tensor {digest_of(thing.detach().cpu().numpy())}"
+    if isinstance(thing, np.ndarray):
+        return f"array {digest_of(thing)}"
+    kind = type(thing)
     if is_dataclass(thing) and not isinstance(thing, type):
-        values = {one.name: as_data(getattr(thing, one.name)) for one in fields(thing)}
-        return {"is": type(thing).__qualname__, **values}
+        values = {one.name: as_data(getattr(thing, one.name), above) for one in fields(thing)}
+        own = (
+            vars(kind) if "<" in kind.__qualname__ else {}
+        )  # a class made within a function: its methods may hold values
+        methods = {name: as_data(one, above) for name, one in own.items() if isinstance(one, types.FunctionType)}
+        return {"is": kind.__qualname__, **values, **methods}
     if isinstance(thing, functools.partial):
-        return {"is": "partial", "of": as_data(thing.func), "with": as_data([thing.args, thing.keywords])}
-    if isinstance(thing, types.FunctionType) and "<" in thing.__qualname__:  # a lambda, or made within a function
-        code = thing.__code__  # its instructions differ between versions of Python; names and constants do not
-        constants = [value for value in code.co_consts if not isinstance(value, types.CodeType)]
-        held = [cell.cell_contents for cell in thing.__closure__ or ()]
-        plain = [value for value in held if isinstance(value, bool | int | float | str)]
-        return f"{thing.__name__} {list(code.co_names)} {constants} {plain}"
-    return str(getattr(thing, "__qualname__", type(thing).__qualname__))
+        return {"is": "partial", "of": as_data(thing.func, above), "with": as_data([thing.args, thing.keywords], above)}
+    if isinstance(thing, types.FunctionType) and "<" in thing.__qualname__ and thing not in above:
+        # A lambda, or made within a function. Instructions differ between versions of Python; names and constants do
+        # not.
+        code = thing.__code__
+        constants = [as_data(value) for value in code.co_consts if not isinstance(value, types.CodeType)]
+        held = inspect.getclosurevars(thing).nonlocals
+        return {
+            "is": thing.__name__, "names": list(code.co_names), "constants": constants,
+            **as_data(dict(sorted(held.items())), (*above, thing)),
+        }  # fmt: skip
+    return str(getattr(thing, "__qualname__", kind.__qualname__))
 
 
 def _difference(where: str, before: Any, now: Any) -> tuple[str, Any, Any]:
@@ -264,4 +288,5 @@ def _difference(where: str, before: Any, now: Any) -> tuple[str, Any, Any]:
 def _shown(value: Any) -> str:
     if isinstance(value, dict) and "is" in value:
         return str(value["is"])
-    return "not set" if value is None else str(value)
+    text = "not set" if value is None else str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -75,9 +75,14 @@ class ExportedModel:
     """A model that can be asked, whatever kind of file it came from.
 
     Examples:
-        >>> import fedgs
-        >>> model = fedgs.load_model("press.onnx")                  # doctest: +SKIP
-        >>> model.predict(images).labels                            # doctest: +SKIP
+        >>> import fedgs, numpy as np, torch
+        >>> x, y = np.random.rand(200, 4), np.arange(200) % 3
+        >>> federation = fedgs.Federation.from_arrays(x, y, devices=np.arange(200) % 10, factories=2)
+        >>> task = fedgs.classification(lambda: torch.nn.Linear(4, 3))
+        >>> path = fedgs.run(task, federation, rounds=2, pick=2).export("mine.pt2")
+        >>> model = fedgs.load_model("mine.pt2")
+        >>> set(model.predict(x).labels) <= {"0", "1", "2"}
+        True
     """
 
     facts: ModelFacts
@@ -147,6 +152,8 @@ def load_model(path: str | Path, task: Task | None = None) -> ExportedModel:
     Args:
         path: a folder of a run, or a .safetensors, .pt2 or .onnx file that fedgs wrote.
         task: needed if the network of a folder or a .safetensors file cannot be imported by name.
+
+    :class:`ExportedModel` has an example.
     """
     file = Path(path)
     if file.is_dir():

@@ -29,11 +29,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from fedgs.algorithms.run_state import RunState
 from fedgs.config import settings_from
 from fedgs.data import Federation
-from fedgs.data.arrays import digest_of, map_tree
+from fedgs.data.arrays import map_tree
+from fedgs.data.sources import EMBEDDED
 from fedgs.errors import InputFileError, OutputError, TrainingError
 from fedgs.files import finite, make_folder, write_text
 from fedgs.settings import Settings
@@ -270,7 +272,7 @@ def run_identity(settings: Settings, federation: Federation, purpose: str = "", 
     values = settings.model_dump(exclude={"init", "mlflow", "wandb"})
     text = json.dumps(values, sort_keys=True) + federation.fingerprint() + purpose + network
     text += settings.init or ""
-    text += digest_of(federation.inputs, federation.targets)
+    text += federation.contents
     for file in (settings.dynamics.trace, settings.clock.profile):
         if file and Path(file).is_file():  # its content, not only its name, is part of the run
             text += blake2b(Path(file).read_bytes(), digest_size=16).hexdigest()
@@ -382,7 +384,17 @@ def task_facts(task: BoundTask, components: Components) -> dict[str, Any]:
         "reconstructs": task.reconstructs,
         "inputs": map_tree(lambda array: [list(array.shape[1:]), str(array.dtype)], task.federation.inputs),
         "made_of": describe_components(components),
+        "network": layers_digest(task.module),
+        # What is embedded is made by the settings, with the seed.
+        "data": None if task.federation.name in EMBEDDED else task.federation.contents,
     }
+
+
+def layers_digest(module: nn.Module) -> str:
+    """Return what stands for the layers of a network, their names, and the shapes of their weights."""
+    layers = [f"{name} {type(layer).__qualname__}" for name, layer in module.named_modules()]
+    shapes = [f"{name} {tuple(value.shape)}" for name, value in module.state_dict().items()]
+    return blake2b("\n".join([*layers, *shapes]).encode(), digest_size=8).hexdigest()
 
 
 def read_task(folder: Path) -> dict[str, Any]:

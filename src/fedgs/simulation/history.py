@@ -68,9 +68,20 @@ class History:
     """The result of a run: the metrics of all rounds, and the trained model.
 
     Examples:
-        >>> import fedgs
-        >>> history = fedgs.load_history("runs/mine")        # doctest: +SKIP
-        >>> history.summary["accuracy"]["final"]             # doctest: +SKIP
+        >>> import fedgs, numpy as np, torch
+        >>> x, y = np.random.rand(200, 4), np.arange(200) % 3
+        >>> federation = fedgs.Federation.from_arrays(x, y, devices=np.arange(200) % 10, factories=2)
+        >>> task = fedgs.classification(lambda: torch.nn.Linear(4, 3))
+        >>> history = fedgs.run(task, federation, rounds=2, pick=2)
+        >>> list(history.frame()["round"])                   # needs pandas; history.rows does not
+        [0, 1, 2]
+        >>> history.summary["accuracy"]["final"] == history.rows[-1]["accuracy"]
+        True
+        >>> history.model                                    # the trained network, in eval mode
+        Linear(in_features=4, out_features=3, bias=True)
+        >>> figure = history.plot("mine.png")
+        >>> history.save("runs/mine").is_dir()
+        True
     """
 
     settings: Settings
@@ -203,18 +214,21 @@ class History:
 
         return export_model(self, path)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the run into a folder, as ``fedgs run`` does; ``fedgs resume``, ``compare`` and others take it."""
+    def save(self, folder: str | Path, overwrite: bool = False) -> Path:
+        """Write the run into a folder, as ``fedgs run`` does; ``fedgs resume``, ``compare`` and others take it.
+
+        ``overwrite``: replace a run that is in that folder.
+        """
         if self.finished is None:
             raise OutputError(
                 f"{folder}: only a run of this process can be saved; this one was loaded from {self.folder}"
             )
         path, finished = Path(folder), self.finished
-        folders.create_run(path, self.settings)
-        folders.write_json(path / folders.TASK, folders.task_facts(finished.task, finished.components))
-        folders.write_rounds(path, self.metrics, self.clock, self.timings)
-        save_checkpoint(path / folders.CHECKPOINTS, finished.state, finished.layout, finished.identity)
-        folders.write_results(path, self)
+        with folders.new_run(path, self.settings, overwrite):
+            folders.write_json(path / folders.TASK, folders.task_facts(finished.task, finished.components))
+            folders.write_rounds(path, self.metrics, self.clock, self.timings)
+            save_checkpoint(path / folders.CHECKPOINTS, finished.state, finished.layout, finished.identity)
+            folders.write_results(path, self)
         return path
 
     def __repr__(self) -> str:
@@ -232,8 +246,13 @@ def load_history(folder: str | Path, task: Task | None = None) -> History:
         task: the run's task, if ``History.model`` cannot import it, for example a network of a notebook.
 
     Examples:
-        >>> import fedgs
-        >>> history = fedgs.load_history("runs/mine")        # doctest: +SKIP
+        >>> import fedgs, numpy as np, torch
+        >>> x, y = np.random.rand(200, 4), np.arange(200) % 3
+        >>> federation = fedgs.Federation.from_arrays(x, y, devices=np.arange(200) % 10, factories=2)
+        >>> task = fedgs.classification(lambda: torch.nn.Linear(4, 3))
+        >>> folder = fedgs.run(task, federation, rounds=2, pick=2).save("runs/mine")
+        >>> len(fedgs.load_history("runs/mine"))
+        2
     """
     path = folders.as_path(folder, "folder")
     settings, facts = folders.read_settings(path), folders.read_task(path)

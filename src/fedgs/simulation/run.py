@@ -139,6 +139,8 @@ def run(
         check_same_components(folder, folders.read_task(folder).get("made_of"), components)
         if folders.is_finished(folder) and not folders.has_stopped_early(folder):
             folders.check_finished(folder)
+            with Run(wanted, federation, chosen, components=components, folder=folder) as prepared:
+                prepared.newest()  # refuses other data and networks
             return load_history(folder, task)
         writing: Any = locked(folder)
     else:
@@ -169,8 +171,14 @@ def resume(
         callbacks: as for :func:`run`.
 
     Examples:
-        >>> import fedgs
-        >>> history = fedgs.resume("runs/mine")              # doctest: +SKIP
+        >>> import fedgs, numpy as np, torch
+        >>> x, y = np.random.rand(200, 4), np.arange(200) % 3
+        >>> federation = fedgs.Federation.from_arrays(x, y, devices=np.arange(200) % 10, factories=2)
+        >>> task = fedgs.classification(lambda: torch.nn.Linear(4, 3))
+        >>> stop = type("Stop", (fedgs.Callback,), {"on_round": lambda self, state, metrics: state.round == 1})
+        >>> history = fedgs.run(task, federation, rounds=3, pick=2, out="runs/stopped", callbacks=[stop()])
+        >>> len(history), len(fedgs.resume("runs/stopped", task, federation))
+        (1, 3)
     """
     check_arguments(task, federation)
     path = folders.as_path(folder, "folder")
@@ -328,11 +336,7 @@ class Run:
         """Run from the newest checkpoint, or from the start, to the end."""
         self.group.wait()  # for the first rank to have made the folder
         with translate_oom(), telling(self._note):
-            state = before = None
-            if self.folder is not None:
-                checkpoints = self.folder / folders.CHECKPOINTS
-                changes = partial(changes_of, self.folder, self.simulator.federation)
-                state = load_newest(checkpoints, self.simulator.layout, self.identity, self._note, changes)
+            before, state = None, self.newest()
             if self.folder is not None and state is not None:
                 self.state, self.resumed = state, True
                 before = folders.read_summary(self.folder / PRETRAINING)
@@ -343,6 +347,14 @@ class Run:
                 self.state = self.simulator.begin(None if first is None or not first.finished else first.finished.state)
                 self.timings = [self.simulator.timing.row(self.state.round)]
             return self._finish(before)
+
+    def newest(self) -> RunState | None:
+        """Return the state of its newest checkpoint; None where there is none. Those of another run are refused."""
+        if self.folder is None:
+            return None
+        checkpoints = self.folder / folders.CHECKPOINTS
+        changes = partial(changes_of, self.folder, self.simulator.federation)
+        return load_newest(checkpoints, self.simulator.layout, self.identity, self._note, changes)
 
     def _finish(self, before: dict[str, Any] | None) -> History:
         """Run the rounds that are left and call the callbacks; ``before`` is the summary of the pre-training."""

@@ -9,6 +9,7 @@ import re
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,19 @@ from fedgs.tasks.task import Task
 
 if TYPE_CHECKING:
     import pandas
+
+
+@dataclass(frozen=True)
+class _Point:
+    """One run of a sweep."""
+
+    values: dict[str, Any]
+    """By key, its seed among them."""
+    labels: dict[str, Any]
+    """The same as a row shows them: objects by names that differ."""
+    folder: str
+    """The name of its folder: learning_rate=0.1-seed=0."""
+
 
 _jobs: tuple[Any, ...] = ()
 """What the processes of a sweep work on: inherited when they are forked, for a network of a notebook cannot be sent."""
@@ -65,8 +79,13 @@ def sweep(
     A run that diverges has a row with its ``error`` and no score.
 
     Examples:
-        >>> import fedgs
-        >>> fedgs.sweep(task, federation, {"learning_rate": [0.03, 0.1]}, seeds=3)       # doctest: +SKIP
+        >>> import fedgs, numpy as np, torch
+        >>> x, y = np.random.rand(200, 4), np.arange(200) % 3
+        >>> federation = fedgs.Federation.from_arrays(x, y, devices=np.arange(200) % 10, factories=2)
+        >>> task = fedgs.classification(lambda: torch.nn.Linear(4, 3))
+        >>> found = fedgs.sweep(task, federation, {"learning_rate": [0.03, 0.1]}, seeds=2, rounds=1, pick=2)
+        >>> found.groupby("learning_rate")["final"].count().to_dict()
+        {0.03: 2, 0.1: 2}
     """
     rows = sweep_rows(task, federation, grid, seeds=seeds, workers=workers, out=out, **options)
     return data_frame(rows, "fedgs.sweep()", "sweep_rows")
@@ -86,7 +105,7 @@ def sweep_rows(
     check_arguments(task, federation)
     points = _points(plain(grid), plain(seeds), plain(workers), options)
     for point in points:  # so that none is refused hours later
-        settings, given = _settings(point, options, task), {**options, **point}
+        settings, given = _settings(point.values, options, task), {**options, **point.values}
         check_effect(settings, task, given.get("algorithm"))
         settings_for(federation, settings, overrides_of(given))
     global _jobs  # see above
@@ -113,8 +132,8 @@ def sweep_means(rows: Sequence[Mapping[str, Any]], grid: Iterable[str]) -> list[
     return sorted(found, key=lambda row: (row["failed"], sign * row["final"] if row["final"] is not None else 0.0))
 
 
-def _points(grid: Any, seeds: Any, workers: Any, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the values of each run, its seed among them."""
+def _points(grid: Any, seeds: Any, workers: Any, options: Mapping[str, Any]) -> list[_Point]:
+    """Return the runs."""
     if not isinstance(grid, Mapping):
         raise ConfigError(f"sweep: the grid is a {type(grid).__name__}; give a dict from keyword to a list of values")
     for key in options:
@@ -133,14 +152,18 @@ def _points(grid: Any, seeds: Any, workers: Any, options: Mapping[str, Any]) -> 
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     if not numbers:
         raise ConfigError("sweep: give at least one seed")
+    keys = [*grid, "seed"]
+    values = list(itertools.product(*grid.values(), numbers))
+    labels = list(itertools.product(*map(_labels, grid.values()), numbers))
+    apart = list(dict.fromkeys(labels))
+    folders = dict(zip(apart, _distinct([_folder_name(keys, one) for one in apart]), strict=True))
     return [
-        {**dict(zip(grid, chosen, strict=True)), "seed": seed}
-        for chosen in itertools.product(*grid.values())
-        for seed in numbers
+        _Point(dict(zip(keys, chosen, strict=True)), dict(zip(keys, shown, strict=True)), folders[shown])
+        for chosen, shown in zip(values, labels, strict=True)
     ]
 
 
-def _in_processes(points: Sequence[dict[str, Any]], workers: int) -> Iterator[dict[str, Any]]:
+def _in_processes(points: Sequence[_Point], workers: int) -> Iterator[dict[str, Any]]:
     """Yield the rows of runs in forked processes; those that are interrupted keep their last round."""
     if "fork" not in multiprocessing.get_all_start_methods():
         raise ConfigError("sweep: several workers need a system that can fork processes; use workers=1")
@@ -166,7 +189,7 @@ def _begin_worker(threads: int) -> None:
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # it waits for work
 
 
-def _one_of_worker(point: dict[str, Any]) -> dict[str, Any]:
+def _one_of_worker(point: _Point) -> dict[str, Any]:
     waiting = signal.signal(signal.SIGINT, _interrupt_once)
     try:
         return _one(point)
@@ -183,13 +206,14 @@ def _interrupt_once(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def _one(point: dict[str, Any]) -> dict[str, Any]:
+def _one(point: _Point) -> dict[str, Any]:
     task, federation, options, out = _jobs
-    keywords = {key: value for key, value in point.items() if "." not in key}
-    place = {} if out is None else {"out": out / _name_of(point), "resume": True}
-    row = {**{key: _plain(value) for key, value in point.items()}, "error": None}
+    keywords = {key: value for key, value in point.values.items() if "." not in key}
+    place = {} if out is None else {"out": out / point.folder, "resume": True}
+    row = {**point.labels, "error": None}
+    settings = _settings(point.values, options, task)
     try:
-        history = run(task, federation, **{**options, **keywords, **place, "settings": _settings(point, options, task)})
+        history = run(task, federation, **{**options, **keywords, **place, "settings": settings})
     except TrainingError as error:
         return row | {"final": None, "error": str(error)}
     found = row_of("", history)
@@ -216,11 +240,23 @@ def _settings(point: Mapping[str, Any], options: Mapping[str, Any], task: Task |
     return values
 
 
-def _name_of(point: Mapping[str, Any]) -> str:
-    """Return the name of a run's folder: learning_rate=0.1-seed=0."""
-    parts = (f"{key.rpartition('.')[2]}={_plain(value)}" for key, value in point.items())
+def _folder_name(keys: Sequence[str], labels: Sequence[Any]) -> str:
+    parts = (f"{key.rpartition('.')[2]}={label}" for key, label in zip(keys, labels, strict=True))
     return re.sub(r"[^\w.=+-]+", "_", "-".join(parts))
 
 
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool | None) else getattr(value, "__name__", repr(value))
+def _labels(values: Sequence[Any]) -> list[Any]:
+    """Return plain values as they are, and objects by names that differ."""
+    simple = [isinstance(value, str | int | float | bool | None) for value in values]
+    named = iter(_distinct([_named(value) for value, plain in zip(values, simple, strict=True) if not plain]))
+    return [value if plain else next(named) for value, plain in zip(values, simple, strict=True)]
+
+
+def _named(value: Any) -> str:
+    return str(getattr(value, "__name__", repr(value)))
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return the names; where one is there several times, the second is name-2."""
+    return [name if not (before := names[:place].count(name)) else f"{name}-{before + 1}"
+            for place, name in enumerate(names)]  # fmt: skip

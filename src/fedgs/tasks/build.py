@@ -26,6 +26,7 @@ from fedgs.tasks.task import Task, resolve, users_own
 
 BUILT_IN = (*MODELS, "regularised", "photo", "vibration", "autoencoder")
 """The names of the built-in networks."""
+LAZY = (nn.UninitializedParameter, nn.UninitializedBuffer)
 
 
 def prepare_of(task: Task) -> Callable[[Any], Any]:
@@ -53,7 +54,7 @@ def build_module(task: Task, federation: Federation, seed: int) -> nn.Module:
         _copied(task, again)  # every thread needs one
     else:
         raise ConfigError(f"task.model={model!r} is neither a module, nor a callable that makes one, nor a name")
-    if any(isinstance(weight, nn.parameter.UninitializedParameter) for weight in module.parameters()):
+    if any(isinstance(value, LAZY) for value in (*module.parameters(), *module.buffers())):
         with seeded(seed), torch.no_grad():  # lazy layers take their shapes from a first batch
             run_network(task, module.eval(), some_samples(task, federation)[0])
     for name, weight in module.named_parameters():
@@ -66,8 +67,14 @@ def build_module(task: Task, federation: Federation, seed: int) -> nn.Module:
 
 
 def _copied(task: Task, module: nn.Module) -> nn.Module:
+    # Torch copies lazy weights, but not the lazy buffers of batch normalisation.
+    lazy = {
+        id(value): nn.UninitializedBuffer(device=value.device, dtype=value.dtype)  # type: ignore[call-arg]
+        for value in module.buffers()
+        if isinstance(value, nn.UninitializedBuffer)
+    }
     with users_own(f"task.model {task.named()}: cannot be copied"):
-        return copy.deepcopy(module)
+        return copy.deepcopy(module, lazy)
 
 
 def _called(model: Callable[..., Any], task: Task, seed: int) -> nn.Module:
@@ -153,11 +160,10 @@ def generators_kept() -> Iterator[None]:
 def _check_same(task: Task, one: nn.Module, other: nn.Module) -> None:
     """Refuse a callable that gives another network each time: no checkpoint and no device would fit."""
     mine, theirs = (dict(module.state_dict()) for module in (one, other))
-    lazy = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
     for name in [*mine, *(name for name in theirs if name not in mine)]:
         if name not in mine or name not in theirs:
             problem = f"{name!r} is there at one call and not at the other"
-        elif isinstance(mine[name], lazy) or isinstance(theirs[name], lazy):
+        elif isinstance(mine[name], LAZY) or isinstance(theirs[name], LAZY):
             continue
         elif mine[name].shape != theirs[name].shape:
             problem = f"{name!r} has shape {tuple(mine[name].shape)}, then {tuple(theirs[name].shape)}"

@@ -23,7 +23,15 @@ Pool = Callable[[NDArray[np.float64], Any], float]
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: one number per sample, and how to pool these numbers."""
+    """A metric: one number per sample, and how to pool these numbers.
+
+    Examples:
+        >>> import fedgs, torch
+        >>> error = fedgs.Metric(lambda outputs, targets: (outputs - targets).abs().flatten(1).mean(1), mode="min")
+        >>> task = fedgs.Task(lambda: torch.nn.Linear(4, 1), loss="mse", metrics={"error": error})
+        >>> task.metrics["error"].mode
+        'min'
+    """
 
     per_sample: Callable[..., Tensor]
     """f(outputs, targets[, inputs]) → (B,)."""

@@ -90,6 +90,7 @@ class Task:
             ("options", Mapping, "a dict of keyword arguments of the model"),
             ("head", str | None, "a submodule's name"),
             ("features", str | None, "a submodule's name"),
+            ("score", str | None, "the name of a metric"),
             ("keep_local", list | tuple, "a list of patterns"),
         ):
             if not isinstance(getattr(self, key), kind):

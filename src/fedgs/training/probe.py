@@ -9,7 +9,7 @@ loss is no finite number, :func:`explain_loss` looks at the data before the lear
 
 import copy
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -173,19 +173,21 @@ def _smallest(task: BoundTask, plain: nn.Module, inputs: Any, count: int) -> int
 def _changed_buffer(task: BoundTask, plain: nn.Module, inputs: Any) -> str:
     """Return a buffer that changes in training; "" where none does.
 
-    Refuse a network that puts new tensors in the place of its buffers, which nobody would see.
+    Refuse a network that puts new tensors in the place of its weights and buffers, which nobody would see.
     """
     tried = copy.deepcopy(plain)
-    before = dict(persistent_buffers(tried))
+    before, weights = dict(persistent_buffers(tried)), dict(tried.named_parameters())
     values = {name: value.clone() for name, value in before.items()}
     with torch.no_grad():
         call(tried, inputs)
-    after = dict(persistent_buffers(tried))
-    for name in [*before, *after]:
-        if after.get(name) is not before.get(name):
-            does = f"replaces buffer {name!r}; update it in place, with copy_()"
-            does = does if name in before else f"adds buffer {name!r}"
-            raise ConfigError(f"task.model {task.task.named()}: changes between calls: its forward {does}")
+    after, weights_after = dict(persistent_buffers(tried)), dict(tried.named_parameters())
+    does = _moved("buffer", before, after, "update it in place, with copy_()", "register it in __init__")
+    does = does or _moved(
+        "weight", weights, weights_after, "its weights must stay the same tensors",
+        "make every layer in __init__, or a lazy one such as nn.LazyLinear if its size is not known",
+    )  # fmt: skip
+    if does:
+        raise ConfigError(f"task.model {task.task.named()}: changes between calls: its forward {does}")
     changed = next((name for name, value in before.items() if not torch.equal(value, values[name])), "")
     if not changed:
         first, second = (_seeded_outputs(tried, inputs) for _ in range(2))
@@ -195,6 +197,14 @@ def _changed_buffer(task: BoundTask, plain: nn.Module, inputs: Any) -> str:
                 "outputs; keep what its forward counts or remembers in a buffer, updated in place"
             )
     return changed
+
+
+def _moved(kind: str, before: Mapping[str, Tensor], after: Mapping[str, Tensor], replaced: str, added: str) -> str:
+    """Return what a forward does to tensors it should leave where they are, and what to do instead; "" for nothing."""
+    for name in [*before, *after]:
+        if after.get(name) is not before.get(name):
+            return f"replaces {kind} {name!r}; {replaced}" if name in before else f"adds {kind} {name!r}; {added}"
+    return ""
 
 
 def _seeded_outputs(module: nn.Module, inputs: Any) -> list[Tensor]:
@@ -222,10 +232,11 @@ def _generators() -> dict[str, Any]:
 
 def _mixes(task: BoundTask, plain: nn.Module, inputs: Any, targets: Any, draws: bool, smallest: int) -> str:
     """Return what of network and loss makes a sample's loss depend on the other samples; "" where nothing does."""
+    changed = _changed_buffer(task, plain, inputs)
     for name, layer in plain.named_modules():
         if isinstance(layer, _BatchNorm) and layer.training:
             return f"layer {name!r} normalises over the batch"
-    if changed := _changed_buffer(task, plain, inputs):
+    if changed:
         return f"buffer {changed!r} changes in training"
     found = _mixing(task, task.module, inputs, targets, draws, smallest)
     if not found:
