@@ -113,13 +113,13 @@ def test_the_longest_update_by_hand() -> None:
 
 
 def test_a_hard_batch_is_shortened_and_a_habit_is_rejected_also_after_a_restart(tmp_path: Path) -> None:
-    """Of the last 20 answers more than 13 must be long; of the first ones, six and more than two thirds."""
+    """Of the last 20 answers more than ten must be long; of the first ones, six and more than half."""
     screen = Screen(tmp_path)
     screen.begin("run")
     for _ in range(20):
         longest(screen, a=1.0, b=1.0, c=1.0)
     assert longest(screen, a=1.0, b=1.0, c=300.0) == 6.0
-    for _ in range(12):
+    for _ in range(9):
         longest(screen, a=1.0, b=1.0, c=10.0)
     for device in "cd":  # one that has trained long, and one that is new
         screen.save()
@@ -129,7 +129,7 @@ def test_a_hard_batch_is_shortened_and_a_habit_is_rejected_also_after_a_restart(
             longest(screen, a=1.0, b=1.0, d=10.0)
         verdict = screen.judge({"a": 1.0, "b": 1.0, device: 10.0}, 30.0, 0.5, 6.0)
         assert (verdict.longest, verdict.rejected) == (6.0, {device})
-    for _ in range(7):
+    for _ in range(10):
         longest(screen, a=1.0, b=1.0, c=1.0)
     longest(screen, a=1.0, b=1.0, c=10.0)  # it has changed its habit
     for broken in (

@@ -1,9 +1,8 @@
 """Which answers of a team go into the mean: as they are, shortened, or not at all.
 
     u = max(median over the devices of the last ``WINDOW`` norms at this station, median of this team)
-    ‖Δ‖ / η > c · u                         is long
-    ‖Δ‖ / η > c · max(u, ``FLOOR`` · peak)   is shortened to that
-    a long one of a device of whose last ``OWN`` answers two thirds were long, ``HABIT`` at least, is rejected
+    ‖Δ‖ / η > c · max(u, ``FLOOR`` · peak)   is long, and shortened to that
+    a long one of a device of whose last ``OWN`` answers most were long, ``HABIT`` of them at least, is rejected
 
 c is ``--largest-move``; the peak is the largest u of the run. Divided by the learning rate η, norms of different rounds
 can be compared. In the first median each device has one vote, the median of its own; medians of an even number are the
@@ -11,7 +10,8 @@ lower ones. So few devices cannot move u far, however often they train. Where th
 gradients grow at once: then the team's own median lets honest devices through.
 
 A single long answer says nothing of its device: where a model has learnt its data most gradients vanish, and the one of
-a hard batch is as long as those of a fresh model, hundreds of times u. Every device has such batches; of one that
+a hard batch is hundreds of times u. Every device has such batches, and a device that has not trained for long has
+nothing else; theirs are about as long as those of a fresh model, and that is what the peak stands for. Of a device that
 attacks with long answers, most are long. What it may do before that is known is bounded by the shortening. Norms and
 habits survive a restart of the station. Before there is anything to compare with, a step may move the weights by their
 own norm.
@@ -35,7 +35,7 @@ from fedgs.files import write_text
 WINDOW, ENOUGH = 256, 10
 """Norms that are remembered, and that there must be before they say what is usual."""
 OWN, HABIT = 20, 6
-FLOOR = 0.1
+FLOOR = 0.3
 FILE = "norms.json"
 
 
@@ -81,11 +81,12 @@ class Screen:
         self._peak = max(self._peak, usual)
         if not usual:
             return Verdict(max(1.0, weights_norm), frozenset())
-        long = {name for name, norm in scaled.items() if norm > times * usual}
+        most = times * max(usual, FLOOR * self._peak)
+        long = {name for name, norm in scaled.items() if norm > most}
         for name in scaled:
             self._habits.setdefault(name, deque(maxlen=OWN)).append(name in long)
         rejected = frozenset(name for name in long if self._is_habit(name))
-        return Verdict(times * rate * max(usual, FLOOR * self._peak), rejected)
+        return Verdict(rate * most, rejected)
 
     def _usual(self) -> float:
         """Return the median over the devices; 0 where too little is known."""
@@ -98,7 +99,7 @@ class Screen:
 
     def _is_habit(self, name: str) -> bool:
         answers, times = len(self._habits[name]), sum(self._habits[name])
-        return times >= HABIT and times > 2 * answers / 3
+        return times >= HABIT and times > answers / 2
 
     def save(self) -> None:
         """Write the window to the disk, at the end of a round."""
