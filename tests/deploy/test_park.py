@@ -24,6 +24,7 @@ from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.settings import Settings
 from fedgs.simulation.federations import load_federation
 from fedgs.simulation.run import execute
+from fedgs.ui.sources import make_source
 from tests.conftest import Here
 from tests.deploy.by_hand import played
 from tests.deploy.processes import wait_for
@@ -79,6 +80,8 @@ def test_a_park_runs_to_the_simulators_end_leaves_no_process_and_can_be_replayed
     simulated = execute(settings, load_federation(settings)).weights
     for name, weight in load_file(tmp_path / "park/top/model.safetensors").items():
         torch.testing.assert_close(weight, simulated[name], rtol=0, atol=1e-5)
+    for folder in (tmp_path / "park", tmp_path / "park/top"):
+        check_what_a_page_is_told(folder, settings.training.iterations)
     head, *commands, last = (tmp_path / "park/commands.txt").read_text().splitlines()
     assert head.startswith("#")
     assert len(commands) == 6
@@ -86,6 +89,27 @@ def test_a_park_runs_to_the_simulators_end_leaves_no_process_and_can_be_replayed
         metrics = (tmp_path / "park/top/metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in metrics] == [0, 1, 2, 3, 4]
     assert not processes_of(tmp_path / "park")
+
+
+def check_what_a_page_is_told(folder: Path, iterations: int) -> None:
+    """Of a run that has ended: the teams, turns, mixes and bytes of every round."""
+    source = make_source(folder)
+    facts = source.describe()
+    told = source.news()
+    assert (facts["of_rounds"], facts["score"], len(facts["classes"])) == (3, "accuracy", 4)
+    assert sum(told.get("p_real", facts.get("p_real"))) == pytest.approx(1)
+    who = told["facts"]
+    assert (who["factories"], sorted(who["homes"])) == (["station-1", "station-2"], ["station-1", "station-2"])
+    assert {name for name, _ in who["devices"]} == set(who["roster"])
+    assert told["finished"] is True
+    assert [line["round"] for line in told["rounds"]] == [0, 1, 2, 3]
+    for line in told["rounds"][1:]:
+        assert line["turns"] == [iterations] * 4
+        assert sorted(device for team in line["team"] for device in team) == [0, 1, 2, 3]
+        assert [len(mix) for mix in line["mix"]] == [4, 4]
+        assert all(line["bytes"].values())
+        assert len(line["bytes"]) == 4
+    assert source.news() == {}
 
 
 def process_with(folder: Path, role: str) -> int:

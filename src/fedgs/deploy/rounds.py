@@ -67,6 +67,7 @@ class RoundTrainer:
         done = self.part = part or PartialRound.of(order)
         station.events.clear()
         station.events.update(done.events)
+        sent, received = station.sent - done.sent, station.received - done.received
         progress.run, progress.round = order.run, order.round
         progress.iteration, progress.iterations = done.iteration, len(order.rates)
         station.leave_to_others(order.elsewhere)
@@ -116,18 +117,22 @@ class RoundTrainer:
             progress.mix[:] = mix.tolist()
             done.losses.append(loss)
             done.divergences.append(divergence)
-            done.took_part.update(used)
+            done.turns |= {name: done.turns.get(name, 0) + 1 for name in used}
+            done.team, done.mix = list(used), mix.tolist()
+            done.sent, done.received = station.sent - sent, station.received - received
             self._note(order, row, team, len(answers), loss, divergence, time.perf_counter() - began)
         station.metrics.rounds.inc()
         announced, devices = station.roster.distribution()
+        took_part = sorted(done.turns)
         return RoundResult(
             order.run, order.round, order.shapes, done.weights, len(done.losses), int(done.seen.sum()),
             float(np.mean(done.losses)) if done.losses else 0.0,
             float(np.mean(done.divergences)) if done.divergences else 0.0,
             devices, announced, {name: count for name, count in sorted(station.events.items()) if count},
             done.seen if order.class_wise else np.empty(0, np.int64),  # only what was asked for leaves the station
-            sorted(done.took_part), sorted(member.name for member in station.roster.online), station.roster.moments(),
-            done.queues,
+            took_part, [done.turns[name] for name in took_part], done.team, done.mix, station.sent - sent,
+            station.received - received, sorted(member.name for member in station.roster.online),
+            station.roster.moments(), done.queues,
         )  # fmt: skip
 
     def _synchronised(self, order: RoundOrder, weights: Flat, answers: Sequence[Answer], rate: float) -> Flat:

@@ -33,6 +33,7 @@ from fedgs.deploy.run_spec import RunSpec
 from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.station_calls import Orders, StationCalls
 from fedgs.deploy.station_list import StationList
+from fedgs.deploy.team_file import parts_of
 from fedgs.deploy.tensors import Shapes
 from fedgs.deploy.top_state import TopState
 from fedgs.errors import AlgorithmError, CollapseError, ConfigError, TrainingError
@@ -142,7 +143,7 @@ class Top:
         target = self._target if self._target is not None else pooled(results)
         new = replace(
             state, round=number, weights=weights, server=memory, target=state.target if target is None else target,
-            queues=merged_queues(state.queues, results),
+            queues=merged_queues(state.queues, results), parts=parts_of(results),
         )  # fmt: skip
         seconds = time.perf_counter() - began
         rounds = self.run_spec.settings.training.rounds

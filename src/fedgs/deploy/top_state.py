@@ -3,6 +3,7 @@
     state/checkpoint-00000012.SHA256.safetensors   weights, memory of the server rule, round, run, target, queues
     state/metrics.jsonl                          a line a round (:mod:`fedgs.deploy.round_file`)
     state/model.safetensors                      the global model after the last round
+    state/deployment.json, state/teams.jsonl     for the live page (:mod:`fedgs.deploy.team_file`)
 
 The last three checkpoints are kept. Each has its SHA-256 in its name: content and check come to the disk in one step.
 One that is torn, has another digest or holds a number that is not finite is left out, with a line in the log, and the
@@ -55,6 +56,8 @@ class TopState:
     """One line a round, from round 0 on."""
     queues: Mapping[str, float] = field(default_factory=dict)
     """With coverage: the turns that each device is behind its fair share, wherever it is."""
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    """What each station had to do with the last round (:mod:`fedgs.deploy.team_file`); not in a checkpoint."""
 
 
 def settings_digest(settings: Settings, network: str, classes: Sequence[str] = ()) -> str:

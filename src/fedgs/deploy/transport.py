@@ -15,7 +15,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -316,10 +316,12 @@ class GrpcTransport:
             metadata = [*dialer.metadata, (EPOCH, str(self._epoch))]
             metadata += [(FINAL, "1")] if order.round == self._rounds or order.released else []
             try:
-                answer = await channel.unary_unary(RUN_ROUND)(encode_order(order), metadata=metadata)
+                question = encode_order(order)
+                answer = await channel.unary_unary(RUN_ROUND)(question, metadata=metadata)
             except grpc.aio.AioRpcError as error:
                 raise PeerError(f"station {self.name}: {dialer.reason(error)}") from None
-        return checked_result(decode_result(answer), order, self.name)
+        result = checked_result(decode_result(answer), order, self.name)
+        return replace(result, order_bytes=len(question), answer_bytes=len(answer))
 
 
 def checked_result(result: RoundResult, order: RoundOrder, station: str) -> RoundResult:
@@ -351,6 +353,8 @@ def _fault(result: RoundResult, order: RoundOrder) -> str:
         return f"answers {result.samples} samples of {result.iterations} iterations; {possible}"
     if len(result.seen) not in (0, classes):
         return f"counts samples of {len(result.seen)} classes, the task has {classes}"
+    if len(result.mix) not in (0, classes):
+        return f"tells a mix of {len(result.mix)} classes, the task has {classes}"
     if order.class_wise and result.iterations and not len(result.seen):
         return "does not say which classes it trained on, which server.class_wise needs; install the same fedgs there"
     return ""
