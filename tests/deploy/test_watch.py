@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import os
 import socket
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -161,6 +163,44 @@ async def test_a_top_server_tells_operators_how_the_run_goes_and_nobody_else(par
         ):
             with pytest.raises(PeerError, match=reason):
                 await asyncio.to_thread(client(park, where, "operator", pki.Bundle(given)).status)
+
+
+async def test_a_revoked_station_is_no_longer_healthy_and_a_renewed_one_is(
+    park: Park, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked over a connection that was there before; nobody is told of a connection that is no longer needed."""
+    monkeypatch.setattr("fedgs.deploy.top_service.FRESH", 0.0)
+    monkeypatch.setattr("fedgs.deploy.top_service.IDLE", 0.2)
+    station = await park.serve("s1", gather=1)
+    certificate = pki.Bundle(pki.issue(park.pki, "top", "top", pki.LOOPBACK))
+    stations = StationList([GrpcTransport(station.top, certificate, Identity("park", "top", "top"), 2.0)])
+    view = TopView(load_settings(overrides=RUN), TopSettings(), stations, TopMetrics())
+    assert await view.unready() == ""
+    pki.issue(park.pki, "station", "s1", pki.LOOPBACK, renew=True)
+    assert await view.unready() == ""
+    pki.revoke(park.pki, "station/s1")
+    assert await view.unready() == "0 of 1 stations answer, 1 are needed"
+    (report,) = await view.stations()
+    assert "station s1: the certificate is revoked" in report.fault
+    assert isinstance(station.runs, Control)
+    assert "the certificate is revoked" in await station.runs.unready()
+    pki.issue(park.pki, "station", "s1", pki.LOOPBACK, renew=True)
+    assert await view.unready() == ""
+    port = int(station.top.rpartition(":")[2])
+    await asyncio.to_thread(wait_for, lambda: not connections_to(port), 5, "the connection to be closed")
+
+
+def connections_to(port: int) -> int:
+    """Return how many connections of this process go to a port."""
+    found = 0
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            connection = socket.socket(fileno=int(number))
+            try:
+                found += connection.family == socket.AF_INET and connection.getpeername()[1] == port
+            finally:
+                connection.detach()
+    return found
 
 
 def _followed(operator: TopClient, folder: Path) -> None:

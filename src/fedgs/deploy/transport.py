@@ -289,30 +289,25 @@ class GrpcTransport:
         rounds: int | None = None,
     ) -> None:
         """``bundle`` None: plain text on the loopback, as ``identity``. After the last of ``rounds`` the lease ends."""
-        self.name, self._dialer = address, Dialer(address, identity, bundle, keepalive, LARGEST_ROUND)
+        self.name, self.dialer = address, Dialer(address, identity, bundle, keepalive, LARGEST_ROUND)
         self._numbers, self._epoch, self._rounds = numbers or FactoryNumbers(), epoch, rounds
         self._server: bytes | None = None
         """The certificate that was found last."""
 
     async def find(self) -> int:
         """Return which factory the station is, by its certificate."""
-        if self._dialer.bundle is None:
+        if self.dialer.bundle is None:
             return self._numbers.of(self.name, self.name)
         try:
-            self._server, station = await self._dialer.look(self._dialer.bundle)
+            self._server, station = await self.dialer.look(self.dialer.bundle)
         except PeerError as error:
             raise PeerError(f"station {self.name}: {error}") from None
         return self._numbers.of(self.name, station.name)
 
-    @asynccontextmanager
-    async def connected(self) -> AsyncIterator[tuple[Dialer, Any]]:
-        """Open a channel to the station that was found last, and to no other."""
-        async with self._dialer.channel(self._server) as channel:
-            yield self._dialer, channel
-
     async def run_round(self, order: RoundOrder) -> RoundResult:
-        """Let the station carry out an order."""
-        async with self.connected() as (dialer, channel), dialer.while_good(self._server):
+        """Let the station that was found last carry out an order, and no other."""
+        dialer = self.dialer
+        async with dialer.channel(self._server) as channel, dialer.while_good(self._server):
             metadata = [*dialer.metadata, (EPOCH, str(self._epoch))]
             metadata += [(FINAL, "1")] if order.round == self._rounds or order.released else []
             try:
