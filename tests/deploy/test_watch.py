@@ -6,7 +6,7 @@ import os
 import socket
 import time
 import urllib.request
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -102,6 +102,37 @@ async def test_metrics_of_devices_are_bounded_and_health_is_told(park: Park) -> 
     assert code == 503
     assert "expired" in reason
     assert (await asked(address, "/healthz"))[0] == 200
+
+
+async def test_whoever_says_nothing_or_little_keeps_nobody_from_the_metrics(
+    park: Park, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fedgs.deploy.metrics.WITHIN", 0.5)
+    monkeypatch.setattr("fedgs.deploy.metrics._Silent.timeout", 0.3)
+    await park.serve("s1", metrics="127.0.0.1:0")
+    address = addresses(park.folder / "s1")["metrics"]
+    place = ("127.0.0.1", int(address.rpartition(":")[2]))
+
+    def drip() -> float:
+        began = time.monotonic()
+        with socket.create_connection(place) as slow, suppress(OSError):
+            while time.monotonic() < began + 5:
+                slow.sendall(b"G")
+                slow.settimeout(0.1)
+                with suppress(TimeoutError):
+                    if not slow.recv(10):
+                        break
+        return time.monotonic() - began
+
+    with ExitStack() as opened:
+        silent = [opened.enter_context(socket.create_connection(place)) for _ in range(100)]
+        assert (await asked(address, "/healthz"))[0] == 200
+        for connection in silent:
+            connection.settimeout(5)
+            with suppress(ConnectionError):
+                assert await asyncio.to_thread(connection.recv, 10) == b""
+    assert await asyncio.to_thread(drip) < 2
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_connection_that_asks_again_and_again_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
