@@ -47,6 +47,24 @@ def test_a_finished_run_is_shown_and_replayed(finished: Path, served: str, open_
     assert page.locator("#live").get_attribute("aria-pressed") == "false"
 
 
+def test_legends_tell_the_newest_numbers_of_every_run(served: str, open_page: Callable[..., Any]) -> None:
+    page = open_page(served)
+
+    def numbers() -> list[str]:
+        return [text.strip() for text in page.locator(".u-series .u-value").all_inner_texts()]
+
+    def known() -> bool:
+        return len(numbers()) == 4 * 3 and not {"–", "--", ""}.intersection(numbers())
+
+    until(known)
+    for button in ("[data-axis=seconds]", "#theme", "[data-axis=round]"):
+        page.locator(button).click()
+        until(known)
+    page.locator(".u-over").first.hover()
+    page.mouse.move(1, 1)
+    until(known)
+
+
 def test_keyboard_narrow_screens_and_colours(served: str, open_page: Callable[..., Any]) -> None:
     page = open_page(served, viewport={"width": 400, "height": 800}, color_scheme="dark")
     page.wait_for_selector(f"{TILE}[data-state=selected]")

@@ -238,8 +238,12 @@ function drawPlots() {
       plot.chart = new uPlot(options(plot.box, key, drawn), data, plot.box);
       plot.kept = kept;
     } else plot.chart?.setData(data);
-    if (plot.chart && plot.chart.cursor.idx == null) plot.chart.setLegend({ idx: xs.length - 1 }); // the newest numbers
   }
+}
+
+// Unless somebody points at a round, the legend tells the newest numbers of each run. uPlot empties it when it draws.
+function tellNewest(chart) {
+  if (chart.cursor.idx == null) chart.setLegend({ idxs: chart.data.map((values) => values.findLastIndex((value) => value != null)) });
 }
 
 function options(box, key, drawn) {
@@ -256,7 +260,8 @@ function options(box, key, drawn) {
            { ...axes, size: 52, values: (_, ticks) => ticks.map((tick) => (percent ? `${Math.round(100 * tick)} %` : String(+tick.toPrecision(3)))) }],
     series: [{ label: axis === "round" ? "round" : "time", value: (_, value) => (value == null ? "–" : axis === "round" ? value : duration(value)) },
              ...drawn.map(({ run, number }) => ({ label: run.facts.name, width: 1.8, spanGaps: true, points: { show: run.rounds.length < 3 }, value: (_, value) => shown(value), ...style(number) }))],
-    hooks: target == null ? {} : { draw: [(chart) => drawTarget(chart, target, colours.getPropertyValue("--target"))] },
+    hooks: { ready: [tellNewest], setCursor: [tellNewest],
+      draw: target == null ? [] : [(chart) => drawTarget(chart, target, colours.getPropertyValue("--target"))] },
   };
 }
 
