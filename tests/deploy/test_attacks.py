@@ -1,7 +1,6 @@
 """Devices of a park that mean harm, over mTLS: they are left out, or the run ends with a clear line; never "done"."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,24 +11,28 @@ import pytest
 
 from fedgs.data import build_federation
 from fedgs.data.npz import save_npz
-from fedgs.deploy.pace import Pace
 from fedgs.deploy.screening import FLOOR, Screen
 from fedgs.deploy.sources import Batch, open_source
-from fedgs.deploy.station_process import Control
+from fedgs.deploy.streams import Answer
 from fedgs.deploy.tensors import Flat
 from fedgs.deploy.top import collapse
 from fedgs.deploy.trainers import LinearTrainer
 from tests.deploy.devices import Noise, agent, run_round, run_top, running
-from tests.deploy.processes import CLASSES, SHAPE, Park, StationHandle, write_device
+from tests.deploy.processes import Park, StationHandle, write_device
 from tests.simulation.small import SMALL, small_set
 
 
 class Attacker(LinearTrainer):
-    """Sends ten times the negated update."""
+    """Sends ten times the negated update, after some honest ones."""
+
+    def __init__(self, honest: int = 0) -> None:
+        super().__init__(4, (8, 8))
+        self.honest = honest
 
     def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
         change, loss = super().step(weights, batch, learning_rate)
-        return np.float32(-10) * change, loss
+        self.honest -= 1
+        return change if self.honest >= 0 else np.float32(-10) * change, loss
 
 
 OPTIONS = [*SMALL, "federation.devices=12", "federation.factories=1", "task.model=linear", "training.rounds=8",
@@ -37,8 +40,10 @@ OPTIONS = [*SMALL, "federation.devices=12", "federation.factories=1", "task.mode
 
 
 @asynccontextmanager
-async def attacked(park: Park, attackers: Sequence[str], **settings: Any) -> AsyncIterator[StationHandle]:
-    """Run a station with twelve devices, some of which attack."""
+async def attacked(
+    park: Park, attackers: Sequence[str], honest: int = 0, **settings: Any
+) -> AsyncIterator[StationHandle]:
+    """Run a station with twelve devices, some of which attack after ``honest`` updates."""
     data = small_set(12)
     federation = build_federation(data, 1)
     save_npz(data, park.folder / "held-out.npz")
@@ -46,22 +51,25 @@ async def attacked(park: Park, attackers: Sequence[str], **settings: Any) -> Asy
     devices = []
     for device, name in enumerate(federation.device_names):
         source = open_source(f"npz:{write_device(federation, device, park.folder / f'{name}.npz')}", name)
-        more = {"make": lambda _: Attacker(4, (8, 8))} if name in attackers else {}
+        more = {"make": lambda _: Attacker(honest)} if name in attackers else {}
         devices.append(agent(park, station, name, source, **more).run())
     async with running(*devices):
         yield station
 
 
-@pytest.mark.parametrize("attackers", [[], ["device-07"]])
-async def test_ten_times_the_negated_update_of_one_in_twelve_is_left_out(park: Park, attackers: list[str]) -> None:
-    """And nothing of an honest park is."""
-    async with attacked(park, attackers) as station:
+@pytest.mark.parametrize(("attackers", "honest"), [([], 0), (["device-07"], 0), (["device-07"], 20)])
+async def test_ten_times_the_negated_update_of_one_in_twelve_is_left_out(
+    park: Park, attackers: list[str], honest: int
+) -> None:
+    """From the beginning, or once the model has learnt; and nothing of an honest park is."""
+    async with attacked(park, attackers, honest) as station:
         await run_top(park, [station], OPTIONS, held_out=str(park.folder / "held-out.npz"))
     last = park.rounds()[-1]
     assert (last["round"], last["accuracy"] > 0.8) == (8, True)
     refused = park.log("s1", "no update")
     assert {line["device"] for line in refused} == set(attackers)
     assert all("is the most" in line["reason"] for line in refused)
+    assert {line["device"] for line in park.log("s1", "a long update is shortened")} == set(attackers)
 
 
 async def test_a_majority_that_ruins_the_model_ends_the_run_with_code_3_and_the_devices_names(park: Park) -> None:
@@ -80,34 +88,82 @@ async def test_a_majority_that_ruins_the_model_ends_the_run_with_code_3_and_the_
     assert not (park.folder / "state" / "model.safetensors").exists()
 
 
-def test_the_largest_norm_by_hand_and_after_a_restart(tmp_path: Path) -> None:
-    """Learning rate ½. The medians: 2 of (1, 2, 9) ½-steps is 4 a unit; then 2 of a window of 2, 4, 18."""
+def longest(screen: Screen, **norms: float) -> float:
+    """Return the norm to which answers are shortened, at a learning rate of ½ and c = 6; nobody is rejected."""
+    verdict = screen.judge(norms, 30.0, 0.5, 6.0)
+    assert verdict.rejected == set()
+    return verdict.longest
+
+
+def test_the_longest_update_by_hand() -> None:
+    """Norms of 1, 2 and 9 at a rate of ½ are 2, 4 and 18 a unit."""
+    screen = Screen()
+    screen.begin("run")
+    assert screen.judge({"a": 5.0}, 30.0, 0.0, 6.0).longest == 30.0  # nothing to compare with: the weights' own norm
+    assert longest(screen, a=50.0) == 30.0
+    assert longest(screen, a=1.0, b=2.0, c=9.0) == 6 * 2  # the median of the team
+    for _ in range(9):
+        assert longest(screen, c=20.0) in (30.0, 6 * 2.0)  # then the votes: (50 and 1), 2, (9 and many a 20)
+    assert longest(screen, a=8.0, b=50.0, c=50.0) == 6 * 50  # all grow at once
+    for _ in range(300):
+        verdict = longest(screen, a=1e-6, b=1e-6)
+    assert verdict == pytest.approx(6 * FLOOR * 50)  # gradients have vanished; the peak was kept
+    screen.begin("another run")
+    assert longest(screen, a=1.0) == 30.0
+
+
+def test_a_hard_batch_is_shortened_and_a_habit_is_rejected_also_after_a_restart(tmp_path: Path) -> None:
+    """Of the last 20 answers more than ten must be long; of the first ones, six and more than half."""
     screen = Screen(tmp_path)
     screen.begin("run")
-    assert screen.largest([5.0], 30.0, 0.0, 6.0) == 30.0  # nothing to compare with: the weights' own norm
-    assert screen.largest([1.0, 2.0, 9.0], 30.0, 0.5, 6.0) == 6 * 2
-    assert screen.largest([50.0], 30.0, 0.5, 6.0) == 6 * 2  # the window's; one answer has no say
-    assert screen.largest([8.0, 50.0, 50.0], 30.0, 0.5, 6.0) == 6 * 50  # all grow at once
-    screen.save()
-    restarted = Screen(tmp_path)
-    restarted.begin("run")
-    for _ in range(300):
-        largest = restarted.largest([1e-6], 30.0, 0.5, 6.0)
-    assert largest == pytest.approx(6 * FLOOR * 50)  # gradients have vanished; the peak was kept
-    restarted.begin("another run")
-    assert restarted.largest([1.0], 30.0, 0.5, 6.0) == 30.0
-    (tmp_path / "norms.json").write_text('{"run": "run", "peak": 1, "norms": [-1]}')
-    Screen(tmp_path).begin("run")
+    for _ in range(20):
+        longest(screen, a=1.0, b=1.0, c=1.0)
+    assert longest(screen, a=1.0, b=1.0, c=300.0) == 6.0
+    for _ in range(9):
+        longest(screen, a=1.0, b=1.0, c=10.0)
+    for device in "cd":  # one that has trained long, and one that is new
+        screen.save()
+        screen = Screen(tmp_path)
+        screen.begin("run")
+        for _ in range(0 if device == "c" else 5):
+            longest(screen, a=1.0, b=1.0, d=10.0)
+        verdict = screen.judge({"a": 1.0, "b": 1.0, device: 10.0}, 30.0, 0.5, 6.0)
+        assert (verdict.longest, verdict.rejected) == (6.0, {device})
+    for _ in range(10):
+        longest(screen, a=1.0, b=1.0, c=1.0)
+    longest(screen, a=1.0, b=1.0, c=10.0)  # it has changed its habit
+    for broken in (
+        '{"run": "run", "peak": 1, "norms": [["a", -1]], "habits": {}}',
+        '{"run": "run", "norms": [1]}',
+        "[]",
+    ):
+        (tmp_path / "norms.json").write_text(broken)
+        anew = Screen(tmp_path)
+        anew.begin("run")
+        assert longest(anew, a=1.0) == 30.0
+
+
+def test_a_shortened_update_keeps_its_direction_and_its_buffers() -> None:
+    answer = Answer(np.array([3.0, -4.0, 7.0], np.float32), np.array([5]), 1.0, norm=5.0)
+    short = answer.shortened(1.0, trained=2)
+    np.testing.assert_allclose(short.change, [0.6, -0.8, 7.0], rtol=1e-6)
+    assert answer.change.tolist() == [3.0, -4.0, 7.0]
 
 
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        ([{"loss": 4.0, "accuracy": 0.01}, {"loss": 11.9, "accuracy": 0.0}], ""),
-        ([{"loss": 4.0}, {"loss": 1.0}, {"loss": 12.1}], "loss 12.1; it began with 4"),
+        ([{"loss": 4.77, "accuracy": 0.01}, {"loss": 24.7, "accuracy": 0.01}], ""),  # a high learning rate
+        ([{"loss": 4.0}, {"loss": 1.0}, {"loss": 12.1}], "loss 12.1; it was 1, and 4 at the beginning"),
+        ([{"loss": 4.0}, {"loss": 0.05}, {"loss": 11.9}], "loss 11.9; it was 0.05"),
+        ([{"loss": 4.0}, {"loss": 0.05}, {}, {"loss": 4.1}], "loss 4.1; it was 0.05"),
+        ([{"loss": 4.0}, {"loss": 0.001}, {"loss": 3.9}], ""),  # noise of a model that has learnt its data
+        ([{"loss": 4.0}, {"loss": 24.0}, {"loss": 239.0}], ""),
+        ([{"loss": 4.0}, {"loss": 24.0}, {"loss": 241.0}], "loss 241; it was 24"),
         ([{"loss": 4.0}, {"loss": float("nan")}], "loss nan"),
-        ([{"loss": -2.0}, {"loss": 2.1}], "loss 2.1; it began with -2"),
-        ([{"train_loss": 4.0}, {"train_loss": 13.0}], "train_loss 13"),
+        ([{"loss": -2.0}, {"loss": 15.9}], ""),
+        ([{"loss": -2.0}, {"loss": 16.1}], "loss 16.1; it was -2"),
+        ([{"train_loss": 4.0}, {"train_loss": 41.0}], "train_loss 41"),
         ([{"loss": 4.0, "train_loss": 4.0}, {"loss": 3.0, "train_loss": 1e5}], ""),  # devices may lie
         ([{"accuracy": 0.23}, {"accuracy": 0.2}, {"accuracy": 0.05}], "accuracy 5.00%; it was 23.00%"),
         ([{"accuracy": 0.23}, {"accuracy": 0.06}], ""),
@@ -116,7 +172,7 @@ def test_the_largest_norm_by_hand_and_after_a_restart(tmp_path: Path) -> None:
     ],
 )
 def test_when_a_round_has_ruined_the_model(lines: list[dict[str, float]], reason: str) -> None:
-    found = collapse(lines, "accuracy")
+    found = collapse(lines, "accuracy", 10.0)
     assert found.startswith(reason)
     assert bool(found) == bool(reason)
 
@@ -145,54 +201,3 @@ async def test_a_device_that_lies_about_its_counts_gets_no_more_than_its_part_of
     turns = {device.name: device.turns for device in station.status().devices}
     assert sum(turns.values()) == 400
     assert 80 <= turns["liar"] <= 100
-
-
-class Late(LinearTrainer):
-    """Answers just in time: after half a second of the five that a device has at least."""
-
-    def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
-        time.sleep(0.5)
-        return super().step(weights, batch, learning_rate)
-
-
-class Usual(LinearTrainer):
-    def step(self, weights: Flat, batch: Batch, learning_rate: float) -> tuple[Flat, float]:
-        time.sleep(0.1)
-        return super().step(weights, batch, learning_rate)
-
-
-async def test_a_device_that_answers_just_in_time_slows_a_station_to_half_its_pace_at_most(
-    park: Park, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All four train in every iteration; the usual answer takes 0.1 s. Without a grace, which would take a minute."""
-    monkeypatch.setattr("fedgs.deploy.pace.GRACE", 1.0)
-    station = await park.serve("s1", min_devices=4, gather=30)
-    assert isinstance(station.runs, Control)
-    station.runs.station.pace.credit = 1.0
-    usual = [agent(park, station, name, Noise(1), make=lambda _: Usual(CLASSES, SHAPE)).run() for name in "abc"]
-    async with running(agent(park, station, "late", Noise(2), make=lambda _: Late(CLASSES, SHAPE)).run(), *usual):
-        await run_round(station, 1, 12, pick=4)
-        began = time.monotonic()
-        await run_round(station, 2, 30, pick=4)
-        seconds = time.monotonic() - began
-    turns = {device.name: device.turns for device in station.status().devices}
-    assert 5 < turns["late"] < 25  # it still trains now and then
-    assert turns["a"] == 42
-    assert seconds / 30 < 0.4  # 0.2 and some overhead; not 0.5
-
-
-def test_a_device_is_late_by_what_is_usual_but_not_where_its_whole_team_is() -> None:
-    """Ten answers of 2 s: 6 s are usual. Half of a team of four must have answered, and three times what that took."""
-    pace = Pace()
-    assert (pace.is_late(29.9, 30.0), pace.is_late(30.0, 30.0)) == (False, True)  # nothing is usual yet
-    for _ in range(10):
-        pace.answered("a", 2.0)
-    pace.begin_team(4)
-    assert not pace.is_late(29.0, 30.0)
-    pace.answered("a", 2.0)
-    assert not pace.is_late(29.0, 30.0)
-    pace.answered("b", 2.0)
-    assert (pace.is_late(5.9, 30.0), pace.is_late(6.0, 30.0), pace.is_late(3.0, 3.0)) == (False, True, True)
-    pace.begin_team(2)
-    pace.answered("a", 4.0)  # a stall
-    assert (pace.is_late(11.9, 30.0), pace.is_late(12.0, 30.0)) == (False, True)

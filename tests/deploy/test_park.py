@@ -11,19 +11,21 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from fedgs.cli.park_display import picture
+from fedgs.cli.park_display import picture, show
 from fedgs.data.npz import save_npz
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
+from fedgs.deploy.top_client import Followed, TopClient
 from fedgs.settings import Settings
 from fedgs.simulation.federations import load_federation
 from fedgs.simulation.run import execute
+from fedgs.ui.sources import make_source
 from tests.conftest import Here
 from tests.deploy.by_hand import played
 from tests.deploy.processes import wait_for
@@ -79,6 +81,8 @@ def test_a_park_runs_to_the_simulators_end_leaves_no_process_and_can_be_replayed
     simulated = execute(settings, load_federation(settings)).weights
     for name, weight in load_file(tmp_path / "park/top/model.safetensors").items():
         torch.testing.assert_close(weight, simulated[name], rtol=0, atol=1e-5)
+    for folder in (tmp_path / "park", tmp_path / "park/top"):
+        check_what_a_page_is_told(folder, settings.training.iterations)
     head, *commands, last = (tmp_path / "park/commands.txt").read_text().splitlines()
     assert head.startswith("#")
     assert len(commands) == 6
@@ -86,6 +90,27 @@ def test_a_park_runs_to_the_simulators_end_leaves_no_process_and_can_be_replayed
         metrics = (tmp_path / "park/top/metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in metrics] == [0, 1, 2, 3, 4]
     assert not processes_of(tmp_path / "park")
+
+
+def check_what_a_page_is_told(folder: Path, iterations: int) -> None:
+    """Of a run that has ended: the teams, turns, mixes and bytes of every round."""
+    source = make_source(folder)
+    facts = source.describe()
+    told = source.news()
+    assert (facts["of_rounds"], facts["score"], len(facts["classes"])) == (3, "accuracy", 4)
+    assert sum(told.get("p_real", facts.get("p_real"))) == pytest.approx(1)
+    who = told["facts"]
+    assert (who["factories"], sorted(who["homes"])) == (["station-1", "station-2"], ["station-1", "station-2"])
+    assert {name for name, _ in who["devices"]} == set(who["roster"])
+    assert told["finished"] is True
+    assert [line["round"] for line in told["rounds"]] == [0, 1, 2, 3]
+    for line in told["rounds"][1:]:
+        assert line["turns"] == [iterations] * 4
+        assert sorted(device for team in line["team"] for device in team) == [0, 1, 2, 3]
+        assert [len(mix) for mix in line["mix"]] == [4, 4]
+        assert all(line["bytes"].values())
+        assert len(line["bytes"]) == 4
+    assert source.news() == {}
 
 
 def process_with(folder: Path, role: str) -> int:
@@ -177,7 +202,7 @@ def test_whoever_stops_a_park_stops_all_of_it(tmp_path: Path, deed: signal.Signa
     metrics = tmp_path / "park/top/metrics.jsonl"
     try:
         wait_for(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 2, 150, "the park to train")
-        wait_for(lambda: b"station-1  2 online" in b"".join(shown), 20, "the table to show it")
+        wait_for(lambda: b"2 online, " in b"".join(shown), 20, "the table to show it")
         assert len(processes_of(tmp_path / "park")) == 4
         process.send_signal(deed)
         process.wait(timeout=30)
@@ -223,7 +248,7 @@ def test_the_table_shows_stations_devices_round_and_accuracy() -> None:
     shown = printed()
     assert shown[0] == "round 2/9   accuracy 30.00%   divergence 0.200   1:01"
     assert [line.split() for line in shown if "station-1" in line] == [
-        ["station-1", "2", "online", "iteration", "7/25", "0.125", "1.250", "80.0"]
+        ["station-1", "2", "online,", "iteration", "7/25", "0.125", "1.250", "80.0"]
     ]
     assert any(line.split() == ["camera-1", "ready", "17"] for line in shown)
     assert any(line.split() == ["camera-2", "quarantined,", "4", "failed", "3"] for line in shown)
@@ -235,6 +260,29 @@ def test_the_table_shows_stations_devices_round_and_accuracy() -> None:
     assert len(shown) == 5
     assert "42 online" in shown[2]
     assert "40 late, 1 quarantined" in shown[3]
+
+
+def test_the_status_that_is_printed_once_has_every_word_and_the_newest_events(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A station's events are told after those of the top server, and its machine may have another time zone."""
+    reason = "station s2: the certificate is revoked, or superseded by a newer one " + 20 * "and so on "
+    events = [pb.Event(time=f"2026-11-19T10:00:0{second}+00:00", level="error", what="old") for second in range(5)]
+    events.append(pb.Event(time="2026-11-19T10:00:09+00:00", level="error", what="newest", details=reason))
+    events += [pb.Event(time=f"2026-11-19T11:00:0{second}+02:00", level="warning", what="older") for second in range(5)]
+
+    class Told:
+        def status(self, lines: int, events_known: int) -> pb.TopStatus:
+            first = pb.StationStatus(name="s1", devices=[pb.DeviceStatus(name=40 * "long", state="ready")])
+            stations = [pb.StationReport(name="s1", status=first), pb.StationReport(name="s2", fault=reason)]
+            return pb.TopStatus(rounds=9, stations=stations, events=events)
+
+    show(Followed(cast(TopClient, Told())))
+    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert "…" not in "".join(printed)
+    assert [line.split()[2] for line in printed if ": " in line and line[0] == "2"] == [*4 * ["old"], "newest"]
+    assert sum(reason.strip() in line for line in printed) == 2
+    assert any("1 online, waiting for the top server" in line for line in printed)
 
 
 def test_the_data_of_a_park_are_written_again_but_not_over_those_of_others(here: Here, tmp_path: Path) -> None:

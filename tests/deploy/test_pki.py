@@ -172,8 +172,18 @@ def test_the_commands(here: Here, tmp_path: Path) -> None:
         (("pki", "device", "c", "--pki", "nowhere"), "make an authority with: fedgs pki init"),
         (("pki", "device", "c", "d", "--out", "z"), "--out holds one bundle"),
         (("pki", "station", "s2", "--host", "http://x"), "neither a name nor an address"),
+        (("pki", "station", "s2", "--days", "nan"), "--days nan: a certificate is valid for 36525 days"),
+        (("pki", "station", "s2", "--days", "1e12"), "--days 1e+12: a certificate is valid for 36525 days"),
+        (("pki", "init", "--pki", "new", "--days", "nan"), "--days nan: a certificate is valid for 36525 days"),
+        (("pki", "device", "e", "f", "e"), "device 'e' is named twice"),
+        (("pki", "device", "e", "a"), "add --renew"),
+        (("pki", "revoke", "a", "nobody"), "no certificate of 'nobody'"),
     ):
         code, _, err = here(*arguments)
         assert code == 2
         assert reason in err
         assert err.count("\n") == 1
+    # Where one name is refused nothing is done for the others.
+    assert sorted(path.parent.name for path in tmp_path.rglob("cert.pem")) == ["a", "b", "s1", "top"]
+    assert not (tmp_path / "pki" / "revoked.pem").exists()
+    assert not (tmp_path / "new").exists()

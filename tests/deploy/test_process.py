@@ -15,7 +15,7 @@ from fedgs.deploy.membership import Roster
 from fedgs.deploy.metrics import StationMetrics, TopMetrics
 from fedgs.deploy.process import claim
 from fedgs.deploy.settings import StationSettings
-from fedgs.errors import ConfigError, OutputError
+from fedgs.errors import ConfigError, OutputError, PeerError
 
 
 def mode(path: Path) -> int:
@@ -29,6 +29,15 @@ def test_a_new_folder_is_its_users_alone_and_one_process_s(tmp_path: Path) -> No
             pass
     with claim(tmp_path / "state", "station"):
         pass
+
+
+def test_an_error_before_anything_was_written_leaves_no_new_folder(tmp_path: Path) -> None:
+    for folder in (tmp_path / "new", tmp_path / "there"):
+        if folder.name == "there":
+            folder.mkdir(mode=0o700)
+        with pytest.raises(PeerError), claim(folder, "station"):
+            raise PeerError("the port is in use")
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
 @pytest.mark.parametrize("permissions", [0o755, 0o710, 0o701])

@@ -18,7 +18,7 @@ from fedgs.deploy.park_stations import with_station, without_station
 from fedgs.deploy.round_messages import RoundOrder, RoundResult
 from fedgs.deploy.station_list import NamedStations
 from fedgs.deploy.top import Top, merged_queues
-from fedgs.deploy.top_state import TopState, load_state, save_state
+from fedgs.deploy.top_state import Checkpoints, TopState
 from fedgs.errors import CheckpointError
 from fedgs.selection.team import TeamRule
 from tests.deploy.devices import Noise, agent, good_devices, run_round, running
@@ -201,8 +201,8 @@ def test_queues_are_handed_out_with_every_order_and_are_in_the_checkpoint(tmp_pa
     station = Reporting("a", [], queues={"x": 0.1 + 0.2})
     state = play(top(station), 2)
     assert [dict(order.queues) for order in station.orders] == [{}, {"x": 0.1 + 0.2}]
-    save_state(tmp_path, state, "digest")
-    back = load_state(tmp_path, "digest")
+    Checkpoints(tmp_path, "digest").save(state)
+    back = Checkpoints(tmp_path, "digest").load()
     assert back is not None
     assert back.queues == {"x": 0.1 + 0.2}
 

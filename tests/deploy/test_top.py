@@ -4,15 +4,11 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from hashlib import sha256
-from pathlib import Path
 from typing import cast
 
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save
 
 from fedgs.algorithms.class_wise import FLOOR
 from fedgs.config import load_settings
@@ -22,9 +18,9 @@ from fedgs.deploy.run_spec import RunSpec, check_deployable
 from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.station_list import StationList
 from fedgs.deploy.top import Top, make_rule, pooled
-from fedgs.deploy.top_state import TopState, checkpoints, load_state, save_model, save_state, settings_digest
+from fedgs.deploy.top_state import TopState
 from fedgs.deploy.transport import Transport, checked_result
-from fedgs.errors import CheckpointError, ConfigError, IdentityError, PeerError, TrainingError
+from fedgs.errors import ConfigError, IdentityError, PeerError, TrainingError
 from fedgs.settings import Settings
 from fedgs.training.optimizers import Optimizer
 
@@ -262,79 +258,3 @@ def test_settings_only_a_simulation_can_follow_are_refused() -> None:
         top(Fake("a", 1.0), min_stations=2)
     with pytest.raises(ConfigError, match="needs training accuracies"):
         make_rule(load_settings(overrides=["server.rule=ida+intrac"]).server)
-
-
-def test_a_checkpoint_holds_everything_and_belongs_to_its_run(tmp_path: Path) -> None:
-    settings = load_settings(overrides=["server.rule=fedadam", "training.rounds=9"])
-    server = top(Fake("a", 1.0), settings=settings)
-    state = play(server, z=torch.tensor([1.0, 2.0]), a=torch.ones(2, 2))  # not in the order of the alphabet
-    digest = settings_digest(settings, "0123456789abcdef")
-    save_state(tmp_path, state, digest)
-    back = load_state(tmp_path, digest)
-    assert back is not None
-    assert list(back.weights) == ["z", "a"]
-    assert (back.run, back.round, list(back.metrics)) == ("run", 1, list(state.metrics))
-    one, other = asyncio.run(server.advance(state)), asyncio.run(server.advance(back))
-    for name in state.weights:
-        assert torch.equal(one.weights[name], other.weights[name])
-    for changed in (
-        settings_digest(SETTINGS, "0123456789abcdef"),
-        settings_digest(settings, "fedcba9876543210"),  # another network
-    ):
-        with pytest.raises(CheckpointError, match="belongs to a run with other settings"):
-            load_state(tmp_path, changed)
-    save_model(tmp_path, state)
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [line["round"] for line in lines] == [0, 1]
-    assert load_state(tmp_path / "none", "x") is None
-    (newest,) = checkpoints(tmp_path)
-    newest.rename(tmp_path / "checkpoint.safetensors")  # as earlier versions wrote it
-    back = load_state(tmp_path, digest)
-    assert back is not None
-    assert back.round == 1
-
-
-def flipped(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 1
-    path.write_bytes(content)
-
-
-def torn(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-9])
-
-
-def with_nan(path: Path) -> None:
-    """A checkpoint whose digest is right."""
-    facts = safe_open(path, "pt").metadata()
-    content = save({name: value * torch.nan for name, value in load_file(path).items()}, facts)
-    path.unlink()
-    path.with_name(f"{path.name.split('.')[0]}.{sha256(content).hexdigest()}.safetensors").write_bytes(content)
-
-
-def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_when_all_are_the_end_is_clear(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    server = top(Fake("a", 1.0))
-    state = play(server, w=torch.tensor([1.0, 2.0]))
-    for _ in range(4):
-        state = asyncio.run(server.advance(state))
-        save_state(tmp_path, state, "x")
-    assert [path.name[:19] for path in checkpoints(tmp_path)] == [f"checkpoint-0000000{n}" for n in (5, 4, 3)]
-    reasons = ["SHA-256 of its name", "SHA-256 of its name", "not finite"]
-    for number, damage in enumerate((flipped, torn, with_nan)):
-        damage(checkpoints(tmp_path)[number])
-        caplog.clear()
-        if number == 2:
-            with pytest.raises(CheckpointError, match=r"all 3 checkpoints are damaged .* put one back from a copy"):
-                load_state(tmp_path, "x")
-        else:
-            back = load_state(tmp_path, "x")
-            assert back is not None
-            assert (back.round, len(back.metrics)) == (4 - number, 5 - number)
-        shown = [vars(record)["reason"] for record in caplog.records]
-        assert [reason in found for reason, found in zip(reasons, shown, strict=False)] == [True] * (number + 1)
-    for path in checkpoints(tmp_path)[:2]:
-        path.unlink()
-    save_state(tmp_path, play(server, w=torch.tensor([1.0, 2.0])), "x")
-    assert [path.name[:19] for path in checkpoints(tmp_path)] == ["checkpoint-00000001"]  # later ones are no more

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import os
 import socket
 import time
 import urllib.request
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -102,6 +104,37 @@ async def test_metrics_of_devices_are_bounded_and_health_is_told(park: Park) -> 
     assert (await asked(address, "/healthz"))[0] == 200
 
 
+async def test_whoever_says_nothing_or_little_keeps_nobody_from_the_metrics(
+    park: Park, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fedgs.deploy.metrics.WITHIN", 0.5)
+    monkeypatch.setattr("fedgs.deploy.metrics._Silent.timeout", 0.3)
+    await park.serve("s1", metrics="127.0.0.1:0")
+    address = addresses(park.folder / "s1")["metrics"]
+    place = ("127.0.0.1", int(address.rpartition(":")[2]))
+
+    def drip() -> float:
+        began = time.monotonic()
+        with socket.create_connection(place) as slow, suppress(OSError):
+            while time.monotonic() < began + 5:
+                slow.sendall(b"G")
+                slow.settimeout(0.1)
+                with suppress(TimeoutError):
+                    if not slow.recv(10):
+                        break
+        return time.monotonic() - began
+
+    with ExitStack() as opened:
+        silent = [opened.enter_context(socket.create_connection(place)) for _ in range(100)]
+        assert (await asked(address, "/healthz"))[0] == 200
+        for connection in silent:
+            connection.settimeout(5)
+            with suppress(ConnectionError):
+                assert await asyncio.to_thread(connection.recv, 10) == b""
+    assert await asyncio.to_thread(drip) < 2
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_connection_that_asks_again_and_again_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its calls are short: hardly any look of the doorkeeper finds one under way."""
     monkeypatch.setattr("fedgs.deploy.connections.PATIENCE", 1.0)
@@ -161,6 +194,44 @@ async def test_a_top_server_tells_operators_how_the_run_goes_and_nobody_else(par
         ):
             with pytest.raises(PeerError, match=reason):
                 await asyncio.to_thread(client(park, where, "operator", pki.Bundle(given)).status)
+
+
+async def test_a_revoked_station_is_no_longer_healthy_and_a_renewed_one_is(
+    park: Park, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked over a connection that was there before; nobody is told of a connection that is no longer needed."""
+    monkeypatch.setattr("fedgs.deploy.top_service.FRESH", 0.0)
+    monkeypatch.setattr("fedgs.deploy.top_service.IDLE", 0.2)
+    station = await park.serve("s1", gather=1)
+    certificate = pki.Bundle(pki.issue(park.pki, "top", "top", pki.LOOPBACK))
+    stations = StationList([GrpcTransport(station.top, certificate, Identity("park", "top", "top"), 2.0)])
+    view = TopView(load_settings(overrides=RUN), TopSettings(), stations, TopMetrics())
+    assert await view.unready() == ""
+    pki.issue(park.pki, "station", "s1", pki.LOOPBACK, renew=True)
+    assert await view.unready() == ""
+    pki.revoke(park.pki, "station/s1")
+    assert await view.unready() == "0 of 1 stations answer, 1 are needed"
+    (report,) = await view.stations()
+    assert "station s1: the certificate is revoked" in report.fault
+    assert isinstance(station.runs, Control)
+    assert "the certificate is revoked" in await station.runs.unready()
+    pki.issue(park.pki, "station", "s1", pki.LOOPBACK, renew=True)
+    assert await view.unready() == ""
+    port = int(station.top.rpartition(":")[2])
+    await asyncio.to_thread(wait_for, lambda: not connections_to(port), 5, "the connection to be closed")
+
+
+def connections_to(port: int) -> int:
+    """Return how many connections of this process go to a port."""
+    found = 0
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            connection = socket.socket(fileno=int(number))
+            try:
+                found += connection.family == socket.AF_INET and connection.getpeername()[1] == port
+            finally:
+                connection.detach()
+    return found
 
 
 def _followed(operator: TopClient, folder: Path) -> None:

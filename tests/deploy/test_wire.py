@@ -410,7 +410,8 @@ def test_nothing_more_leaves_a_station() -> None:
     fields = {field.name for field in pb.RoundOut.DESCRIPTOR.fields}
     assert fields == {
         "version", "run", "round", "weights", "iterations", "samples", "loss", "divergence", "devices", "announced",
-        "events", "seen", "took_part", "online", "moments", "queues",
+        "events", "seen", "took_part", "online", "moments", "queues", "turns", "team", "mix", "sent_bytes",
+        "received_bytes",
     }  # fmt: skip
 
 

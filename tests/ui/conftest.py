@@ -74,9 +74,12 @@ def served(finished: Path) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """A real browser, or the test is skipped with the reason."""
+    """A real browser, or the test is skipped with the reason.
+
+    Playwright leaves an event loop running in this thread: it ends before a test of another package may want its own.
+    """
     sync_api = pytest.importorskip("playwright.sync_api")
     path = browser_path()
     if path is None:

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import fedgs
 from fedgs.config import load_settings
 from tests.ui.conftest import SMALL, serving, until
@@ -43,6 +45,24 @@ def test_a_finished_run_is_shown_and_replayed(finished: Path, served: str, open_
         assert f"{names[5]} in" in page.locator("#about").inner_text()
         until(lambda turns=turns: f" {turns} turns" in page.locator("#about").inner_text())
     assert page.locator("#live").get_attribute("aria-pressed") == "false"
+
+
+def test_legends_tell_the_newest_numbers_of_every_run(served: str, open_page: Callable[..., Any]) -> None:
+    page = open_page(served)
+
+    def numbers() -> list[str]:
+        return [text.strip() for text in page.locator(".u-series .u-value").all_inner_texts()]
+
+    def known() -> bool:
+        return len(numbers()) == 4 * 3 and not {"–", "--", ""}.intersection(numbers())
+
+    until(known)
+    for button in ("[data-axis=seconds]", "#theme", "[data-axis=round]"):
+        page.locator(button).click()
+        until(known)
+    page.locator(".u-over").first.hover()
+    page.mouse.move(1, 1)
+    until(known)
 
 
 def test_keyboard_narrow_screens_and_colours(served: str, open_page: Callable[..., Any]) -> None:
@@ -159,3 +179,50 @@ def test_a_folder_that_goes_away_is_told(finished: Path, tmp_path: Path, open_pa
         shutil.rmtree(folder)
         until(lambda: "is gone" in page.locator("#events").inner_text())
         assert page.locator(TILE).count() == 12  # what was known stays
+
+
+def write_deployment(folder: Path, rounds: range) -> None:
+    """Add made-up rounds of a top server: two stations, the devices of the second one turn up in round 3."""
+    from fedgs.deploy.round_messages import RoundResult
+    from fedgs.deploy.team_file import TeamFile, parts_of
+
+    def result(mix: list[int], **turns: int) -> Any:
+        took_part = [name for name, count in turns.items() if count]
+        return RoundResult(
+            "run", 1, None, np.zeros(0), 5, 50, 0.5, 0.1, 2, np.zeros(0), took_part=took_part,  # type: ignore[arg-type]
+            turns=[turns[name] for name in took_part], team=took_part, mix=mix, online=list(turns), sent_bytes=1000,
+        )  # fmt: skip
+
+    teams = TeamFile(folder)
+    for number in rounds:
+        results = {0: result([6, 4], a=5, b=number % 2)} | ({1: result([5, 5], c=5)} if number > 2 else {})
+        teams.add(number, parts_of(results))
+        line = {"round": number, "accuracy": 0.5 + number / 100, "loss": 1 / number, "train_loss": 1 / number}
+        with (folder / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def test_the_folder_of_a_top_server_is_shown_and_replayed(tmp_path: Path, open_page: Callable[..., Any]) -> None:
+    from fedgs.deploy.team_file import TeamFile
+
+    settings = load_settings(None, ["training.rounds=4"])
+    TeamFile(tmp_path).describe(settings, "accuracy", ["ok", "dent"], [0.5, 0.5])
+    (tmp_path / "stations.json").write_text(json.dumps({"stations": {"press": 0, "paint": 1}}))
+    write_deployment(tmp_path, range(1, 3))
+    with serving(tmp_path) as address:
+        page = open_page(address)
+
+        def shown() -> dict[str, str]:
+            tiles = page.locator(TILE).evaluate_all("all => all.map(one => [one.ariaLabel, one.dataset.state])")
+            return {label: state for label, state in tiles if label}
+
+        until(lambda: shown() == {"a: selected now, 10 turns": "selected", "b: idle, 1 turns": "idle"})
+        write_deployment(tmp_path, range(3, 5))
+        until(lambda: set(shown()) == {"a: selected now, 20 turns", "b: idle, 2 turns", "c: selected now, 10 turns"})
+        assert page.locator(".card h3").all_inner_texts() == ["press", "paint"]
+        assert page.locator("#factories path.bar").count() == 2
+        assert "6.0 kB" in page.locator("#now").inner_text()
+        until(lambda: "finished" in page.locator(".run").inner_text())
+        page.locator("#round").evaluate("one => { one.value = 0; one.oninput(); }")
+        until(lambda: "b: selected now, 1 turns" in shown())
+        assert "c: idle, 0 turns" in shown()

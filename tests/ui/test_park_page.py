@@ -100,7 +100,7 @@ def ask_for_the_status(park: Park) -> None:
 
     table = status()
     assert (table.returncode, table.stderr) == (0, "")
-    assert len(re.findall(r"^station-\d  3 online", table.stdout, re.MULTILINE)) == 2
+    assert len(re.findall(r"^station-\d +3 online", table.stdout, re.MULTILINE)) == 2
     facts = json.loads(status("--json").stdout)
     assert [line["round"] for line in facts["lines"]] == list(range(facts["round"] + 1))
     assert [len(station["status"]["devices"]) for station in facts["stations"]] == [3, 3]

@@ -117,7 +117,8 @@ def station(
     ] = None,
     quarantine: Annotated[float | None, typer.Option(help="Seconds it is quarantined (60).")] = None,
     largest_move: Annotated[
-        float | None, typer.Option(help="Largest norm of an update, as a multiple of the usual norm (6).")
+        float | None,
+        typer.Option(help="Longest update, as a multiple of the usual norm; longer ones are shortened (6)."),
     ] = None,
     most_turns: Annotated[
         float | None, typer.Option(help="How often a device may train, as a multiple of its fair share (3).")
@@ -189,6 +190,12 @@ def top(
     linger: Annotated[
         float | None,
         typer.Option(help="Seconds to wait for the other stations after --min-stations have answered (60)."),
+    ] = None,
+    largest_rise: Annotated[
+        float | None,
+        typer.Option(
+            help="Largest loss after a round, as a multiple of the last one; above it the model collapsed (10)."
+        ),
     ] = None,
     collapses: Annotated[
         int | None,

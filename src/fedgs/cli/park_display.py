@@ -7,6 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -28,6 +29,8 @@ EVERY = 0.4
 MOST_ROWS = 30
 """Devices in the table; of larger parks each station's row counts them."""
 MOST_EVENTS = 5
+PIPED = 1000
+"""Characters of a line where there is no terminal."""
 _STYLES = {"ready": "green", "training": "bold cyan", "waiting": "yellow", "late": "yellow", "quarantined": "red",
            "offline": "dim", "warning": "yellow", "error": "red"}  # fmt: skip
 
@@ -60,8 +63,11 @@ def watch(park: "LocalPark", console: Console | None = None) -> None:
 
 
 def show(followed: "Followed") -> None:
-    """Print how a run goes, once."""
-    Console(highlight=False).print(_picture_of(followed))
+    """Print how a run goes, once, with every word of it; what is not a terminal has room for long lines."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PIPED
+    console.print(_picture_of(followed, whole=True))
 
 
 def follow(followed: "Followed", console: Console | None = None) -> None:
@@ -80,7 +86,7 @@ def follow(followed: "Followed", console: Console | None = None) -> None:
     bad: list[pb.Event] = []
     with Live(_picture_of(followed), console=console, refresh_per_second=8) as live:
         for fault in looks(followed):
-            bad = [*bad, *(() if fault else _bad(followed.status))][-MOST_EVENTS:]
+            bad = _newest([*bad, *(() if fault else _bad(followed.status))])
             live.update(_picture_of(followed, bad, "Ctrl-C ends it", fault))
 
 
@@ -88,12 +94,28 @@ def _bad(status: pb.TopStatus) -> list[pb.Event]:
     return [event for event in status.events if event.level in ("warning", "error")]
 
 
-def _picture_of(followed: "Followed", bad: Sequence[pb.Event] | None = None, said: str = "", fault: str = "") -> Group:
-    """Return the table, and what went wrong lately below it."""
-    shown = _bad(followed.status)[-MOST_EVENTS:] if bad is None else bad
+def _newest(events: Sequence[pb.Event]) -> list[pb.Event]:
+    """Return the last events; those of a station are told later than newer ones of the top server."""
+
+    def moment(event: pb.Event) -> float:
+        try:
+            return datetime.fromisoformat(event.time).timestamp()
+        except ValueError:
+            return 0.0
+
+    return sorted(events, key=moment)[-MOST_EVENTS:]
+
+
+def _picture_of(
+    followed: "Followed", bad: Sequence[pb.Event] | None = None, said: str = "", fault: str = "", whole: bool = False
+) -> Group:
+    """Return the table, and what went wrong lately below it; ``whole``: no line is cut."""
+    shown = _newest(_bad(followed.status)) if bad is None else bad
     tail = [_line(f"{one.time} {one.process}: {one.what}  {one.details}", _STYLES[one.level]) for one in shown]
     silent = [f"{one.name}: {one.fault}" for one in followed.status.stations if one.fault]
     tail += [_line(reason, "red") for reason in [*silent, fault] if reason]
+    if whole:
+        tail = [Text(line.plain, line.style) for line in tail]
     return picture(followed.status, followed.lines, said, tail)
 
 
@@ -162,10 +184,10 @@ def _headline(status: pb.TopStatus, lines: Sequence[Mapping[str, Any]], said: st
 
 def _station_row(table: Table, status: pb.StationStatus, few: bool) -> None:
     states = Counter(device.state for device in status.devices)
-    state = f"iteration {status.iteration}/{status.iterations}" if status.iterations else "waiting for the top server"
+    done = f"iteration {status.iteration}/{status.iterations}" if status.iterations else "waiting for the top server"
     table.add_row(
-        _line(f"{status.name}  {len(status.devices) - states['offline']} online", "bold"),
-        state,
+        _line(status.name, "bold"),
+        f"{len(status.devices) - states['offline']} online, {done}",
         "",
         f"{status.divergence:.3f}" if status.loss else "",
         f"{status.loss:.3f}" if status.loss else "",
@@ -173,7 +195,7 @@ def _station_row(table: Table, status: pb.StationStatus, few: bool) -> None:
     )
     counts = [f"{states[one]} {one}" for one in ("late", "quarantined", "offline") if states[one]]
     if counts and not few:
-        table.add_row(_line(f"  {', '.join(counts)}", "yellow"))
+        table.add_row("", Text(", ".join(counts), "yellow"))
 
 
 def _device_row(table: Table, device: pb.DeviceStatus) -> None:

@@ -77,6 +77,11 @@ def device(
     """Sign the certificates of devices."""
     if out is not None and len(names) > 1:
         raise ConfigError("--out holds one bundle; name one device, or leave --out out")
+    if out is None:
+        needs_deploy()
+        from fedgs.deploy.pki import check_new
+
+        check_new(folder, "device", names, renew)
     for name in names:
         _issue("device", name, folder, days, out, renew)
 
@@ -115,9 +120,12 @@ def revoke(
 ) -> None:
     """Put certificates on the revocation list; stations and top server end their connections within 5 seconds."""
     needs_deploy()
+    from fedgs.deploy.pki import owner_of
     from fedgs.deploy.pki import revoke as revoke_one
     from fedgs.deploy.revocation import LIST
 
+    for name in names:
+        owner_of(folder, name)  # one that does not exist is refused before any is revoked
     for name in names:
         owner = revoke_one(folder, name)
         typer.echo(f"{folder / LIST}: {owner} is revoked; copy this file into the folders of the other certificates")

@@ -22,7 +22,9 @@ DEFAULT = "127.0.0.1:8437"
 def ui(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="RUN...", help="Folders of runs or of a park (default: the newest in runs/)."),
+        typer.Argument(
+            metavar="RUN...", help="Folders of runs, of a park or of a top server (default: the newest in runs/)."
+        ),
     ] = None,
     listen: Annotated[str, typer.Option(help="HOST:PORT to serve at; port 0: any free one.")] = DEFAULT,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate (PEM), to serve other machines.")] = None,
@@ -98,7 +100,8 @@ def prepare(
 
 def _newest() -> Path:
     """Return the folder of the newest run."""
-    found = sorted(Path("runs").glob("*/config.json"), key=lambda path: path.stat().st_mtime)
+    files = [path for name in ("config.json", "deployment.json") for path in Path("runs").glob(f"*/{name}")]
+    found = sorted(files, key=lambda path: path.stat().st_mtime)
     if not found:
         raise InputFileError("runs: no run in this folder; name one: fedgs ui RUN")
     return found[-1].parent

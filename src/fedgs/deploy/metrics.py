@@ -10,12 +10,14 @@ when somebody asks, from what the station knows then: a device that is forgotten
 
 import asyncio
 import socket
+import sys
 import time
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from io import StringIO
 from threading import Thread
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
@@ -26,12 +28,15 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 from fedgs.deploy.guard import Unready
+from fedgs.deploy.logs import log
 from fedgs.deploy.membership import Member, Roster
 from fedgs.deploy.transport import split_address
 from fedgs.errors import PeerError
 
 OTHERS = "(others)"
 """Stands for the devices without series of their own; no device can be called so."""
+MOST, WITHIN = 32, 10.0
+"""Connections at a time, and seconds that one may take."""
 READY_WITHIN = 5.0
 """Seconds in which a process must say whether it is ready."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -124,10 +129,56 @@ def _makers(role: str, registry: CollectorRegistry, seconds: tuple[float, ...]) 
 
 
 class _Silent(WSGIRequestHandler):
-    timeout = 10  # of a peer that says nothing
+    timeout = WITHIN  # of a peer that says nothing
 
     def log_message(self, format: str, *_: Any) -> None:
         """Say nothing: health checks come every few seconds."""
+
+    def get_stderr(self) -> Any:
+        """Return where wsgiref writes the traceback of an answer that nobody reads: nowhere."""
+        return StringIO()
+
+
+class _Server(ThreadingWSGIServer):
+    """A thread a connection, of which there are few, each for a short time."""
+
+    request_queue_size = 128
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._open: dict[socket.socket, float] = {}
+        """Connections, and when they began; the oldest first."""
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection; where there are too many, the oldest ends."""
+        self._open[request] = time.monotonic()
+        for old in list(self._open)[:-MOST]:
+            self._end(old)
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection, in its thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._open.pop(request, None)
+
+    def service_actions(self) -> None:
+        """End connections that take too long, also those that say a letter now and then."""
+        for connection, began in list(self._open.items()):
+            if time.monotonic() - began > WITHIN:
+                self._end(connection)
+
+    def _end(self, connection: socket.socket) -> None:
+        self._open.pop(connection, None)
+        with suppress(OSError):  # it has ended meanwhile
+            connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say in a line what is no fault of the peer."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            log.error("metrics request failed", address=client_address[0], reason=f"{type(error).__name__}: {error}")
 
 
 @contextmanager
@@ -157,7 +208,7 @@ def served_metrics(registry: CollectorRegistry, address: str | None, unready: Un
 
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        kind: Any = type("Server", (ThreadingWSGIServer,), {"address_family": family})
+        kind: Any = type("Server", (_Server,), {"address_family": family})
         server = make_server(host, port, answer, kind, handler_class=_Silent)
     except OSError as error:
         raise PeerError(f"--metrics {address}: cannot be listened on ({error.strerror})") from None

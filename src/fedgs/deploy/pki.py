@@ -34,6 +34,7 @@ CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
 CERTIFICATE, KEY = "cert.pem", "key.pem"
 NODE_KEY, NODE_PUBLIC_KEY = "key", "key.pub"
 CA_DAYS, LEAF_DAYS = 3650, 30
+MOST_DAYS = 36525
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _EARLIER = datetime.timedelta(minutes=5)  # clocks of devices may run a little behind
 _OTHERS, _ALL_USERS = 0o077, 0o037
@@ -63,6 +64,10 @@ class Identity:
 
     def __str__(self) -> str:
         return f"{self.role} {self.name}"
+
+
+def _a(role: str) -> str:
+    return f"{'an' if role[0] in 'aeiou' else 'a'} {role}"
 
 
 def check_name(kind: str, name: str) -> str:
@@ -139,8 +144,8 @@ class Bundle:
         identity = identity_in(certificate)
         if identity.role != role:
             raise IdentityError(
-                f"{self.folder / CERTIFICATE}: belongs to a {identity.role}, not to a {role}; make one with: fedgs pki "
-                f"{role}"
+                f"{self.folder / CERTIFICATE}: belongs to {_a(identity.role)}, not to {_a(role)}; make one with: "
+                f"fedgs pki {role}"
             )
         if certificate.not_valid_after_utc < datetime.datetime.now(datetime.UTC):
             raise IdentityError(
@@ -276,8 +281,25 @@ def issue(
     return bundle
 
 
+def check_new(folder: Path, role: str, names: Sequence[str], renew: bool) -> None:
+    """Refuse names of which one could not get a certificate, before any does."""
+    authority = load_authority(folder)
+    for place, name in enumerate(names):
+        Identity(authority.park, role, name)
+        if name in names[:place]:
+            raise IdentityError(f"{role} {name!r} is named twice; name it once")
+        _bundle(folder / role / name, renew, CERTIFICATE, KEY)
+
+
 def revoke(folder: Path, name: str) -> Identity:
     """Put all certificates of NAME, or of ROLE/NAME, on the revocation list; return whose they were."""
+    owner = owner_of(folder, name)
+    _write_list(folder, load_authority(folder), serials_of(folder, [owner.uri]))
+    return owner
+
+
+def owner_of(folder: Path, name: str) -> Identity:
+    """Return who is called NAME, or ROLE/NAME, and has a certificate that is still valid."""
     authority = load_authority(folder)
     role, _, short = name.rpartition("/")
     identities = [Identity(authority.park, one, short) for one in ([role] if role else ROLES)]
@@ -287,7 +309,6 @@ def revoke(folder: Path, name: str) -> Identity:
     if len(found) > 1:
         names = " or ".join(f"{one.role}/{one.name}" for one in found)
         raise IdentityError(f"there are several called {name!r}; say which one: {names}")
-    _write_list(folder, authority, serials_of(folder, [found[0].uri]))
     return found[0]
 
 
@@ -356,6 +377,8 @@ def _bundle(folder: Path, renew: bool, *files: str) -> Path:
 def _begin(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: float
 ) -> x509.CertificateBuilder:
+    if not abs(days) <= MOST_DAYS:  # nor NaN
+        raise IdentityError(f"--days {days:g}: a certificate is valid for {MOST_DAYS} days (100 years) at most")
     now = datetime.datetime.now(datetime.UTC)
     lifetime = datetime.timedelta(days=days)
     return (

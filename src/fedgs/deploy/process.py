@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedgs.deploy.logs import log
-from fedgs.errors import ConfigError, IdentityError, OutputError
+from fedgs.errors import ConfigError, FedgsError, IdentityError, OutputError
 from fedgs.files import make_folder, write_text
 
 if TYPE_CHECKING:
@@ -89,7 +89,10 @@ def note_addresses(folder: Path, **found: str | None) -> None:
 
 @contextmanager
 def claim(folder: Path, kind: str, option: str = "--state") -> Iterator[None]:
-    """Lock a state folder: a second process is refused. The system releases the lock when the process ends."""
+    """Lock a state folder: a second process is refused. The system releases the lock when the process ends.
+
+    An error before anything was written leaves no new folder.
+    """
     new = not folder.exists()
     make_folder(folder)
     try:
@@ -110,7 +113,13 @@ def claim(folder: Path, kind: str, option: str = "--state") -> Iterator[None]:
             raise OutputError(
                 f"{folder}: another {kind} is running with this folder; choose another with {option}"
             ) from None
-        yield
+        try:
+            yield
+        except FedgsError:
+            if new and os.listdir(folder) == [LOCK]:
+                (folder / LOCK).unlink()
+                folder.rmdir()
+            raise
 
 
 if __name__ == "__main__":

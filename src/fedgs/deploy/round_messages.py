@@ -116,7 +116,8 @@ class RoundResult:
     announced: NDArray[np.float64]
     """(classes,) mean class distribution of what they announced; empty: no announcement."""
     events: Mapping[str, int] = field(default_factory=dict)
-    """How often something happened: late, gone, rejected, quarantined, short, idle, lost."""
+    """How often something happened: late, gone, rejected, shortened, quarantined, slow, short, idle,
+    lost."""
     seen: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """(classes,) samples of each class the teams trained on, in sum ``samples``; empty: not asked for.
 
@@ -125,12 +126,24 @@ class RoundResult:
     """
     took_part: Sequence[str] = ()
     """The devices with an update in the weights."""
+    turns: Sequence[int] = ()
+    """How many of their updates are; empty: not told."""
+    team: Sequence[str] = ()
+    """Those of the last iteration."""
+    mix: Sequence[int] = ()
+    """Samples of each class that these trained on."""
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    """To devices and from them in this round."""
     online: Sequence[str] = ()
     """The devices that are connected."""
     moments: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     """(3 · channels,) sums over the devices that told them; empty: not asked for, or nobody did."""
     queues: Mapping[str, float] = field(default_factory=dict)
     """With coverage: the turns that the devices of this round are behind their fair share now."""
+    order_bytes: int = 0
+    answer_bytes: int = 0
+    """Of the order and of this answer; 0: not known."""
 
 
 def encode_order(order: RoundOrder) -> bytes:
@@ -213,6 +226,9 @@ def decode_result(data: bytes) -> RoundResult:
         announced=announced,
         events={text("event", key): value for key, value in message.events.items()},
         took_part=_names("took_part", message.took_part),
+        turns=_counts("turns", message.turns, len(message.took_part)),
+        team=_names("team", message.team),
+        mix=_counts("mix", message.mix, MOST_CLASSES),
         online=_names("online", message.online),
         moments=moments_in(message),
         queues=_queues(message.queues),
@@ -249,6 +265,12 @@ def _names(field: str, names: Sequence[str]) -> list[str]:
     if len(names) > MOST_DEVICES:
         raise WireError(f"{field} has {len(names)} devices; {MOST_DEVICES} are the most")
     return [text(field, name) for name in names]
+
+
+def _counts(field: str, counts: Sequence[int], most: int) -> list[int]:
+    if len(counts) > most or sum(counts) > MOST_SEEN:
+        raise WireError(f"{field} has {len(counts)} numbers with a sum of {sum(counts)}; {most} numbers are the most")
+    return list(counts)
 
 
 def _queues(queues: Mapping[str, float]) -> dict[str, float]:

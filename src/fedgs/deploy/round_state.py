@@ -168,7 +168,15 @@ class PartialRound:
     """Of this round: the next one."""
     losses: list[float] = field(default_factory=list)
     divergences: list[float] = field(default_factory=list)
-    took_part: set[str] = field(default_factory=set)
+    turns: dict[str, int] = field(default_factory=dict)
+    """How often each device's update went into the weights."""
+    team: list[str] = field(default_factory=list)
+    """The devices whose updates went into the weights last."""
+    mix: list[int] = field(default_factory=list)
+    """Samples of each class that they trained on."""
+    sent: int = 0
+    received: int = 0
+    """Bytes to devices and from them."""
     events: dict[str, int] = field(default_factory=dict)
     optimizer: dict[str, NDArray[Any]] = field(default_factory=dict)
     """Its state after these iterations."""
@@ -184,7 +192,8 @@ class PartialRound:
         """Write it as the part of the order with this digest."""
         facts = {
             "digest": digest.hex(), "iteration": self.iteration, "losses": self.losses, "events": self.events,
-            "divergences": self.divergences, "took_part": sorted(self.took_part), "queues": self.queues,
+            "divergences": self.divergences, "turns": self.turns, "queues": self.queues, "team": self.team,
+            "mix": self.mix, "sent": self.sent, "received": self.received,
         }  # fmt: skip
         content = io.BytesIO()
         memory: dict[str, Any] = {f"optimizer_{entry}": value for entry, value in self.optimizer.items()}
@@ -203,7 +212,7 @@ class PartialRound:
             memory = {key[10:]: value for key, value in arrays.items() if key.startswith("optimizer_")}
             if facts.pop("digest") != digest.hex():
                 return None
-            facts["took_part"] = set(facts["took_part"])
+            facts.setdefault("turns", dict.fromkeys(facts.pop("took_part", []), 1))  # as earlier versions wrote
             return cls(weights=arrays["weights"], seen=arrays["seen"], optimizer=memory, **facts)
         except _BROKEN as error:
             log.warning("the part of a round cannot be read; it is trained again", reason=str(error))

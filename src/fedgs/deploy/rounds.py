@@ -67,6 +67,7 @@ class RoundTrainer:
         done = self.part = part or PartialRound.of(order)
         station.events.clear()
         station.events.update(done.events)
+        sent, received = station.sent - done.sent, station.received - done.received
         progress.run, progress.round = order.run, order.round
         progress.iteration, progress.iterations = done.iteration, len(order.rates)
         station.leave_to_others(order.elsewhere)
@@ -82,12 +83,15 @@ class RoundTrainer:
             await self._gather(order.wanted.pick)
         wanted = self._with_target(order.wanted)
         for row, rate in list(enumerate(order.rates.tolist()))[done.iteration :]:
+            began = time.perf_counter()
             members = await self._gather(order.wanted.pick)
             if not members:
                 station.events["idle"] += len(order.rates) - row
                 log.warning("no device is online; the round ends early", round=order.round, iteration=row)
                 break
+            station.pace.waited(time.perf_counter() - began)
             began = time.perf_counter()
+            station.passed_over(station.pace.slow(members))
             members = station.pace.eligible(members, wanted.pick, station.settings.most_turns)
             if not len(wanted.target):
                 wanted = self._with_target(order.wanted)
@@ -113,18 +117,22 @@ class RoundTrainer:
             progress.mix[:] = mix.tolist()
             done.losses.append(loss)
             done.divergences.append(divergence)
-            done.took_part.update(used)
+            done.turns |= {name: done.turns.get(name, 0) + 1 for name in used}
+            done.team, done.mix = list(used), mix.tolist()
+            done.sent, done.received = station.sent - sent, station.received - received
             self._note(order, row, team, len(answers), loss, divergence, time.perf_counter() - began)
         station.metrics.rounds.inc()
         announced, devices = station.roster.distribution()
+        took_part = sorted(done.turns)
         return RoundResult(
             order.run, order.round, order.shapes, done.weights, len(done.losses), int(done.seen.sum()),
             float(np.mean(done.losses)) if done.losses else 0.0,
             float(np.mean(done.divergences)) if done.divergences else 0.0,
             devices, announced, {name: count for name, count in sorted(station.events.items()) if count},
             done.seen if order.class_wise else np.empty(0, np.int64),  # only what was asked for leaves the station
-            sorted(done.took_part), sorted(member.name for member in station.roster.online), station.roster.moments(),
-            done.queues,
+            took_part, [done.turns[name] for name in took_part], done.team, done.mix, station.sent - sent,
+            station.received - received, sorted(member.name for member in station.roster.online),
+            station.roster.moments(), done.queues,
         )  # fmt: skip
 
     def _synchronised(self, order: RoundOrder, weights: Flat, answers: Sequence[Answer], rate: float) -> Flat:
@@ -141,9 +149,8 @@ class RoundTrainer:
 
         Where the station is about to stop, there is no next iteration.
         """
-        roster, settings = self.station.roster, self.station.settings
-        wanted = settings.min_devices or pick
-        until = time.monotonic() + settings.gather
+        roster, settings, pace = self.station.roster, self.station.settings, self.station.pace
+        wanted, began = settings.min_devices or pick, time.monotonic()
         while True:
             if self.draining:
                 raise PeerError("the station stops; it goes on with this round when it is started again")
@@ -151,11 +158,15 @@ class RoundTrainer:
             wished = min(wanted, max(wanted, len(roster.members)) - roster.unavailable)
             there = roster.candidates()
             expected = wished if self._expected is None else min(wished, max(self._expected, len(there)))
-            left = until - time.monotonic()
+            longest = min(settings.gather, pace.patience) if there else settings.gather
+            left = began + longest - time.monotonic()
             deserted = self._expected == 0 and not roster.online  # it has waited for a device before, in vain
             if len(there) >= max(1, expected) or left <= 0 or deserted:
                 # A device that did not come in time is not waited for again until it has been back.
                 self._expected = min(wished, len(there))
+                if len(there) < expected and longest < settings.gather:
+                    awaited = [one.name for one in roster.online if roster.state(one) in ("waiting", "late")]
+                    self.station.passed_over(awaited)
                 return there
             try:
                 await asyncio.wait_for(roster.changed.wait(), min(left, 1.0))
@@ -197,19 +208,26 @@ class RoundTrainer:
         team = [member for member, _ in asked]
         self.station.pace.iterated([member.name for member in team], time.perf_counter() - began)
         valid = [(member, answer) for member, answer in zip(team, answers, strict=True) if answer is not None]
-        return team, self._accepted(valid, norm(weights[: order.shapes.trained_size]), rate), divergence
+        return team, self._accepted(valid, weights, rate, order.shapes.trained_size), divergence
 
-    def _accepted(self, valid: Sequence[tuple[Member, Answer]], weights_norm: float, rate: float) -> dict[str, Answer]:
-        """Return the answers that go into the mean, by device."""
+    def _accepted(
+        self, valid: Sequence[tuple[Member, Answer]], weights: Flat, rate: float, trained: int
+    ) -> dict[str, Answer]:
+        """Return the answers that go into the mean, by device; the first ``trained`` of the weights are trained."""
         station, accepted = self.station, {}
-        norms = [answer.norm for _, answer in valid]
-        largest = self.screen.largest(norms, weights_norm, rate, station.settings.largest_move)
+        norms = {member.name: answer.norm for member, answer in valid}
+        verdict = self.screen.judge(norms, norm(weights[:trained]), rate, station.settings.largest_move)
         for member, answer in valid:
-            if answer.norm > largest:
-                station.failed(member, "rejected", f"a change of norm {answer.norm:.3g}; {largest:.3g} is the most")
-            else:
-                station.used(member)
-                accepted[member.name] = answer
+            lengths = f"norm {answer.norm:.3g}; {verdict.longest:.3g} is the most"
+            if member.name in verdict.rejected:
+                station.failed(member, "rejected", f"most of its changes are too long, this one of {lengths}")
+                continue
+            if answer.norm > verdict.longest:
+                station.events["shortened"] += 1
+                log.info("a long update is shortened", device=member.name, reason=lengths)
+                answer = answer.shortened(verdict.longest, trained)
+            station.used(member)
+            accepted[member.name] = answer
         return accepted
 
     def _note(

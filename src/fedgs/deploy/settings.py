@@ -31,7 +31,7 @@ class StationSettings(ProcessSettings):
     )
     quarantine: float = Field(60.0, ge=0, description="seconds a device is quarantined")
     largest_move: float = Field(
-        6.0, ge=1, description="an update may be so many times as long as updates usually are at this station"
+        6.0, ge=1, description="a longer update, as a multiple of the usual norm at this station, is shortened to it"
     )
     most_turns: float = Field(3.0, ge=1, description="no device trains more often than so many times its fair share")
     duplicates: Literal["replace", "refuse"] = Field(
@@ -54,6 +54,9 @@ class TopSettings(ProcessSettings):
     wire: WireType = Field("float32", description="number format between stations and devices")
     min_stations: int | None = Field(None, ge=1, description="answers a round needs (default: all)")
     linger: float = Field(60.0, ge=0, description="seconds to wait for the other stations once so many have answered")
+    largest_rise: float = Field(
+        10.0, gt=1, description="a loss so many times the last one, and above the first one, has exploded"
+    )
     collapses: int = Field(3, ge=1, description="rounds in a row that may ruin the model before the run ends")
     metrics: str | None = Field(None, description="HOST:PORT for Prometheus and health checks")
 

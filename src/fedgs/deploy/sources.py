@@ -246,6 +246,9 @@ def _own(text: str) -> Source:
         made = load_object(text, "--source")()
     except ConfigError as error:
         raise DataError(str(error)) from None
+    except Exception as error:  # a module, or whatever the user's own code raises
+        reason = f"{type(error).__name__}: {error}"
+        raise DataError(f"--source {text}: calling it without arguments must give a source ({reason})") from error
     if not isinstance(made, Source):
         raise DataError(f"--source {text}: has no method batches(size, classes)")
     return made

@@ -139,6 +139,7 @@ class Station:
         member = self.roster.members.get(identity.name)
         if member is not None and member.link is link:
             self._end_step(member, "gone", link.reason or "the connection was lost")
+            self.pace.free(identity.name)
         if self.roster.leave(identity.name, link):
             why: dict[str, Any] = {"reason": link.reason} if link.reason else {}
             log.info("device left", device=identity.name, online=len(self.roster.online), **why)
@@ -209,6 +210,7 @@ class Station:
         if member.ready is not None and not self.roster.may_replace(member):
             raise WireError("new batches again and again, before the ones announced were used")
         self.roster.announce(member, ready)
+        self.pace.announced(member.name)
 
     def _expected(self, member: Member, update: pb.Update) -> Asked:
         asked: Asked | None = member.asked
@@ -231,6 +233,7 @@ class Station:
                 asked.answer.set_exception(UpdateRejected("rejected", fault))
             else:
                 asked.answer.set_result(found)
+        self.pace.free(member.name)
         if update.HasField("next"):
             self._announced(member, update.next)
 
@@ -334,6 +337,12 @@ class Station:
         if self.roster.failed(member, reason):
             self.events["quarantined"] += 1
             log.warning("device is quarantined", device=member.name, seconds=self.settings.quarantine)
+
+    def passed_over(self, names: Iterable[str]) -> None:
+        """The station cannot afford the time that these devices take now."""
+        for number, name in enumerate(sorted(names)):
+            self.events["slow"] += number == 0
+            self._once.warning("device is slow; it is not waited for each time", device=name)
 
     async def say_goodbye(self, reason: str) -> None:
         """End all streams; a station that was released sends its devices to others."""

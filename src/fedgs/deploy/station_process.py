@@ -25,7 +25,7 @@ from fedgs.deploy.guard import Guard, listen
 from fedgs.deploy.lease import Lease
 from fedgs.deploy.logs import RefusedHandshakes, log, recent, set_up
 from fedgs.deploy.metrics import StationMetrics, served_metrics
-from fedgs.deploy.pki import ROLES, Bundle
+from fedgs.deploy.pki import CERTIFICATE, ROLES, Bundle, read_certificate
 from fedgs.deploy.process import claim, end_with_parent, note_addresses, socket_path, until_stopped
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.round_messages import (
@@ -226,7 +226,10 @@ class Control:
         """Return why no device can attach; "" where one can."""
         if not self.serves:
             return "the station does not serve"
-        return "the station stops" if self.trainer.draining else self.bundle.fault("station") if self.bundle else ""
+        if self.trainer.draining or self.bundle is None:
+            return "the station stops" if self.trainer.draining else ""
+        certificates, own = self.station.certificates, self.bundle.folder / CERTIFICATE
+        return self.bundle.fault("station") or certificates.fault(read_certificate(own))
 
 
 def run_station(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
@@ -37,6 +37,12 @@ class Answer:
     def num_samples(self) -> int:
         """How many samples there are in it (n^{m,k})."""
         return int(self.counts.sum())
+
+    def shortened(self, length: float, trained: int) -> "Answer":
+        """Return the answer with a change of this norm; buffers, after the first ``trained`` numbers, stay."""
+        change = self.change.copy()
+        change[:trained] *= np.float32(length / self.norm)
+        return replace(self, change=change, norm=length)
 
 
 @dataclass

@@ -33,6 +33,7 @@ from fedgs.deploy.run_spec import RunSpec
 from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.station_calls import Orders, StationCalls
 from fedgs.deploy.station_list import StationList
+from fedgs.deploy.team_file import parts_of
 from fedgs.deploy.tensors import Shapes
 from fedgs.deploy.top_state import TopState
 from fedgs.errors import AlgorithmError, CollapseError, ConfigError, TrainingError
@@ -41,8 +42,6 @@ from fedgs.tasks.prepare import statistics_from
 
 Evaluate = Callable[[Mapping[str, Tensor]], Mapping[str, Any]]
 """Metrics and loss of weights on the held-out set, by name."""
-EXPLODES = 3.0
-"""A loss so many times that of the first round has exploded."""
 COLLAPSES, LEAST_FALL = 4.0, 0.1
 """An accuracy of a quarter of the best so far, and of ten points less, has collapsed."""
 
@@ -111,7 +110,7 @@ class Top:
             results = await self._trained_results(state, attempt)
             try:
                 new = await asyncio.to_thread(self._after, state, results, attempt, began)
-                reason = collapse(new.metrics, self._score)
+                reason = collapse(new.metrics, self._score, self.settings.largest_rise)
             except CollapseError as error:
                 reason = str(error)
             if not reason:
@@ -144,7 +143,7 @@ class Top:
         target = self._target if self._target is not None else pooled(results)
         new = replace(
             state, round=number, weights=weights, server=memory, target=state.target if target is None else target,
-            queues=merged_queues(state.queues, results),
+            queues=merged_queues(state.queues, results), parts=parts_of(results),
         )  # fmt: skip
         seconds = time.perf_counter() - began
         rounds = self.run_spec.settings.training.rounds
@@ -251,13 +250,19 @@ class Top:
         log.info("round", round=line["round"], **shown, stations=line["stations"], seconds=line["seconds"])
 
 
-def collapse(lines: Sequence[Mapping[str, Any]], score: str) -> str:
-    """Return how the newest of these rounds has ruined the model, compared with those before; "" where it has not."""
+def collapse(lines: Sequence[Mapping[str, Any]], score: str, largest_rise: float) -> str:
+    """Return how the newest of these rounds has ruined the model, compared with those before; "" where it has not.
+
+    A loss explodes where it is ``largest_rise`` times the last one and above the first one. A model that has learnt its
+    data has a loss near 0, which a single hard sample multiplies.
+    """
     *before, now = lines
     for key in ("loss",) if "loss" in now else ("train_loss",):  # what devices say counts where nothing was measured
         known = [line[key] for line in before if key in line]
-        if key in now and known and not now[key] <= known[0] + (EXPLODES - 1) * abs(known[0]):  # nor NaN
-            return f"{key} {now[key]:.4g}; it began with {known[0]:.4g}"
+        if key in now and known:
+            most = max(known[0], known[-1] + (largest_rise - 1) * abs(known[-1]))  # a loss may be below 0
+            if not now[key] <= most:  # nor NaN
+                return f"{key} {now[key]:.4g}; it was {known[-1]:.4g}, and {known[0]:.4g} at the beginning"
     best = max((line[score] for line in before if score in line), default=0.0)
     if score == "accuracy" and score in now and now[score] < min(best / COLLAPSES, best - LEAST_FALL):
         return f"accuracy {now[score]:.2%}; it was {best:.2%}"

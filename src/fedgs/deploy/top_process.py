@@ -30,9 +30,10 @@ from fedgs.deploy.run_spec import RunSpec, check_deployable
 from fedgs.deploy.settings import TopSettings
 from fedgs.deploy.sources import one_device
 from fedgs.deploy.station_list import NamedStations, StationList
+from fedgs.deploy.team_file import TeamFile
 from fedgs.deploy.top import Top
 from fedgs.deploy.top_service import TopView, check_server
-from fedgs.deploy.top_state import TopState, load_state, save_model, save_state, settings_digest
+from fedgs.deploy.top_state import Checkpoints, TopState, save_model, settings_digest
 from fedgs.deploy.torch_trainer import Deployed
 from fedgs.deploy.transport import GrpcTransport, Transport
 from fedgs.errors import ConfigError, InputFileError
@@ -146,7 +147,8 @@ async def carry_out(
     view = TopView(settings, options, stations, metrics)
     view.classes = names or tuple(map(str, range(classes)))
     with claim(folder, "top server"), served_metrics(metrics.registry, options.metrics, view.unready) as scraped:
-        state = load_state(folder, digest)
+        kept, teams = Checkpoints(folder, digest), TeamFile(folder)
+        state = kept.load()
         run = f"{folder.resolve().name[:40]}-{secrets.token_hex(4)}" if state is None else state.run
         run_spec = RunSpec(
             settings, run, classes, inputs, network, deployed.head, options.wire, names, deployed.channels
@@ -168,11 +170,15 @@ async def carry_out(
                 state = await top.begin(run, deployed.first_weights())
             else:
                 log.info("run is resumed", run=run, round=state.round)
-            save_state(folder, state, digest)  # of a resumed run too: its metrics may be ahead of the checkpoint
+            kept.save(state)  # of a resumed run too: its metrics may be ahead of the checkpoint
             view.state = state
+            teams.begin(state.round)
+            teams.describe(settings, view.score, view.classes, _shares(state.target))
             while state.round < settings.training.rounds:
                 view.state = state = await top.advance(state)
-                save_state(folder, state, digest)
+                teams.add(state.round, state.parts)  # before its metrics, by which the page notices the round
+                kept.save(state)
+            teams.describe(settings, view.score, view.classes, _shares(state.target))
             facts = _facts(settings, deployed, tuple(view.classes), inputs, state.weights)
             save_model(folder, state, facts, frozen_weights(deployed.module))
         return state
@@ -239,6 +245,10 @@ def _facts(
     classifies = task.loss == "cross_entropy" and task.balance is None
     reconstructs, statistics = task.loss is reconstruction_error, statistics_of(weights) if deployed.channels else {}
     return model_facts(task, settings, classes, json.loads(inputs), classifies, reconstructs, statistics)
+
+
+def _shares(target: NDArray[np.float64] | None) -> list[float]:
+    return [] if target is None else target.tolist()
 
 
 def _target(text: str, classes: int) -> NDArray[np.float64] | None:

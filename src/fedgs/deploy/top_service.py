@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Any
 
 import grpc
+from cryptography import x509
 from google.protobuf.message import DecodeError
 
 from fedgs.deploy.connections import Doorkeeper
@@ -38,6 +39,8 @@ from fedgs.settings import Settings
 
 FRESH, PATIENCE = 0.4, 3.0
 """Seconds that a station's answer counts, and that it may take."""
+IDLE = 4.0
+"""Seconds after which a connection that asks a station nothing more is closed, long before the station ends it."""
 LAST_LOOK = 2.0
 """Seconds that the end of a run waits for those who look at it."""
 
@@ -51,6 +54,7 @@ class StationLink:
         self._at, self._event = 0.0, 1
         self._asking: asyncio.Task[None] | None = None
         self._open: AsyncExitStack | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     async def report(self) -> pb.StationReport:
         """Return how the station is now, or why it does not say."""
@@ -61,30 +65,50 @@ class StationLink:
         return self._report
 
     async def _ask(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+        known = self._open is not None
+        report = await self._answer()
+        if report.fault and known:  # the station was started again, or has another certificate
+            report = await self._answer()
+        self._report, self._at = report, time.monotonic()
+        self._closing = asyncio.ensure_future(self._close_later())
+
+    async def _answer(self) -> pb.StationReport:
         name = self._report.name
         try:
             if self._open is None:
                 await self._connect()
+            if self._server is not None and (fault := self._certificates.fault(self._server)):
+                raise IdentityError(fault)
             question = serialise(pb.StatusIn(events=self._event))
             answer = await self._call(question, metadata=self._metadata, timeout=PATIENCE)
             status = pb.StationStatus.FromString(answer)
             self._take(status)
-            self._report = pb.StationReport(name=status.name or name, status=status)
+            return pb.StationReport(name=status.name or name, status=status)
         except grpc.aio.AioRpcError as error:
             await self.close()
-            self._report = pb.StationReport(name=name, fault=self._dialer.reason(error))
+            return pb.StationReport(name=name, fault=self._dialer.reason(error))
         except (FedgsError, DecodeError) as error:
             await self.close()
-            self._report = pb.StationReport(name=name, fault=str(error))
-        self._at = time.monotonic()
+            return pb.StationReport(name=name, fault=str(error))
 
     async def _connect(self) -> None:
         if not isinstance(self._transport, GrpcTransport):
             raise PeerError("not asked: the run does not use gRPC to its stations")
+        self._dialer, self._server = self._transport.dialer, None
+        pem, bundle = None, self._dialer.bundle
+        if bundle is not None:  # the station's certificate may be another one than in the round that is under way
+            pem, _ = await self._dialer.look(bundle)
+            self._server, self._certificates = x509.load_pem_x509_certificate(pem), Certificates(bundle.folder)
         async with AsyncExitStack() as opening:
-            self._dialer, channel = await opening.enter_async_context(self._transport.connected())
+            channel = await opening.enter_async_context(self._dialer.channel(pem))
             self._call, self._metadata = channel.unary_unary(STATUS), self._dialer.metadata
             self._open = opening.pop_all()
+
+    async def _close_later(self) -> None:
+        await asyncio.sleep(IDLE)
+        await self.close()
 
     def _take(self, status: pb.StationStatus) -> None:
         """Take the events out of a status, into those of the run."""
@@ -96,6 +120,8 @@ class StationLink:
 
     async def close(self) -> None:
         """End the connection."""
+        if self._closing is not None and self._closing is not asyncio.current_task():
+            self._closing.cancel()
         if self._open is not None:
             open_before, self._open = self._open, None
             await open_before.aclose()

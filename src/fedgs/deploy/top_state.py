@@ -1,8 +1,9 @@
 """What the top server keeps on disk.
 
     state/checkpoint-00000012.SHA256.safetensors   weights, memory of the server rule, round, run, target, queues
-    state/metrics.jsonl                          a line a round, cut back to the checkpoint when the server starts again
+    state/metrics.jsonl                          a line a round (:mod:`fedgs.deploy.round_file`)
     state/model.safetensors                      the global model after the last round
+    state/deployment.json, state/teams.jsonl     for the live page (:mod:`fedgs.deploy.team_file`)
 
 The last three checkpoints are kept. Each has its SHA-256 in its name: content and check come to the disk in one step.
 One that is torn, has another digest or holds a number that is not finite is left out, with a line in the log, and the
@@ -11,7 +12,7 @@ one before it is used. Where all are damaged the run ends: to begin anew is the 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any
@@ -23,19 +24,21 @@ from torch import Tensor
 
 from fedgs.algorithms import State, join_state, split_state
 from fedgs.deploy.logs import log
+from fedgs.deploy.round_file import METRICS, RoundFile
 from fedgs.deploy.run_spec import lasting
 from fedgs.errors import CheckpointError
-from fedgs.files import write_bytes, write_text
+from fedgs.files import write_bytes
 from fedgs.settings import Settings
 from fedgs.tasks.facts import KEY as FACTS_KEY
 from fedgs.tasks.facts import ModelFacts
 
 KEPT = 3
 """Checkpoints."""
-METRICS, MODEL = "metrics.jsonl", "model.safetensors"
+MODEL = "model.safetensors"
 OLD = "checkpoint.safetensors"
 """The one checkpoint of earlier versions, which has no digest."""
-_FORMAT = 2
+_FORMAT, _WITH_METRICS = 3, 2
+"""Checkpoints of the format before hold the metrics of all rounds."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class TopState:
     """One line a round, from round 0 on."""
     queues: Mapping[str, float] = field(default_factory=dict)
     """With coverage: the turns that each device is behind its fair share, wherever it is."""
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    """What each station had to do with the last round (:mod:`fedgs.deploy.team_file`); not in a checkpoint."""
 
 
 def settings_digest(settings: Settings, network: str, classes: Sequence[str] = ()) -> str:
@@ -65,62 +70,86 @@ def settings_digest(settings: Settings, network: str, classes: Sequence[str] = (
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def save_state(folder: Path, state: TopState, digest: str) -> None:
-    """Write the checkpoint, then the line of its round; remove checkpoints that are not kept."""
-    from safetensors.torch import save
+class Checkpoints:
+    """The checkpoints of a run in a folder, and its metrics."""
 
-    tensors, numbers = split_state(state.server)
-    named = {f"weights/{name}": value.contiguous() for name, value in state.weights.items()}
-    named |= {f"server/{name}": value.contiguous() for name, value in tensors.items()}
-    facts = {
-        "format": _FORMAT,
-        "digest": digest,
-        "run": state.run,
-        "round": state.round,
-        "names": list(state.weights),
-        "server": numbers,
-        "target": None if state.target is None else state.target.tolist(),
-        "metrics": list(state.metrics),
-        "queues": dict(state.queues),
-    }
-    content = save(named, {"fedgs": json.dumps(facts)})
-    path = folder / f"checkpoint-{state.round:08d}.{sha256(content).hexdigest()}.safetensors"
-    # A state from before a damaged checkpoint is the newest now, whatever the round of that one.
-    later = [other for other in checkpoints(folder) if other.name > path.name and other.name != OLD]
-    write_bytes(path, content, durable=True)
-    for other in [*later, *[one for one in checkpoints(folder) if one not in later][KEPT:]]:
-        other.unlink()
-    write_text(folder / METRICS, "".join(json.dumps(line) + "\n" for line in state.metrics))
+    def __init__(self, folder: Path, digest: str) -> None:
+        """``digest``: of the run (:func:`settings_digest`)."""
+        self._folder, self._digest, self._rounds = folder, digest, RoundFile(folder)
+
+    def save(self, state: TopState) -> None:
+        """Write the checkpoint, then the line of its round; remove checkpoints that are not kept."""
+        from safetensors.torch import save
+
+        folder, rounds = self._folder, self._rounds
+        if rounds.lines > len(state.metrics):
+            rounds = self._rounds = RoundFile(folder)  # an earlier round: the file begins anew
+        if state.metrics[rounds.lines : -1]:
+            rounds.add(state.metrics[rounds.lines : -1])
+        newest = state.metrics[rounds.lines :]
+        tensors, numbers = split_state(state.server)
+        named = {f"weights/{name}": value.contiguous() for name, value in state.weights.items()}
+        named |= {f"server/{name}": value.contiguous() for name, value in tensors.items()}
+        facts = {
+            "format": _FORMAT,
+            "digest": self._digest,
+            "run": state.run,
+            "round": state.round,
+            "names": list(state.weights),
+            "server": numbers,
+            "target": None if state.target is None else state.target.tolist(),
+            "metrics": rounds.stamp,
+            "newest": list(newest),
+            "queues": dict(state.queues),
+        }
+        content = save(named, {"fedgs": json.dumps(facts)})
+        path = folder / f"checkpoint-{state.round:08d}.{sha256(content).hexdigest()}.safetensors"
+        # A state from before a damaged checkpoint is the newest now, whatever the round of that one.
+        later = [other for other in checkpoints(folder) if other.name > path.name and other.name != OLD]
+        write_bytes(path, content, durable=True)
+        for other in [*later, *[one for one in checkpoints(folder) if one not in later][KEPT:]]:
+            other.unlink()
+        rounds.add(newest)
+
+    def load(self) -> TopState | None:
+        """Return the state of the newest checkpoint that is whole; None where there is none at all."""
+        folder, damaged = self._folder, dict[str, str]()
+        for path in checkpoints(folder):
+            try:
+                state, metrics = _read(path, self._digest)
+            except ValueError as error:
+                if isinstance(error, CheckpointError):  # whole, but not of this run
+                    raise
+                damaged[path.name] = str(error)
+                log.error("checkpoint is damaged; the one before is used", file=path.name, reason=str(error))
+            else:
+                before = [] if metrics is None else self._rounds.read(metrics)
+                return replace(state, metrics=(*before, *state.metrics))
+        if damaged:
+            reasons = "; ".join(f"{name[:19]}… {reason}" for name, reason in damaged.items())
+            raise CheckpointError(
+                f"{folder}: all {len(damaged)} checkpoints are damaged ({reasons}); put one back from a copy, or begin "
+                "anew with another --state"
+            )
+        if (folder / METRICS).exists():
+            raise CheckpointError(
+                f"{folder}: holds the metrics of a run, but none of its checkpoints; put one back from a copy, or "
+                "begin anew with another --state"
+            )
+        return None
 
 
 def checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints of a folder, the newest first."""
     found = sorted(folder.glob("checkpoint-*.safetensors"), reverse=True)
-    return found + [path for path in (folder / OLD,) if path.exists()]
+    return [path for path in (*found, folder / OLD) if path.is_file()]
 
 
-def load_state(folder: Path, digest: str) -> TopState | None:
-    """Return the state of the newest checkpoint that is whole; None where there is none at all."""
-    damaged = {}
-    for path in checkpoints(folder):
-        try:
-            return _read(path, digest)
-        except ValueError as error:
-            if isinstance(error, CheckpointError):  # whole, but not of this run
-                raise
-            damaged[path.name] = str(error)
-            log.error("checkpoint is damaged; the one before is used", file=path.name, reason=str(error))
-    if damaged:
-        reasons = "; ".join(f"{name[:19]}… {reason}" for name, reason in damaged.items())
-        raise CheckpointError(
-            f"{folder}: all {len(damaged)} checkpoints are damaged ({reasons}); put one back from a copy, or begin "
-            "anew with another --state"
-        )
-    return None
+def _read(path: Path, digest: str) -> tuple[TopState, Mapping[str, Any] | None]:
+    """Return the state in a file, and what it says of the metrics of earlier rounds; damages are a ValueError.
 
-
-def _read(path: Path, digest: str) -> TopState:
-    """Return the state in a file; what is damaged in it is a ValueError."""
+    None: these metrics are in it.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -129,6 +158,13 @@ def _read(path: Path, digest: str) -> TopState:
         with safe_open(path, "pt") as file:
             facts = json.loads((file.metadata() or {})["fedgs"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+        if facts["format"] not in (_FORMAT, _WITH_METRICS):
+            raise CheckpointError(
+                f"{path}: written by another version of fedgs (format {facts['format']}; this one reads up to "
+                f"{_FORMAT}); choose another --state, or go on with the version that wrote it"
+            )
+        if facts["digest"] != digest:
+            raise CheckpointError(f"{path}: belongs to a run with other settings; choose another --state")
         server = {name.removeprefix("server/"): value for name, value in tensors.items() if name.startswith("server/")}
         made = TopState(
             facts["run"],
@@ -136,21 +172,14 @@ def _read(path: Path, digest: str) -> TopState:
             {name: tensors[f"weights/{name}"] for name in facts["names"]},  # in the model's order, not the file's
             join_state(server, facts["server"]),
             None if facts["target"] is None else np.array(facts["target"]),
-            tuple(facts["metrics"]),
+            tuple(facts["metrics"] if facts["format"] == _WITH_METRICS else facts["newest"]),
             facts.get("queues", {}),
         )
     except (OSError, KeyError, TypeError, SafetensorError) as error:
         raise ValueError(f"cannot be read ({error})") from None
-    if facts["format"] != _FORMAT:
-        raise CheckpointError(
-            f"{path}: written by another version of fedgs (format {facts['format']}, this one reads {_FORMAT}); "
-            "choose another --state, or go on with the version that wrote it"
-        )
-    if facts["digest"] != digest:
-        raise CheckpointError(f"{path}: belongs to a run with other settings; choose another --state")
     if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
         raise ValueError("holds a number that is not finite")
-    return made
+    return made, facts["metrics"] if facts["format"] == _FORMAT else None
 
 
 def save_model(

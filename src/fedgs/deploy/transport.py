@@ -15,7 +15,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -289,37 +289,34 @@ class GrpcTransport:
         rounds: int | None = None,
     ) -> None:
         """``bundle`` None: plain text on the loopback, as ``identity``. After the last of ``rounds`` the lease ends."""
-        self.name, self._dialer = address, Dialer(address, identity, bundle, keepalive, LARGEST_ROUND)
+        self.name, self.dialer = address, Dialer(address, identity, bundle, keepalive, LARGEST_ROUND)
         self._numbers, self._epoch, self._rounds = numbers or FactoryNumbers(), epoch, rounds
         self._server: bytes | None = None
         """The certificate that was found last."""
 
     async def find(self) -> int:
         """Return which factory the station is, by its certificate."""
-        if self._dialer.bundle is None:
+        if self.dialer.bundle is None:
             return self._numbers.of(self.name, self.name)
         try:
-            self._server, station = await self._dialer.look(self._dialer.bundle)
+            self._server, station = await self.dialer.look(self.dialer.bundle)
         except PeerError as error:
             raise PeerError(f"station {self.name}: {error}") from None
         return self._numbers.of(self.name, station.name)
 
-    @asynccontextmanager
-    async def connected(self) -> AsyncIterator[tuple[Dialer, Any]]:
-        """Open a channel to the station that was found last, and to no other."""
-        async with self._dialer.channel(self._server) as channel:
-            yield self._dialer, channel
-
     async def run_round(self, order: RoundOrder) -> RoundResult:
-        """Let the station carry out an order."""
-        async with self.connected() as (dialer, channel), dialer.while_good(self._server):
+        """Let the station that was found last carry out an order, and no other."""
+        dialer = self.dialer
+        async with dialer.channel(self._server) as channel, dialer.while_good(self._server):
             metadata = [*dialer.metadata, (EPOCH, str(self._epoch))]
             metadata += [(FINAL, "1")] if order.round == self._rounds or order.released else []
             try:
-                answer = await channel.unary_unary(RUN_ROUND)(encode_order(order), metadata=metadata)
+                question = encode_order(order)
+                answer = await channel.unary_unary(RUN_ROUND)(question, metadata=metadata)
             except grpc.aio.AioRpcError as error:
                 raise PeerError(f"station {self.name}: {dialer.reason(error)}") from None
-        return checked_result(decode_result(answer), order, self.name)
+        result = checked_result(decode_result(answer), order, self.name)
+        return replace(result, order_bytes=len(question), answer_bytes=len(answer))
 
 
 def checked_result(result: RoundResult, order: RoundOrder, station: str) -> RoundResult:
@@ -351,6 +348,8 @@ def _fault(result: RoundResult, order: RoundOrder) -> str:
         return f"answers {result.samples} samples of {result.iterations} iterations; {possible}"
     if len(result.seen) not in (0, classes):
         return f"counts samples of {len(result.seen)} classes, the task has {classes}"
+    if len(result.mix) not in (0, classes):
+        return f"tells a mix of {len(result.mix)} classes, the task has {classes}"
     if order.class_wise and result.iterations and not len(result.seen):
         return "does not say which classes it trained on, which server.class_wise needs; install the same fedgs there"
     return ""

@@ -1,4 +1,4 @@
-"""What the page shows, as plain data that grows: the folder of a run, of a park on this machine, or any top server.
+"""What the page shows, as plain data that grows: the folder of a run, of a park, of a top server, or a running one.
 
 A source describes itself once (:meth:`Source.describe`) and then tells what is new (:meth:`Source.news`):
 
@@ -6,7 +6,7 @@ A source describes itself once (:meth:`Source.describe`) and then tells what is 
     events     since the last call: [{"time": "2026-03-09T12:03:07+01:00", "level": …, "what": …, "details": …}, …]
     devices    of parks, as they are now: [[state, turns, failures, last failure], …]
     stations   of parks, as they are now: [{"iteration": …, "silent": why it does not answer, …}, …]
-    facts      of parks: who is there now; p_real: of a top server, P_real now
+    facts      of parks: who is there now, and whom lines of rounds count; p_real: of a top server, P_real now
     lost       why the top server does not answer; "" where it does
     finished   whether the last round is done
     reset      true: begin again, a run was resumed
@@ -17,15 +17,18 @@ Files are followed by their size, so a call costs what was added, not what is th
 import json
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedgs.config import settings_from
 from fedgs.data.federation import FEDERATION
+from fedgs.deploy.factory_numbers import FILE as STATIONS
+from fedgs.deploy.team_file import DEPLOYMENT, TEAMS
 from fedgs.errors import InputFileError
 from fedgs.files import finite
 from fedgs.simulation.folder import CLOCK, CONFIG, METRICS, SUMMARY, TIMINGS, read_settings, read_task
-from fedgs.simulation.teams import TEAMS
 
 if TYPE_CHECKING:
     from fedgs.deploy.proto import fedgs_wire_pb2 as pb
@@ -145,19 +148,147 @@ class RunSource(Source):
         return self._rounds.setdefault(number, {"round": number})
 
 
+class TopFolder:
+    """The rounds in the state folder of a top server, with who took part.
+
+    Devices and stations come and go. ``roster`` and ``homes`` name them in the order in which they turned up; lines of
+    rounds count by these lists.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._metrics, self._teams = FollowedFile(folder / METRICS), FollowedFile(folder / TEAMS)
+        self._lines, self._parts = RoundLines(), dict[int, dict[str, Any]]()
+        self.roster: dict[str, str] = {}
+        """The station at which each device was last."""
+        self.homes: list[str] = []
+
+    @property
+    def shrunk(self) -> bool:
+        """Whether a restart has cut rounds off."""
+        return self._metrics.shrunk or self._teams.shrunk
+
+    @property
+    def score(self) -> str:
+        """The name of the score; "" where no round was tested yet."""
+        return score_of(FollowedFile(self._metrics.path).rows())
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Return the rounds since the last call."""
+        found = self._lines.shown(self._metrics.rows())
+        if found:  # the team of a round is written before its metrics
+            numbers = self._numbers()
+            for row in self._teams.rows():
+                if isinstance(row.get("stations"), dict):
+                    self._parts[row["round"]] = self._line(row["stations"], numbers)
+        return [line | self._parts.pop(line["round"], {}) for line in found]
+
+    def _numbers(self) -> dict[str, str]:
+        """Return the name of each station, by its number."""
+        try:
+            known = json.loads((self._folder / STATIONS).read_text(encoding="utf-8"))["stations"]
+            return {str(number): str(name) for name, number in known.items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
+
+    def _line(self, stations: dict[str, dict[str, Any]], names: Mapping[str, str]) -> dict[str, Any]:
+        """Return what a round's line says of its teams."""
+        parts = {names.get(number, f"station {number}"): part for number, part in stations.items()}
+        self.homes += [name for name in parts if name not in self.homes]
+        for station, part in parts.items():
+            self.roster |= dict.fromkeys(part["turns"], station)
+        turns: Counter[str] = Counter()
+        sent: Counter[str] = Counter()
+        for part in parts.values():
+            turns.update(part["turns"])
+            sent.update(part["bytes"])
+        row = {name: number for number, name in enumerate(self.roster)}
+        own = [parts.get(name, {}) for name in self.homes]
+        return {
+            "turns": [turns[name] for name in self.roster],
+            "team": [[row[name] for name in part.get("team", []) if name in row] for part in own],
+            "mix": [part.get("mix", []) for part in own],
+            "factory_divergence": [part.get("divergence") for part in own],
+            "bytes": dict(sent),
+        }
+
+
+class TopFolderSource(Source):
+    """The state folder of a top server, while it works or later: what its stations told of each round."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._facts = folder, read_deployment(folder)
+        self.settings = settings_from(self._facts["settings"], str(folder / DEPLOYMENT))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._top, self._before = TopFolder(self.folder), dict[str, Any]()
+
+    def describe(self) -> dict[str, Any]:
+        """Return what does not change, but for who is there."""
+        return {
+            "kind": "park",
+            "name": self.folder.resolve().name,
+            "algorithm": f"fedgs, {self.settings.selection.solver}",
+            "baseline": False,
+            "score": self._facts["score"] or "accuracy",
+            "mode": "max",
+            "target": self.settings.eval.target,
+            "of_rounds": self.settings.training.rounds,
+            "classes": self._facts["classes"],
+            "p_real": self._facts["target"],
+            "factories": [],
+            "devices": [],
+        }
+
+    def news(self) -> dict[str, Any]:
+        """Return the rounds since the last call, and who has turned up in them."""
+        if not (self.folder / DEPLOYMENT).exists():
+            raise InputFileError(f"{self.folder}: is gone; what was read before is still shown")
+        if self._top.shrunk:
+            self._begin()
+            return {"reset": True, **self.describe(), **self.news()}
+        rounds = self._top.rounds()
+        found: dict[str, Any] = {"rounds": rounds} if rounds else {}
+        if not rounds:
+            return found
+        place = {name: number for number, name in enumerate(self._top.homes)}
+        devices = [[name, place[station]] for name, station in self._top.roster.items()]
+        now = {
+            "facts": {"factories": list(place), "devices": devices, **in_order(self._top)},
+            "p_real": read_deployment(self.folder)["target"],
+            "finished": rounds[-1]["round"] >= self.settings.training.rounds,
+        }
+        return found | changed(self._before, now)
+
+
+def in_order(top: TopFolder) -> dict[str, list[str]]:
+    """Return whom lines of rounds count."""
+    return {"roster": list(top.roster), "homes": list(top.homes)}
+
+
+def read_deployment(folder: Path) -> dict[str, Any]:
+    """Return what a top server says of its run."""
+    try:
+        facts = json.loads((folder / DEPLOYMENT).read_text(encoding="utf-8"))
+        return {key: facts[key] for key in ("settings", "score", "classes", "target")}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputFileError(f"{folder / DEPLOYMENT}: is missing or broken; start the top server once more") from None
+
+
 class ParkSource(Source):
-    """The folder of a park on this machine: its metrics, its logs, and its stations, asked while somebody looks."""
+    """The folder of a park on this machine: its rounds, its logs, and its stations, asked while somebody looks."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.settings = folder, read_settings(folder)
-        self._metrics = FollowedFile(folder / "top" / METRICS)
+        self._top = TopFolder(folder / "top")
         self._logs: dict[str, FollowedFile] = {}
         facts = read_federation(folder)
         homes: dict[str, list[str]] = {f"station-{place + 1}": [] for place in range(len(facts["factories"]))}
         for name, place in facts["devices"]:
             homes[f"station-{place + 1}"].append(name)
         self._stations = StationStates(homes)
-        self._lines, self._before = RoundLines(), dict[str, Any]()
+        self._before = dict[str, Any]()
 
     def describe(self) -> dict[str, Any]:
         """Return what does not change."""
@@ -166,7 +297,7 @@ class ParkSource(Source):
             "name": self.folder.resolve().name,
             "algorithm": f"fedgs, {self.settings.selection.solver}",
             "baseline": False,
-            "score": score_of(FollowedFile(self._metrics.path).rows()) or "accuracy",
+            "score": self._top.score or "accuracy",
             "mode": "max",
             "target": self.settings.eval.target,
             "of_rounds": self.settings.training.rounds,
@@ -178,13 +309,16 @@ class ParkSource(Source):
         """Return new rounds and events, and how stations and devices are now."""
         from fedgs.deploy.park import reports
 
-        rounds = self._lines.shown(self._metrics.rows())
+        if self._top.shrunk:
+            self._top, self._before = TopFolder(self.folder / "top"), dict[str, Any]()
+            return {"reset": True, **self.describe(), **self.news()}
+        rounds = self._top.rounds()
         found: dict[str, Any] = {"rounds": rounds} if rounds else {}
         events = [event for path in sorted((self.folder / "logs").glob("*.log")) for event in self._events(path)]
         if events:
             found["events"] = sorted(events, key=lambda event: str(event["time"]))
         now = self._stations.now(reports(self.folder))
-        now["facts"] = self._stations.facts
+        now["facts"] = {**self._stations.facts, **in_order(self._top)}
         if rounds:
             now["finished"] = rounds[-1]["round"] >= self.settings.training.rounds
         return found | changed(self._before, now)
@@ -376,6 +510,8 @@ def read_federation(folder: Path) -> dict[str, Any]:
 
 def make_source(folder: Path) -> Source:
     """Return the source of a folder."""
+    if not (folder / CONFIG).is_file() and (folder / DEPLOYMENT).is_file():
+        return TopFolderSource(folder)
     if not (folder / CONFIG).is_file():
         raise InputFileError(f"{folder}: is neither the folder of a run nor of a park, {CONFIG} is missing")
     return ParkSource(folder) if (folder / "commands.txt").exists() or (folder / "top").is_dir() else RunSource(folder)

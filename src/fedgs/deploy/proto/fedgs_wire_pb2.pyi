@@ -214,7 +214,7 @@ class RoundIn(_message.Message):
     def __init__(self, version: _Optional[int] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., seed: _Optional[int] = ..., factory: _Optional[int] = ..., pick: _Optional[int] = ..., presample: _Optional[int] = ..., solver: _Optional[str] = ..., target: _Optional[_Iterable[float]] = ..., first_iteration: _Optional[int] = ..., learning_rates: _Optional[_Iterable[float]] = ..., weights: _Optional[_Union[Params, _Mapping]] = ..., coverage: _Optional[float] = ..., calibration: _Optional[float] = ..., by_class: bool = ..., clip: _Optional[float] = ..., head: _Optional[str] = ..., solver_options: _Optional[str] = ..., optimizer: _Optional[str] = ..., attempt: _Optional[int] = ..., elsewhere: _Optional[_Iterable[str]] = ..., queues: _Optional[_Mapping[str, float]] = ..., released: bool = ...) -> None: ...
 
 class RoundOut(_message.Message):
-    __slots__ = ("version", "run", "round", "weights", "iterations", "samples", "loss", "divergence", "devices", "announced", "events", "seen", "took_part", "online", "moments", "queues")
+    __slots__ = ("version", "run", "round", "weights", "iterations", "samples", "loss", "divergence", "devices", "announced", "events", "seen", "took_part", "online", "moments", "queues", "turns", "team", "mix", "sent_bytes", "received_bytes")
     class EventsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -245,6 +245,11 @@ class RoundOut(_message.Message):
     ONLINE_FIELD_NUMBER: _ClassVar[int]
     MOMENTS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    TURNS_FIELD_NUMBER: _ClassVar[int]
+    TEAM_FIELD_NUMBER: _ClassVar[int]
+    MIX_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     version: int
     run: str
     round: int
@@ -261,7 +266,12 @@ class RoundOut(_message.Message):
     online: _containers.RepeatedScalarFieldContainer[str]
     moments: _containers.RepeatedScalarFieldContainer[float]
     queues: _containers.ScalarMap[str, float]
-    def __init__(self, version: _Optional[int] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., weights: _Optional[_Union[Params, _Mapping]] = ..., iterations: _Optional[int] = ..., samples: _Optional[int] = ..., loss: _Optional[float] = ..., divergence: _Optional[float] = ..., devices: _Optional[int] = ..., announced: _Optional[_Iterable[float]] = ..., events: _Optional[_Mapping[str, int]] = ..., seen: _Optional[_Iterable[int]] = ..., took_part: _Optional[_Iterable[str]] = ..., online: _Optional[_Iterable[str]] = ..., moments: _Optional[_Iterable[float]] = ..., queues: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    turns: _containers.RepeatedScalarFieldContainer[int]
+    team: _containers.RepeatedScalarFieldContainer[str]
+    mix: _containers.RepeatedScalarFieldContainer[int]
+    sent_bytes: int
+    received_bytes: int
+    def __init__(self, version: _Optional[int] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., weights: _Optional[_Union[Params, _Mapping]] = ..., iterations: _Optional[int] = ..., samples: _Optional[int] = ..., loss: _Optional[float] = ..., divergence: _Optional[float] = ..., devices: _Optional[int] = ..., announced: _Optional[_Iterable[float]] = ..., events: _Optional[_Mapping[str, int]] = ..., seen: _Optional[_Iterable[int]] = ..., took_part: _Optional[_Iterable[str]] = ..., online: _Optional[_Iterable[str]] = ..., moments: _Optional[_Iterable[float]] = ..., queues: _Optional[_Mapping[str, float]] = ..., turns: _Optional[_Iterable[int]] = ..., team: _Optional[_Iterable[str]] = ..., mix: _Optional[_Iterable[int]] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ...) -> None: ...
 
 class StatusIn(_message.Message):
     __slots__ = ("events",)

@@ -41,11 +41,11 @@ function begin(facts) {
 // Tested and untested rounds are counted apart, so that thinning leaves as many of either.
 function keep(run, line) {
   const { team, mix, turns, bytes, ...numbers } = line, before = run.rounds.at(-1), tested = line.score != null;
-  const counts = { ...(before?.counts ?? { true: 0, false: 0 }) }, taken = before?.turns ?? new Uint32Array(run.facts.devices.length);
+  const counts = { ...(before?.counts ?? { true: 0, false: 0 }) }, taken = before?.turns ?? new Uint32Array(0);
   const round = {
-    ...numbers, counts, place: counts[tested],
+    ...numbers, counts, place: counts[tested], told: Boolean(turns),
     team: Uint32Array.from((team ?? []).flat()), mix: (mix ?? []).map((one) => Uint32Array.from(one)),
-    turns: turns ? Uint32Array.from(taken, (count, device) => count + turns[device]) : taken,
+    turns: turns ? Uint32Array.from({ length: turns.length }, (_, device) => (taken[device] ?? 0) + turns[device]) : taken,
     bytes: Object.fromEntries(Object.keys(LINKS).map((link) => [link, (before?.bytes[link] ?? 0) + (bytes?.[link] ?? 0)])),
   };
   counts[tested] += 1;
@@ -60,6 +60,7 @@ function keep(run, line) {
 
 function take(run, news) {
   if (news.reset) Object.assign(run, begin({ ...run.facts, ...news }), { on: run.on });
+  if (news.facts) meet(run, news.facts);
   for (const line of news.rounds ?? []) {
     keep(run, line);
     const told = Object.entries(line.events ?? {}).map(([what, times]) => `${what.replaceAll("_", " ")} ${times}`);
@@ -67,7 +68,6 @@ function take(run, news) {
     dirty.add("lines");
   }
   for (const event of news.events ?? []) say(event);
-  if (news.facts) meet(run, news.facts);
   if (news.p_real) { run.facts.p_real = news.p_real; dirty.add("round"); }
   for (const key of ["devices", "stations"]) if (news[key]) { run[key] = news[key]; dirty.add("round"); }
   for (const key of ["finished", "lost"]) if (key in news) { run[key] = news[key]; dirty.add("runs"); }
@@ -198,7 +198,7 @@ function drawFacts() {
   ];
   if (line.simulated != null) facts.push(["time in the plant", duration(line.simulated)]);
   if (last("balanced_accuracy") !== null) facts.splice(1, 0, ["balanced accuracy", share(last("balanced_accuracy"))]);
-  const sent = run.stations ? stationBytes(run.stations) : line.bytes;
+  const sent = run.stations && !past(run, line) ? stationBytes(run.stations) : line.bytes;
   for (const [link, title] of Object.entries(LINKS)) if (sent?.[link]) facts.push([title, size(sent[link])]);
   for (const [key, title] of [["epsilon", "privacy spent (ε)"], ["rejected", "rejected updates"]]) {
     if (last(key) !== null) facts.push([title, number(last(key), key === "epsilon" ? 2 : 0)]);
@@ -238,8 +238,12 @@ function drawPlots() {
       plot.chart = new uPlot(options(plot.box, key, drawn), data, plot.box);
       plot.kept = kept;
     } else plot.chart?.setData(data);
-    if (plot.chart && plot.chart.cursor.idx == null) plot.chart.setLegend({ idx: xs.length - 1 }); // the newest numbers
   }
+}
+
+// Unless somebody points at a round, the legend tells the newest numbers of each run. uPlot empties it when it draws.
+function tellNewest(chart) {
+  if (chart.cursor.idx == null) chart.setLegend({ idxs: chart.data.map((values) => values.findLastIndex((value) => value != null)) });
 }
 
 function options(box, key, drawn) {
@@ -256,7 +260,8 @@ function options(box, key, drawn) {
            { ...axes, size: 52, values: (_, ticks) => ticks.map((tick) => (percent ? `${Math.round(100 * tick)} %` : String(+tick.toPrecision(3)))) }],
     series: [{ label: axis === "round" ? "round" : "time", value: (_, value) => (value == null ? "–" : axis === "round" ? value : duration(value)) },
              ...drawn.map(({ run, number }) => ({ label: run.facts.name, width: 1.8, spanGaps: true, points: { show: run.rounds.length < 3 }, value: (_, value) => shown(value), ...style(number) }))],
-    hooks: target == null ? {} : { draw: [(chart) => drawTarget(chart, target, colours.getPropertyValue("--target"))] },
+    hooks: { ready: [tellNewest], setCursor: [tellNewest],
+      draw: target == null ? [] : [(chart) => drawTarget(chart, target, colours.getPropertyValue("--target"))] },
   };
 }
 
@@ -284,8 +289,13 @@ function drawTarget(chart, target, colour) {
 // --- factories
 
 let cards = [];
+let rows = []; // where lines of rounds count each device, and each factory
+let homes = [];
 function makeCards() {
   const { facts } = runs[chosen];
+  const listed = (names) => names && new Map(names.map((name, row) => [name, row])), roster = listed(facts.roster), known = listed(facts.homes);
+  rows = facts.devices.map(([name], device) => (roster ? roster.get(name) : device));
+  homes = facts.factories.map((name, factory) => (facts.baseline ? 0 : known ? known.get(name) : factory));
   const places = facts.factories.map(() => []);
   facts.devices.forEach(([, factory], device) => places[factory]?.push(device));
   cards = facts.factories.map((name, factory) => {
@@ -317,13 +327,16 @@ function move(event, tiles) {
 
 const columns = (tiles) => tiles.filter((tile) => tile.offsetTop === tiles[0].offsetTop).length;
 
-function stateOf(run, device, team) {
-  if (run.devices) return run.devices[device][0];
-  return team.has(device) ? "selected" : "idle";
+// Whether a round is shown, and not how things are now.
+const past = (run, line) => !run.devices || (line.told && (seen !== null || run.finished));
+
+function stateOf(run, line, device, team) {
+  if (!past(run, line)) return run.devices[device][0];
+  return team.has(rows[device]) ? "selected" : "idle";
 }
 
 function turnsOf(run, line) {
-  return run.devices ? run.devices.map(([, turns]) => turns) : line.turns ?? [];
+  return past(run, line) ? rows.map((row) => line.turns?.[row] ?? 0) : run.devices.map(([, turns]) => turns);
 }
 
 function drawCards() {
@@ -332,13 +345,13 @@ function drawCards() {
     const own = card.places.map((device) => turns[device] ?? 0);
     const fair = own.reduce((sum, count) => sum + count, 0) / Math.max(1, own.length);
     card.places.forEach((device, position) => {
-      const state = stateOf(run, device, team), tile = card.tiles[position];
+      const state = stateOf(run, line, device, team), tile = card.tiles[position];
       const label = `${run.facts.devices[device][0]}: ${STATES[state] ?? state}, ${own[position]} turns`;
       if (tile.dataset.state !== state) tile.dataset.state = state;
       if (tile.ariaLabel !== label) tile.ariaLabel = tile.title = label;
     });
-    const station = run.stations ? run.stations[factory] : null, score = line.factory_scores?.[factory];
-    const mix = station?.mix?.length ? station.mix : line.mix?.[run.facts.baseline ? 0 : factory];
+    const station = run.stations && !past(run, line) ? run.stations[factory] : null, score = line.factory_scores?.[factory];
+    const mix = station?.mix?.length ? station.mix : line.mix?.[homes[factory]];
     const known = mix?.length === run.facts.p_real.length;
     card.mix.parentNode.querySelectorAll("h4")[0].hidden = !known;
     card.mix.toggleAttribute("hidden", !known); // a drawing has no property of this name
@@ -346,7 +359,7 @@ function drawCards() {
     card.links.hidden = !station?.iterations && !station?.sent_bytes;
     if (!card.links.hidden) card.links.replaceChildren(...[["devices", "device_station"], ["top", "station_top"]].map(([whom, link]) => make("span", {}, `${whom} ↑ ${size(station[FIELDS[`${link}_up`]])} ↓ ${size(station[FIELDS[`${link}_down`]])}`)));
     drawTurns(card.turns, own, fair);
-    const far = station?.divergence ?? line.factory_divergence?.[run.facts.baseline ? 0 : factory];
+    const far = station?.divergence ?? line.factory_divergence?.[homes[factory]];
     const said = [];
     if (station && !station.silent) said.push(station.iterations ? `iteration ${station.iteration}/${station.iterations}` : "waiting");
     const silent = run.finished ? "" : station?.silent ?? ""; // at the end of a run, stations may be switched off
@@ -395,7 +408,7 @@ function about(device = asked) {
   const run = runs[chosen], line = run.rounds[place()] ?? {}, turns = turnsOf(run, line), team = new Set(line.team);
   const [name, factory] = run.facts.devices[device];
   const own = run.facts.devices.map((_, other) => other).filter((other) => run.facts.devices[other][1] === factory);
-  const fair = own.reduce((sum, other) => sum + (turns[other] ?? 0), 0) / own.length, state = stateOf(run, device, team);
+  const fair = own.reduce((sum, other) => sum + (turns[other] ?? 0), 0) / own.length, state = stateOf(run, line, device, team);
   const [, , failures, failure] = run.devices ? run.devices[device] : [];
   at("about").textContent = `${name} in ${run.facts.factories[factory]}: ${STATES[state] ?? state}, ${turns[device] ?? 0} turns (fair share ${number(fair, 1)})${failures ? `, ${failures} failures, the last: ${failure}` : ""}`;
 }
