@@ -282,7 +282,7 @@ def test_figures_of_the_study(tmp_path: Path) -> None:
     some = {name: run for name, run in results.items() if "-natural-" in name or "-alpha-0.02-" in name}
     write_report(write(tmp_path / "some", some))
     assert {path.stem for path in (tmp_path / "some/figures").glob("*.svg")} == {
-        "study-differences", "study-trade-off", "study-curves", "study-weights",
+        "study-differences", "study-trade-off", "study-curves", "study-weights", "study-pays",
     }  # fmt: skip
     one = "study-natural-queues-calibrated-seed-0"  # a policy that no figure shows
     paths, _ = write_report(write(tmp_path / "one", {one: results[one]}))
