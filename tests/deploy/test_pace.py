@@ -81,15 +81,15 @@ async def test_a_device_that_announces_late_is_not_waited_for_in_every_iteration
     station = await hurried(park, monkeypatch, min_devices=4)
     usual = [agent(park, station, name, Noise(1)).run() for name in "abc"]
     async with running(agent(park, station, "late", Trickle(0.5)).run(), *usual):
-        await run_round(station, 1, 12, pick=4)
+        first = await run_round(station, 1, 12, pick=4)
         before, began = turns_of(station), time.monotonic()
-        result = await run_round(station, 2, 100, pick=4)
+        await run_round(station, 2, 100, pick=4)  # may be over before the late one has another batch
         seconds = time.monotonic() - began
     turns = turns_of(station)
     assert turns["late"] - before["late"] <= seconds / 0.5 + 1  # it trains whenever it has a batch
     assert turns["late"] - before["late"] < 50
     assert turns["a"] > 60  # at full speed a batch may come too late now and then
-    assert result.events["slow"] > 0
+    assert first.events["slow"] > 0
 
 
 async def test_devices_that_all_take_long_for_their_batches_are_waited_for(

@@ -19,7 +19,7 @@ from fedgs.tasks.bind import bind
 from fedgs.training.engine import Setup
 from fedgs.training.fused import FactoryThreads
 from fedgs.training.layout import Layout
-from fedgs.training.network import ModuleNetwork, sharing_copy
+from fedgs.training.network import ModuleNetwork, as_a_gpu_reads, sharing_copy
 from fedgs.training.per_device import PerDeviceEngine
 from fedgs.training.probe import SAMPLES, probe
 from fedgs.training.store import SampleStore
@@ -804,3 +804,18 @@ def test_baselines_that_cut_a_network_say_what_they_need() -> None:
     task = fedgs.classification(Signal, CLASSES, head="fc", features="body")
     for algorithm in ("cgau", "fedfusion+conv", "fedfusion+multi", "fedfusion+single", "fedmmd"):
         fast_and_slow(task, federation, 1e-4, algorithm=algorithm, rounds=1, **(gated if algorithm == "cgau" else {}))
+
+
+def test_a_weight_at_an_odd_address_is_copied_to_where_a_gpu_can_read_it() -> None:
+    """Rows of a flat vector with a counter at its end begin anywhere; the gradient must come back all the same."""
+    flats = torch.arange(2 * 109.0).reshape(2, 109).requires_grad_()
+    kernel = flats[1, :108].view(4, 3, 3, 3).movedim(-1, 1)  # channels last
+    found = as_a_gpu_reads(kernel)
+    assert kernel.data_ptr() % 16
+    assert found.data_ptr() % 16 == 0
+    assert found.stride() == kernel.stride()
+    assert torch.equal(found, kernel)
+    found.sum().backward()
+    assert flats.grad is not None
+    assert flats.grad.tolist() == [[0.0] * 109, [1.0] * 108 + [0.0]]
+    assert as_a_gpu_reads(found) is found

@@ -36,6 +36,9 @@ from fedgs.training.layout import Layout
 from fedgs.training.objective import Batch, Weights
 from fedgs.training.precision import mixed_precision
 
+WORD = 16
+"""Bytes that GPU kernels read at a time."""
+
 
 class Cuts(TypedDict, total=False):
     """Where an algorithm takes hold of a forward pass."""
@@ -249,17 +252,21 @@ class ModuleNetwork(Network):
         # squeeze and not [0], which would copy on the way back
         own = {name: weights[name].squeeze(0) for name in self.layout.names if name in weights}
         kinds = self.layout.integer_types
-        counters = {name: own[name].detach().to(kind) for name, kind in kinds.items() if name in own}
+        moved = {name: own[name].detach().to(kind) for name, kind in kinds.items() if name in own}
+        if self.device.type == "cuda":
+            there = {name: as_a_gpu_reads(weight) for name, weight in own.items() if name not in kinds}
+            moved |= {name: weight for name, weight in there.items() if weight is not own[name]}
         arguments = map_tree(lambda value: value[0], inputs)
         with mixed_precision(self.device, self.precision):
             named = arguments if isinstance(arguments, dict) else None
             unnamed = () if named else arguments  # a tuple, or a single input
             with users_own(f"task.model {self.task.task.named()}: fails on a batch"):
-                outputs = functional_call(module, {**own, **counters}, unnamed, named)
+                outputs = functional_call(module, {**own, **moved}, unnamed, named)
         if module.training:
             with torch.no_grad():
-                for name, value in counters.items():
-                    own[name].copy_(value)
+                for name in self.layout.names[self.layout.trained :]:  # buffers that the module may have updated
+                    if name in moved:
+                        own[name].copy_(moved[name])
         return map_tree(lambda value: value.float() if value.is_floating_point() else value, outputs)
 
     def _part(self, module: nn.Module, what: str) -> nn.Module:
@@ -273,6 +280,15 @@ class ModuleNetwork(Network):
                 "name of a submodule"
             )
         return name
+
+
+def as_a_gpu_reads(weight: Tensor) -> Tensor:
+    """Return a weight at an address that GPU kernels can read in whole words, itself if it lies there.
+
+    A view into a flat vector can begin anywhere, and some kernels of cuDNN stop with "misaligned address" then: batch
+    normalisation of channels-last images. The gradient goes through the copy.
+    """
+    return weight if weight.data_ptr() % WORD == 0 else weight.clone()
 
 
 def sharing_copy(module: nn.Module) -> nn.Module:
