@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedgs.errors import InputFileError
 from reproduction.experiments import paper
+from reproduction.experiments.best import PREFIX as BEST
 from reproduction.experiments.jobs import Result, Results, read_all
 from reproduction.experiments.reproduction import PAPER
 from reproduction.experiments.runs import network_of
@@ -60,7 +61,7 @@ class ReportInputs:
     def papers_size(self) -> bool:
         """Whether runs are as large as the paper's; only then are they compared with its numbers."""
         size = paper.facts()["setup"]
-        runs = [run for run in self.trainings.values() if run["federation"].startswith(PAPER)]
+        runs = self.like_the_papers.values()
         rounds = Counter(
             run["settings"]["training"]["rounds"]
             for name, run in self.trainings.items()
@@ -77,6 +78,15 @@ class ReportInputs:
     def trainings(self) -> Results:
         """The results of training runs."""
         return {name: result for name, result in self.results.items() if "curve" in result}
+
+    @property
+    def like_the_papers(self) -> Results:
+        """The training runs on the paper's federation; our best recipe has a network of its own and does not count."""
+        return {
+            name: run
+            for name, run in self.trainings.items()
+            if run["federation"].startswith(PAPER) and not name.startswith(BEST)
+        }
 
     def starting_with(self, prefix: str) -> Results:
         """Return the results of one experiment."""

@@ -86,7 +86,7 @@ def compose(inputs: ReportInputs) -> str:
 
 def _sizes(inputs: ReportInputs) -> list[str]:
     """Return the sizes of the runs on the paper's federation, in words."""
-    runs = [run for run in inputs.trainings.values() if run["federation"] == PAPER and "devices" in run]
+    runs = [run for run in inputs.like_the_papers.values() if run["federation"] == PAPER and "devices" in run]
     return sorted({
         f"{plural(run['devices'], 'device')} in {plural(run['factories'], 'factory', 'factories')}, "
         f"{run['train_samples']:,} train and {run['test_samples']:,} test samples, "

@@ -56,6 +56,14 @@ def test_from_trials_to_the_report(tmp_path: Path, here: Here, monkeypatch: pyte
     assert short["settings"]["training"]["learning_rate"] == 0.03
     assert (short["settings"]["training"]["iterations"], short["settings"]["training"]["rounds"]) == (4, 1)
     assert "| 64 | not run |" in text
+    longer = tmp_path / "results/bearings/parts/bearings-T4-random-group-seed-0.json"  # as at full size: T = 4, 120 rounds
+    part = json.loads(longer.read_text())
+    part["settings"]["training"]["rounds"] = part["curve"]["round"][-1] = 120
+    longer.write_text(json.dumps(part))
+    here("report", "--out", "results/bearings")
+    text = (tmp_path / "results/bearings/report.md").read_text()
+    assert "\n1 round with what a row chose" in text
+    assert "the first seed, 1 round each" in text
     assert not any(network == "group normalisation" for network, _ in there)  # there is one selection only
     assert "python -m reproduction bearings --rounds 1 --seeds 0" in text
     assert "--femnist" in error_of(here("bearings", "--femnist", "x.npz"))

@@ -4,7 +4,7 @@ from statistics import fmean
 from typing import Any
 
 from reproduction.experiments import bearings, best
-from reproduction.experiments.jobs import Results
+from reproduction.experiments.jobs import Result, Results
 from reproduction.experiments.runs import RunGroup, by_seed, last_quarter
 from reproduction.experiments.tuned import Tuning
 from reproduction.figures.tuned import paint_curves, paint_rows
@@ -68,14 +68,15 @@ def _section(inputs: ReportInputs, tuning: Tuning) -> dict[str, Any]:
     if not runs:
         return {}
     first, groups = next(iter(runs.values())), tuning.outcomes(runs)
-    lengths = [run["settings"]["training"]["rounds"] for run in runs.values()]
+    full = [run for row in groups.values() for run in row.runs]
+    tried = [run for key in tuning.rows for run in tuning.trials(key, runs).values()]
     name = tuning.prefix.rstrip("-")
     drawn = {key: row for key, row in groups.items() if row.ran}
     heads = ["", "chosen", "accuracy", "late tests", "best", f"rounds to {share(first['settings']['eval']['target'])}"]
     return {
         "size": f"{first['devices']} devices in {plural(first['factories'], 'factory', 'factories')}",
-        "rounds": plural(max(lengths), "round"),
-        "trial_rounds": plural(min(lengths), "round"),
+        "rounds": _rounds(full),
+        "trial_rounds": _rounds(tried),
         "rows": table(heads, [_line(key, row, tuning, runs) for key, row in groups.items()], left=2) if groups else "",
         "trials": table(["", "late tests of every trial"], _trials(tuning, runs), left=2),
         "figure": inputs.figure(
@@ -87,6 +88,11 @@ def _section(inputs: ReportInputs, tuning: Tuning) -> dict[str, Any]:
         "gains": "",
         "titles": {"section": "", **{key: row.title for key, row in tuning.rows.items()}},
     }  # fmt: skip
+
+
+def _rounds(runs: list[Result]) -> str:
+    """Return how many rounds runs of the same kind have."""
+    return plural(runs[0]["settings"]["training"]["rounds"], "round") if runs else ""
 
 
 def _line(key: str, row: RunGroup, tuning: Tuning, runs: Results) -> list[str]:
