@@ -24,7 +24,7 @@ from fedgs.network.settings import PROFILES
 from fedgs.settings import COVERAGE_WEIGHT, InvalidCombinationError, Settings
 from fedgs.settings_list import section_of
 
-PRESETS = ("quick", "paper", "coverage", "bearings", "own")
+PRESETS = ("quick", "paper", "coverage", "best", "bearings", "own")
 RENAMED = {"training.model": "task.model", "beside": "baseline", "server.by_class": "server.class_wise"}
 """Keys of older versions, and what they are called now."""
 PATHS = ("data.name", "init", "dynamics.trace", "clock.profile", "algorithm.options.pretrain_model")

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from fedgs.config import load_settings
 from reproduction.experiments import bearings, best
 from tests.conftest import Here, error_of
+from tests.reproduction.made_up import full_size
 from tests.reproduction.test_command import TINY
 
 
@@ -89,3 +91,12 @@ def test_the_best_recipe_is_chosen_on_validation_samples(
     # 2 factories × 2 devices × 2 iterations × 4 samples are less than one batch of central training.
     assert central["settings"]["training"]["iterations"] == 1
     assert "| central training |" in (tmp_path / "a/report.md").read_text()
+
+
+def test_the_preset_best_is_a_trial_of_our_recipe() -> None:
+    trials = {job.title: job.settings for job in best.trial_jobs(full_size((0,))) if "-fedgs-seed" in job.name}
+    assert len(trials) == 8
+    preset = load_settings(preset="best", overrides=["data.validation=0.1"])
+    assert [title for title, settings in trials.items() if settings == preset] == [
+        "best: FedGS, our recipe, 0.06-group-augmented, seed 0, trial"
+    ]
