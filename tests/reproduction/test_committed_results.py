@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reproduction.experiments.bearings import Bearings
 from reproduction.experiments.catalogue import stages_of
 from reproduction.experiments.jobs import read_all, read_job
 from reproduction.experiments.table2 import outcomes, papers_row
@@ -25,7 +26,10 @@ KEYS = {
 @pytest.mark.parametrize(
     ("folder", "done"),
     [
-        ("femnist-350", {"initialisers": 1, "samplers": 1, "table2": 45, "surfaces": 8, "fedopt": 45, "beyond": 28}),
+        (
+            "femnist-350",
+            {"initialisers": 1, "samplers": 1, "table2": 45, "surfaces": 8, "fedopt": 45, "beyond": 28, "best": 4},
+        ),
         ("selection-study", {"study": 726}),
     ],
 )
@@ -36,7 +40,8 @@ def test_a_command_that_repeats_them_finds_them_done(folder: str, done: dict[str
     for seeds in ((0, 1, 2), (1,), (2,)):  # of several seeds most rows of Table II take the first
         reproduction = full_size(seeds)
         reproduction.overrides = ["training.precision=bfloat16"]
-        jobs |= {job.name: job for stage in stages_of("all") for job in stage(reproduction, results)}
+        stages = (*stages_of("all"), *stages_of("best"))
+        jobs |= {job.name: job for stage in stages for job in stage(reproduction, results)}
     known = [name for name in results if name in jobs]
     for name in known:
         data = results[name].get("data", "")
@@ -44,6 +49,14 @@ def test_a_command_that_repeats_them_finds_them_done(folder: str, done: dict[str
     assert Counter(name.partition("-")[0] for name in known) == done
     # The others were made in full for trials that have been surpassed since.
     assert all(re.match("beyond-[a-z]+-tuned-", name) for name in results.keys() - set(known))
+
+
+def test_those_of_bearings_too() -> None:
+    results = read_all(ROOT / "results" / "bearings")
+    jobs = [job for stage in stages_of("bearings") for job in stage(Bearings(None, None, None), results)]
+    assert {job.name for job in jobs} == set(results)
+    for job in jobs:
+        assert read_job(ROOT / "results" / "bearings" / "parts", job, "bearings") == results[job.name], job.name
 
 
 @pytest.mark.parametrize("title", KEYS)

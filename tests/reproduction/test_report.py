@@ -11,7 +11,8 @@ from reproduction.experiments.jobs import Job, Result, Results
 from reproduction.experiments.table2 import make_jobs
 from reproduction.report.report_inputs import gather, read_remarks
 from reproduction.report.write import compose, write_report
-from tests.reproduction.made_up import diverged, full_size, results_of, run, write
+from tests.reproduction.made_up import diverged, full_size, results_of, write
+from tests.reproduction.made_up import run as result_of
 from tests.reproduction.words import Words, text_of
 
 
@@ -160,7 +161,7 @@ def test_another_size_is_not_compared_with_the_paper(change: Callable[[Result], 
 def test_our_best_recipe_with_its_own_network_leaves_the_comparison_with_the_paper() -> None:
     results = results_of("table2", lambda job: 0.5)
     jobs = best.trial_jobs(full_size((0,)))[:2]
-    text = text_of(results | {job.name: run(job, 0.8) for job in jobs})
+    text = text_of(results | {job.name: result_of(job, 0.8) for job in jobs})
     assert "FEMNIST at the paper's size." in text
     assert "regularised network" not in text
     assert "no row has made its choice" in text

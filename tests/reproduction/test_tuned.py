@@ -58,8 +58,8 @@ def test_from_trials_to_the_report(tmp_path: Path, here: Here, monkeypatch: pyte
     assert short["settings"]["training"]["learning_rate"] == 0.03
     assert (short["settings"]["training"]["iterations"], short["settings"]["training"]["rounds"]) == (4, 1)
     assert "| 64 | not run |" in text
-    longer = tmp_path / "results/bearings/parts/bearings-T4-random-group-seed-0.json"  # as at full size: T = 4, 120 rounds
-    part = json.loads(longer.read_text())
+    longer = tmp_path / "results/bearings/parts/bearings-T4-random-group-seed-0.json"
+    part = json.loads(longer.read_text())  # as at full size, where T = 4 has 120 rounds
     part["settings"]["training"]["rounds"] = part["curve"]["round"][-1] = 120
     longer.write_text(json.dumps(part))
     here("report", "--out", "results/bearings")
