@@ -60,6 +60,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         [_stage("best", "trial_jobs"), _stage("best", "final_jobs", follows=True)],
         in_all=False,
     ),
+    "gaps": Experiment(
+        "what could explain the rows of Table II below the paper", [_stage("gaps")], one_seed=True, in_all=False
+    ),
     "bearings": Experiment(
         "FedGS and others on vibration signals",
         [

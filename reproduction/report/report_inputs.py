@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fedgs.errors import InputFileError
 from reproduction.experiments import paper
 from reproduction.experiments.best import PREFIX as BEST
+from reproduction.experiments.gaps import PREFIX as GAPS
 from reproduction.experiments.jobs import Result, Results, read_all
 from reproduction.experiments.reproduction import PAPER
 from reproduction.experiments.runs import network_of
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 REMARKS = "remarks.toml"
 FIGURES = "figures"
-SECTIONS = ("report", "initialisers", "samplers", "table2", "curves", "claims", "surfaces", "fedopt-rates", "beyond",
-            "study", "best", "bearings")  # fmt: skip
+SECTIONS = ("report", "initialisers", "samplers", "table2", "gaps", "curves", "claims", "surfaces", "fedopt-rates",
+            "beyond", "study", "best", "bearings")  # fmt: skip
 """The sections that remarks can belong to."""
 
 Remarks = Mapping[str, Mapping[str, Sequence[str]]]
@@ -81,11 +82,11 @@ class ReportInputs:
 
     @property
     def like_the_papers(self) -> Results:
-        """The training runs on the paper's federation; our best recipe has a network of its own and does not count."""
+        """The training runs on the paper's federation with the paper's choices: not our recipe, nothing changed."""
         return {
             name: run
             for name, run in self.trainings.items()
-            if run["federation"].startswith(PAPER) and not name.startswith(BEST)
+            if run["federation"].startswith(PAPER) and not name.startswith((BEST, GAPS))
         }
 
     def starting_with(self, prefix: str) -> Results:

@@ -17,6 +17,7 @@ from reproduction.experiments.bearings import PREFIX as BEARINGS
 from reproduction.experiments.best import PREFIX as BEST
 from reproduction.experiments.beyond import PREFIX as BEYOND
 from reproduction.experiments.fedopt_rates import PREFIX as RATES
+from reproduction.experiments.gaps import PREFIX as GAPS
 from reproduction.experiments.jobs import Result
 from reproduction.experiments.reproduction import PAPER
 from reproduction.experiments.runs import collapse, network_of
@@ -27,10 +28,11 @@ from reproduction.experiments.table2 import PREFIX as TABLE
 from reproduction.report.html import TEMPLATES, page
 from reproduction.report.markdown import DIVERGED, percent, plural, table
 from reproduction.report.report_inputs import FIGURES, ReportInputs, gather
-from reproduction.report.sections import beyond, claims, fedopt_rates, selection, study, surfaces, table2, tuned
+from reproduction.report.sections import beyond, claims, fedopt_rates, gaps, selection, study, surfaces, table2, tuned
 
 SECTIONS: dict[str, tuple[str, Callable[[ReportInputs], dict[str, Any]]]] = {
     "table2": ("Table II", table2.table_section),
+    "gaps": ("What could explain the gaps", gaps.section),
     "claims": ("The paper's claims", claims.section),
     "curves": ("The curves", table2.curves_section),
     "surfaces": ("The surfaces over T, n, M and L", surfaces.section),
@@ -45,8 +47,10 @@ SECTIONS: dict[str, tuple[str, Callable[[ReportInputs], dict[str, Any]]]] = {
 """By the name they have in the template, in its order: title, and the function that makes its tables and figures."""
 EXPERIMENTS_OF = {"initialisers": "initialisers-", "samplers": "samplers-", "table2": TABLE, "surfaces": SURFACES,
                   "fedopt-rates": RATES, "beyond": BEYOND, "selection-study": CELLS,
-                  "best": BEST, "bearings": BEARINGS}  # fmt: skip
+                  "gaps": GAPS, "best": BEST, "bearings": BEARINGS}  # fmt: skip
 """By how the names of their jobs begin."""
+BESIDES = ("gaps", "best", "bearings")
+"""The sections of experiments that are no part of ``all``: they are not missed."""
 MARKDOWN, HTML = "report.md", "report.html"
 
 
@@ -64,8 +68,7 @@ def write_report(folder: Path, further: Sequence[Path] = ()) -> tuple[list[Path]
 def compose(inputs: ReportInputs) -> str:
     """Return the report as Markdown."""
     sections = {key: section(inputs) for key, (_, section) in SECTIONS.items()}
-    # What is no part of ``all`` is not missed.
-    missing = [title for key, (title, _) in SECTIONS.items() if not sections[key] and key not in ("best", "bearings")]
+    missing = [title for key, (title, _) in SECTIONS.items() if not sections[key] and key not in BESIDES]
     found = [key for key, section in sections.items() if section]
     alone = SECTIONS[found[0]][0] if found in (["study"], ["bearings"]) else ""
     text = TEMPLATES.get_template("report.md.j2").render(

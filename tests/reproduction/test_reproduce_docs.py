@@ -6,6 +6,7 @@ from pathlib import Path
 from reproduction.experiments.beyond import final_jobs, trial_jobs
 from reproduction.experiments.catalogue import EXPERIMENTS
 from reproduction.experiments.fedopt_rates import make_jobs as rates_jobs
+from reproduction.experiments.gaps import make_jobs as gap_jobs
 from reproduction.experiments.selection_study import VARIANTS, variant_of
 from reproduction.experiments.selection_study import make_jobs as study_jobs
 from reproduction.experiments.surfaces import make_jobs as surface_jobs
@@ -41,6 +42,7 @@ def test_the_numbers_of_runs() -> None:
     ) in row("selection-study")
     assert f"| {len(surface_jobs(one))} of 500 rounds (24 cells; one seed)" in row("surfaces")
     assert f"| {len(rates_jobs(one))} of 60 rounds (one seed)" in row("fedopt-rates")
+    assert f"| {len(gap_jobs(one))} of 150 rounds (one seed) |" in row("gaps")
 
 
 def test_the_work_of_the_surfaces() -> None:
