@@ -157,6 +157,8 @@ def test_a_run_under_way_grows_on_the_page(tmp_path: Path, open_page: Callable[.
             until(lambda: shown() >= 2)
             before = shown()
             until(lambda: shown() > before + 1)
+            told = page.locator(".u-legend").first.locator(".u-value")
+            until(lambda: int(told.first.inner_text()) > before)  # the legend follows, with nobody pointing at it
             assert "running" in page.locator(".run").inner_text()
             slowly.stop.set()
             run.join()

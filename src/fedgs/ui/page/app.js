@@ -261,7 +261,7 @@ function options(box, key, drawn) {
     series: [{ label: axis === "round" ? "round" : "time", value: (_, value) => (value == null ? "–" : axis === "round" ? value : duration(value)) },
              ...drawn.map(({ run, number }) => ({ label: run.facts.name, width: 1.8, spanGaps: true, points: { show: run.rounds.length < 3 }, value: (_, value) => shown(value), ...style(number) }))],
     hooks: { ready: [tellNewest], setCursor: [tellNewest],
-      draw: target == null ? [] : [(chart) => drawTarget(chart, target, colours.getPropertyValue("--target"))] },
+      draw: [tellNewest, ...(target == null ? [] : [(chart) => drawTarget(chart, target, colours.getPropertyValue("--target"))])] },
   };
 }
 
