@@ -37,6 +37,8 @@ def test_a_finished_run_is_shown_and_replayed(finished: Path, served: str, open_
     for number in (4, 2):  # the slider goes back in time
         page.locator("#round").evaluate("(one, at) => { one.value = at; one.oninput(); }", number)
         until(lambda at=number: page.locator("#shown").inner_text() == f"{at} of 4")
+        legend = page.locator(".u-legend").first.locator(".u-value").first
+        until(lambda at=number: legend.inner_text() == str(at))
         line = teams[number - 1]
         chosen = page.locator(f"{TILE}[data-state=selected]").evaluate_all("all => all.map(one => +one.dataset.device)")
         assert sorted(chosen) == sorted(device for team in line["team"] for device in team)
