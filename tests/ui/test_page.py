@@ -34,10 +34,10 @@ def test_a_finished_run_is_shown_and_replayed(finished: Path, served: str, open_
     assert page.locator(".card").count() == 3
     assert page.locator(".run").count() == 2
     assert page.locator(".plot canvas").count() == 4
+    legend = page.locator(".u-legend").first.locator(".u-value").first
     for number in (4, 2):  # the slider goes back in time
         page.locator("#round").evaluate("(one, at) => { one.value = at; one.oninput(); }", number)
         until(lambda at=number: page.locator("#shown").inner_text() == f"{at} of 4")
-        legend = page.locator(".u-legend").first.locator(".u-value").first
         until(lambda at=number: legend.inner_text() == str(at))
         line = teams[number - 1]
         chosen = page.locator(f"{TILE}[data-state=selected]").evaluate_all("all => all.map(one => +one.dataset.device)")
