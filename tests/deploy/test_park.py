@@ -262,6 +262,20 @@ def test_the_table_shows_stations_devices_round_and_accuracy() -> None:
     assert "40 late, 1 quarantined" in shown[3]
 
 
+def test_the_table_shows_a_device_that_has_moved_at_its_new_station_only() -> None:
+    def station(name: str, **states: str) -> pb.StationReport:
+        devices = [pb.DeviceStatus(name=device, state=state) for device, state in states.items()]
+        return pb.StationReport(name=name, status=pb.StationStatus(name=name, devices=devices))
+
+    status = pb.TopStatus(rounds=9, stations=[
+        station("s1", c1="offline", c2="offline"), station("s2", c1="ready"),
+    ])  # fmt: skip
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(picture(status, [], "", []))
+    rows = [line.split() for line in console.export_text().splitlines()[3:] if line.strip()]
+    assert [row[:2] for row in rows] == [["s1", "0"], ["c2", "offline"], ["s2", "1"], ["c1", "ready"]]
+
+
 def test_the_status_that_is_printed_once_has_every_word_and_the_newest_events(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

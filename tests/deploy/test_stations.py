@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fedgs.deploy.factory_numbers import FactoryNumbers
-from fedgs.deploy.park_stations import with_station, without_station
+from fedgs.deploy.park_stations import leads_home, with_station, without_station
 from fedgs.deploy.round_messages import RoundOrder, RoundResult
 from fedgs.deploy.station_list import NamedStations
 from fedgs.deploy.top import Top, merged_queues
@@ -309,3 +309,10 @@ def test_a_new_station_of_a_local_park_takes_its_share_and_a_removed_ones_device
     assert more == {"s1": ["a", "b"], "s2": ["e", "f"], "s3": ["d", "c"]}
     assert without_station(more, "s1") == {"s2": ["e", "f", "a"], "s3": ["d", "c", "b"]}
     assert with_station({"s1": ["a"]}, "s2") == {"s1": ["a"], "s2": []}
+
+
+def test_a_device_of_a_local_park_is_started_again_where_its_list_leads_elsewhere() -> None:
+    assert leads_home(["s1", "s2"], ["s1", "s2", "s3"])  # another station is new
+    assert leads_home(["s1", "s2"], ["s2", "s3"])  # its own is gone, and the next one of its list is its own now
+    assert not leads_home(["s1", "s2"], ["s3", "s2"])  # it would join the others at s2
+    assert not leads_home(["s1"], ["s2"])

@@ -34,9 +34,11 @@ def test_a_finished_run_is_shown_and_replayed(finished: Path, served: str, open_
     assert page.locator(".card").count() == 3
     assert page.locator(".run").count() == 2
     assert page.locator(".plot canvas").count() == 4
+    legend = page.locator(".u-legend").first.locator(".u-value").first
     for number in (4, 2):  # the slider goes back in time
         page.locator("#round").evaluate("(one, at) => { one.value = at; one.oninput(); }", number)
         until(lambda at=number: page.locator("#shown").inner_text() == f"{at} of 4")
+        until(lambda at=number: legend.inner_text() == str(at))
         line = teams[number - 1]
         chosen = page.locator(f"{TILE}[data-state=selected]").evaluate_all("all => all.map(one => +one.dataset.device)")
         assert sorted(chosen) == sorted(device for team in line["team"] for device in team)
@@ -157,6 +159,8 @@ def test_a_run_under_way_grows_on_the_page(tmp_path: Path, open_page: Callable[.
             until(lambda: shown() >= 2)
             before = shown()
             until(lambda: shown() > before + 1)
+            told = page.locator(".u-legend").first.locator(".u-value")
+            until(lambda: int(told.first.inner_text()) > before)  # the legend follows, with nobody pointing at it
             assert "running" in page.locator(".run").inner_text()
             slowly.stop.set()
             run.join()

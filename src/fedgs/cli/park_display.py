@@ -157,14 +157,20 @@ def picture(status: pb.TopStatus, lines: Sequence[Mapping[str, Any]], said: str,
     table.add_column("state", no_wrap=True)
     for name in ("updates", "divergence", "loss", "per s"):
         table.add_column(name, justify="right", no_wrap=True, min_width=max(5, len(name)))
-    few = sum(len(report.status.devices) for report in status.stations) <= MOST_ROWS
-    for report in status.stations:
+    devices = [device for report in status.stations for device in report.status.devices]
+    online = {device.name for device in devices if device.state != "offline"}
+    rows = [  # a device that has moved is shown at its new station only
+        (report, [one for one in report.status.devices if one.state != "offline" or one.name not in online])
+        for report in status.stations
+    ]
+    few = sum(len(own) for _, own in rows) <= MOST_ROWS
+    for report, own in rows:
         if report.fault:
             table.add_row(_line(report.name, "bold"), Text("no answer", "yellow"))
             continue
-        _station_row(table, report.status, few)
+        _station_row(table, report.status, own, few)
         if few:
-            for device in report.status.devices:
+            for device in own:
                 _device_row(table, device)
     return Group(_headline(status, lines, said), Text(), table, Text(), *tail)
 
@@ -182,12 +188,12 @@ def _headline(status: pb.TopStatus, lines: Sequence[Mapping[str, Any]], said: st
     return shown
 
 
-def _station_row(table: Table, status: pb.StationStatus, few: bool) -> None:
-    states = Counter(device.state for device in status.devices)
+def _station_row(table: Table, status: pb.StationStatus, devices: Sequence[pb.DeviceStatus], few: bool) -> None:
+    states = Counter(device.state for device in devices)
     done = f"iteration {status.iteration}/{status.iterations}" if status.iterations else "waiting for the top server"
     table.add_row(
         _line(status.name, "bold"),
-        f"{len(status.devices) - states['offline']} online, {done}",
+        f"{len(devices) - states['offline']} online, {done}",
         "",
         f"{status.divergence:.3f}" if status.loss else "",
         f"{status.loss:.3f}" if status.loss else "",

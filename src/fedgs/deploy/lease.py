@@ -25,6 +25,10 @@ HELD = 60.0
 FILE = "lease.json"
 
 
+class LeaseError(PeerError):
+    """Another top server has the lease."""
+
+
 class Lease:
     """Who may order rounds."""
 
@@ -57,9 +61,9 @@ class Lease:
 
     def _check(self, run: str, epoch: int) -> None:
         if run != self._run and self._clock() < self._until:
-            raise PeerError(f"another top server holds the lease, with the run {self._run!r}; end it, or wait")
+            raise LeaseError(f"another top server holds the lease, with the run {self._run!r}; end it, or wait")
         if epoch < self._epoch and (run == self._run or not self._done):
-            raise PeerError(f"a newer top server has taken over, with the run {self._run!r}; end this one")
+            raise LeaseError(f"a newer top server has taken over, with the run {self._run!r}; end this one")
 
     def _note(self, run: str, epoch: int, done: bool) -> None:
         if (run, epoch, done) == (self._run, self._epoch, self._done):

@@ -267,17 +267,17 @@ class LocalPark:
             if process.role == "top":
                 process.popen.send_signal(signal.SIGHUP)
             elif process.role == "device":
-                self._move(process, any(process.name in self.homes[name] for name in new))
+                self._move(process)
         for process in gone:
             self._part_with(process)
         self.notices += [f"{name} has joined" for name in new] + [f"{process.name} has left" for process in gone]
         self._write_commands()
 
-    def _move(self, device: Process, at_once: bool) -> None:
-        """Give a device its new list of stations; started again is one that moves, or knows no station that is left."""
-        known = set(device.started_with[3].split(","))
+    def _move(self, device: Process) -> None:
+        """Give a device its new list of stations; it is started again where the old one leads it to another station."""
+        old = device.started_with[3].split(",")
         device.command[2:] = self._device(device.name)
-        if at_once or known.isdisjoint(device.command[3].split(",")):
+        if not park_stations.leads_home(old, device.command[3].split(",")):
             _end([device.popen])
             device.start(self.folder, self._environment())
 

@@ -57,6 +57,11 @@ def without_station(homes: Homes, name: str) -> Homes:
     return new
 
 
+def leads_home(old: Sequence[str], new: Sequence[str]) -> bool:
+    """Whether a device with an old list of stations comes to the first one of its new list, now that some are gone."""
+    return next((station for station in old if station in new), None) == new[0]
+
+
 def addresses_text(addresses: dict[str, str]) -> str:
     """Return the top server's list of these stations."""
     return "".join(f"{address}  # {name}\n" for name, address in addresses.items())

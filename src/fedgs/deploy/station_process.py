@@ -20,9 +20,9 @@ import grpc
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from fedgs.deploy.connections import raise_limit
+from fedgs.deploy.connections import peer_of, raise_limit
 from fedgs.deploy.guard import Guard, listen
-from fedgs.deploy.lease import Lease
+from fedgs.deploy.lease import Lease, LeaseError
 from fedgs.deploy.logs import RefusedHandshakes, log, recent, set_up
 from fedgs.deploy.metrics import StationMetrics, served_metrics
 from fedgs.deploy.pki import CERTIFICATE, ROLES, Bundle, read_certificate
@@ -110,6 +110,9 @@ class Control:
             return answer
         except _ReplacedError as error:
             await context.abort(grpc.StatusCode.ABORTED, str(error))
+        except LeaseError as error:  # whoever waits for the lease asks every few seconds: no round has failed
+            self.station.refuse(f"the run {order.run!r}: {error}", peer_of(context.peer())[0])
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except FedgsError as error:
             log.error("round failed", reason=str(error))
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))

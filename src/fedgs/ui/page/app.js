@@ -127,6 +127,7 @@ function schedule() {
     if (what.has("runs")) drawRuns();
     if (what.has("cards")) makeCards();
     if (what.has("lines") || what.has("cards")) { drawSlider(); drawPlots(); }
+    else if (what.has("shown")) for (const { chart } of Object.values(plots)) chart.redraw(false);
     if (what.has("lines") || what.has("cards") || what.has("round")) { drawFacts(); drawCards(); }
     if (what.has("events")) drawEvents();
   });
@@ -189,7 +190,7 @@ const size = (bytes) => {
 function drawFacts() {
   const run = runs[chosen], here = place(), line = run.rounds[here] ?? {};
   const last = (key) => { for (let row = here; row >= 0; row -= 1) if (run.rounds[row][key] != null) return run.rounds[row][key]; return null; };
-  at("shown").textContent = `${line.round ?? 0} of ${run.facts.of_rounds}`;
+  at("shown").textContent = `${line.round ?? 0} of ${Math.max(run.facts.of_rounds, run.rounds.at(-1)?.round ?? 0)}`;
   at("round").setAttribute("aria-valuetext", `round ${line.round ?? 0}`);
   const facts = [
     [run.facts.score, shownScore(run.facts, last("score"))], ["test loss", number(last("loss"))],
@@ -241,9 +242,27 @@ function drawPlots() {
   }
 }
 
-// Unless somebody points at a round, the legend tells the newest numbers of each run. uPlot empties it when it draws.
-function tellNewest(chart) {
-  if (chart.cursor.idx == null) chart.setLegend({ idxs: chart.data.map((values) => values.findLastIndex((value) => value != null)) });
+// Where the round that is shown lies on the axis; no limit while the newest one is followed.
+const reached = () => (seen === null ? Infinity : runs[chosen].rounds[place()]?.[axis] ?? Infinity);
+
+// Unless somebody points at the curves, the legend tells each run's numbers up to there. uPlot empties it when it draws.
+function tellShown(chart) {
+  if (chart.cursor.idx != null) return;
+  const xs = chart.data[0], last = reached();
+  chart.setLegend({ idxs: chart.data.map((values) => values.findLastIndex((value, row) => value != null && xs[row] <= last)) });
+}
+
+// A line at the round that the slider has gone back to.
+function drawShown(chart, colour) {
+  const x = chart.valToPos(reached(), "x", true), { ctx, bbox } = chart;
+  if (seen === null || !(x >= bbox.left && x <= bbox.left + bbox.width)) return;
+  ctx.save();
+  ctx.strokeStyle = colour;
+  ctx.beginPath();
+  ctx.moveTo(x, bbox.top);
+  ctx.lineTo(x, bbox.top + bbox.height);
+  ctx.stroke();
+  ctx.restore();
 }
 
 function options(box, key, drawn) {
@@ -260,8 +279,8 @@ function options(box, key, drawn) {
            { ...axes, size: 52, values: (_, ticks) => ticks.map((tick) => (percent ? `${Math.round(100 * tick)} %` : String(+tick.toPrecision(3)))) }],
     series: [{ label: axis === "round" ? "round" : "time", value: (_, value) => (value == null ? "–" : axis === "round" ? value : duration(value)) },
              ...drawn.map(({ run, number }) => ({ label: run.facts.name, width: 1.8, spanGaps: true, points: { show: run.rounds.length < 3 }, value: (_, value) => shown(value), ...style(number) }))],
-    hooks: { ready: [tellNewest], setCursor: [tellNewest],
-      draw: target == null ? [] : [(chart) => drawTarget(chart, target, colours.getPropertyValue("--target"))] },
+    hooks: { ready: [tellShown], setCursor: [tellShown], draw: [
+      tellShown, (chart) => drawShown(chart, ink), (chart) => target != null && drawTarget(chart, target, colours.getPropertyValue("--target"))] },
   };
 }
 
@@ -443,7 +462,7 @@ at("round").oninput = () => {
   const { rounds } = runs[chosen], row = Number(at("round").value);
   seen = row < rounds.length - 1 ? rounds[row].round : null;
   at("live").setAttribute("aria-pressed", seen === null);
-  dirty.add("round");
+  dirty.add("round").add("shown");
   schedule();
 };
 at("serious").onclick = () => { serious = !serious; at("serious").setAttribute("aria-pressed", serious); at("events").scrollTop = 0; dirty.add("events"); schedule(); };
