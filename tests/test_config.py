@@ -71,6 +71,8 @@ def test_settings_cannot_be_changed() -> None:
         (["=3"], "expected key.path=value"),
         (["a..b=3"], "expected key.path=value"),
         (["training.learning_rate=0"], "greater than 0"),
+        (["training.learning_rate=1e300"], "input should be less than or equal to 1e+30"),
+        (["preset=own"], "preset='own' is not a setting but an option of fedgs run and fedgs sweep: --preset"),
         *(([f"training.clip={value}"], "training.clip=") for value in ("0", "-1", "inf", "'much'")),
         (["algorithm.name=fedavg", "training.calibration=1"], "training.calibration"),
         (["server.rule=fedadam", "server.class_wise=true"], "server.class_wise"),

@@ -9,6 +9,7 @@ file, the key and the value.
 import copy
 import json
 import os
+import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.resources import files
@@ -215,7 +216,8 @@ def _one_line(
     elif error["type"] == "model_type":
         problem = "is not possible: input should be a section"
     else:
-        problem = f"is not possible: {error['msg'][0].lower()}{error['msg'][1:]}"
+        reason = re.sub(r"\d{16,}", lambda digits: f"{float(digits[0]):g}", error["msg"])  # 1e+30, not thirty zeros
+        problem = f"is not possible: {reason[0].lower()}{reason[1:]}"
     key = ".".join(path)
     where = next((shown for name, shown in origin.items() if f"{name}.".startswith(f"{key}.")), source)
     return f"{where}: {key}={_shown(_look_up(path, values))} {problem}"
@@ -225,6 +227,8 @@ def _unknown_key(path: Sequence[str], kind: type[Settings]) -> str:
     new = RENAMED.get(".".join(path))
     if new is not None:
         return f"is now called {new}"
+    if path == ["preset"]:
+        return "is not a setting but an option of fedgs run and fedgs sweep: --preset"
     section = _section_at(path[:-1], kind)
     assert section is not None  # or another error had come first
     return f"is not a known setting; {suggestion(path[-1], section.model_fields, 'known keys here:')}"

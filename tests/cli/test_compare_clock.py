@@ -102,3 +102,21 @@ def test_seeds_are_one_row_and_the_picture_comes_first(
     assert here("compare", "a-fedavg", "--out", "b.png").code == 0
     assert all(seen)
     assert seen
+
+
+@pytest.mark.usefixtures("unpainted")
+def test_long_names_that_end_alike_can_be_told_apart(
+    tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders of a sweep differ at their front."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert here("run", *small_config(tmp_path), "--out", "a")[0] == 0
+    names = [f"learning_rate={rate}-weight_decay=0.0001-seed=0" for rate in ("0.25", "0.75")]
+    for name in names:
+        shutil.copytree(tmp_path / "a", tmp_path / name)
+    code, out, err = here("compare", *names, "--out", "all.png")
+    assert (code, err) == (0, "")
+    scores = out.split("simulated")[0].splitlines()
+    first = "".join(line.partition(" ")[0] for line in scores)
+    assert [name in first for name in names] == [True, True]
+    assert max(map(len, scores)) <= 80

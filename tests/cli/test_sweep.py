@@ -57,6 +57,13 @@ def test_a_table_a_heat_map_the_best_and_nothing_twice(tmp_path: Path, here: Her
     assert f"s/{folder}: holds a run with other settings" in error_of(here("sweep", *options, *other))
 
 
+@pytest.mark.usefixtures("unpainted")
+def test_a_sweep_of_the_settings_of_a_run_has_the_name_of_the_run(tmp_path: Path, here: Here) -> None:
+    assert here("run", *small_config(tmp_path, "training.rounds=1"), "--out", "bars")[0] == 0
+    assert here("sweep", "bars/config.json", "--grid", "training.learning_rate=0.1")[0] == 0
+    assert (tmp_path / "runs/bars-sweep/sweep.csv").is_file()
+
+
 def test_ctrl_c_leaves_a_sweep_that_goes_on(tmp_path: Path, here: Here) -> None:
     config = small_config(tmp_path, "training.rounds=60", "checkpoint.every=1000", "eval.every=1000")
     options = [*config, "--grid", "training.learning_rate=0.01,0.02", "--workers", "2"]

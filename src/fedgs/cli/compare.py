@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 WIDE = 100
 """Columns of a wide terminal."""
-NUMBERS, WITH_SEEDS, CLOCK_NUMBERS, SHORTEST_NAME = 52, 26, 66, 10
-"""Columns that the numbers of the first table take (wide, with seeds: so many more) and of the second; the least of a
-name."""
+CLOCK_NUMBERS, SHORTEST_NAME = 66, 10
+"""Columns that the numbers of the second table take; the least of a name."""
 
 
 def compare(
@@ -69,8 +68,6 @@ def _print_scores(console: "Console", comparison: "Comparison", to_target: str) 
     # What differs between runs: the solver where all are FedGS, else the algorithm.
     methods = [(f"fedgs {row['solver']}" if any_baseline else row["solver"]) if row["solver"] else row["algorithm"]
                for row in rows]  # fmt: skip
-    numbers = NUMBERS + (WITH_SEEDS if seeds > 1 and console.width >= WIDE else 0)
-    longest = console.width - numbers - max(map(len, (*methods, "baseline")))
     notes = {f"diverg.: {OF_TEAMS}": None} if comparison.mixed else {}
     if seeds > 1:
         notes["×N: mean ± standard deviation of N seeds"] = None
@@ -80,17 +77,16 @@ def _print_scores(console: "Console", comparison: "Comparison", to_target: str) 
         scores = {"final": "final"}
     titles = ["run", "baseline" if any_baseline else "solver", "rounds", *scores.values(), "loss",
               to_target or "to target", "diverg."]  # fmt: skip
-    table = table_of(titles, words=2, space=int(console.width >= WIDE))
+    cells: list[list[str]] = []
     for row, method in zip(rows, methods, strict=True):
         if row["final"] is None:
-            table.add_row(tail(row["run"], longest), method, "0")
+            cells.append([method, "0", *[""] * (len(titles) - 3)])
             continue
         if row["pretraining_rounds"]:
             notes[f"+{row['pretraining_rounds']}: rounds of pre-training"] = None
         loss, around = row["loss"], row["loss_sd"]
         divergence = None if comparison.mixed and not row["solver"] else row["divergence"]
-        table.add_row(
-            tail(row["run"], longest),
+        cells.append([
             method,
             f"{row['rounds']}"
             + ("" if row["rounds"] == row["of_rounds"] else f" of {row['of_rounds']}")
@@ -99,7 +95,14 @@ def _print_scores(console: "Console", comparison: "Comparison", to_target: str) 
             f"{loss:.4f}" if around is None else f"{loss:.3f}±{around:.3f}",
             _reached(row, score, not to_target),
             f"{divergence:.4f}" if divergence is not None else "–",
-        )
+        ])  # fmt: skip
+    space = int(console.width >= WIDE)
+    table = table_of(titles, words=2, space=space)
+    widths = [max(map(len, column)) + space + 1 for column in zip(titles[1:], *cells, strict=True)]
+    short = [tail(row["run"], console.width - sum(widths)) for row in rows]
+    for row, name, line in zip(rows, short, cells, strict=True):
+        # Names that would look alike are whole, over several lines.
+        table.add_row(name if short.count(name) == 1 else row["run"], *line)
     console.print(table)
     for note in notes:
         console.print(note, highlight=False, style="dim")

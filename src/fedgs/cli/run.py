@@ -176,15 +176,24 @@ def _name_of(config: Path | None, preset: str, overrides: list[str]) -> str:
     Algorithms that are run one after the other so have a folder each. The settings of an earlier run give it again.
     """
     from fedgs.config import parse_override
-    from fedgs.simulation.folder import CONFIG, METRICS
 
     chosen = [str(value) for key, value in map(parse_override, overrides) if key == "algorithm.name"]
     algorithm = chosen[-1].rpartition(":")[2] if chosen and chosen[-1] != "fedgs" else None
-    name = preset if config is None else config.stem
-    if config is not None and config.name == CONFIG and config.with_name(METRICS).exists():
-        name = config.resolve().parent.name
+    name = preset if config is None else name_of_file(config)
+    if config is not None and _is_of_a_run(config):
         return f"{name}-{algorithm or 'again'}"
     return name if algorithm is None else f"{name}-{algorithm}"
+
+
+def name_of_file(config: Path) -> str:
+    """Return the name of a settings file; the settings of an earlier run have the name of that run."""
+    return config.resolve().parent.name if _is_of_a_run(config) else config.stem
+
+
+def _is_of_a_run(config: Path) -> bool:
+    from fedgs.simulation.folder import CONFIG, METRICS
+
+    return config.name == CONFIG and config.with_name(METRICS).exists()
 
 
 def _launch(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedgs.cli import interrupt
-from fedgs.cli.run import DeviceOption
+from fedgs.cli.run import DeviceOption, name_of_file
 from fedgs.errors import ConfigError
 
 
@@ -44,7 +44,7 @@ def sweep(
         if KEYWORDS.get(key, key) in values:
             raise ConfigError(f"--grid {key}: is there twice; give all its values once, with commas between them")
         values[KEYWORDS.get(key, key)] = listed
-    folder = out or Path("runs") / f"{preset if config is None else config.stem}-sweep"
+    folder = out or Path("runs") / f"{preset if config is None else name_of_file(config)}-sweep"
     found = sweep_rows(
         None, None, values, seeds=seeds, workers=workers, out=folder, settings=settings, device=device
     )  # fmt: skip

@@ -268,8 +268,8 @@ class Agent:
                 work.looking = None
                 work.batch = looking.result()
                 if work.batch is not None:
-                    self._name_lacking(work, work.batch)
-                    work.batch = with_classes_of(work.task, work.batch)
+                    found, work.batch = work.batch, with_classes_of(work.task, work.batch)
+                    self._name_lacking(work, found)  # only once all its own classes are known
             if work.batch is None:
                 return None
             check_batch(work.batch, work.task)
