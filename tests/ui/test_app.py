@@ -1,6 +1,7 @@
 """What the server of the page answers, over real HTTP: read-only, local names only, a token elsewhere."""
 
 import json
+import socket
 import ssl
 import urllib.request
 from pathlib import Path
@@ -80,7 +81,8 @@ def test_elsewhere_a_token_is_needed(finished: Path, tmp_path: Path) -> None:
     own = tmp_path / "station" / "page"
     files = ["--tls-cert", own / "cert.pem", "--tls-key", own / "key.pem"]
     with serving(finished, "--listen", "0.0.0.0:0", *files) as address:
-        address = address.replace("0.0.0.0", "127.0.0.1")
+        assert address.startswith(f"https://{socket.gethostname()}:")
+        address = address.replace(socket.gethostname(), "127.0.0.1", 1)
         bare, _, token = address.partition("/?token=")
         assert len(token) >= 20
         assert ask(bare)[0] == 401

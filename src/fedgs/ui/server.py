@@ -41,7 +41,9 @@ class Server:
             self._socket = socket.create_server((bare, port), family=family)
         except OSError as error:
             raise PeerError(f"--listen {host}:{port}: cannot be listened on ({error.strerror}); name another") from None
-        self.address = f"http{'s' if tls_cert else ''}://{host}:{self._socket.getsockname()[1]}"
+        # At all addresses of this machine: it is reached by its name.
+        named = socket.gethostname() if bare in ("0.0.0.0", "::") else host
+        self.address = f"http{'s' if tls_cert else ''}://{named}:{self._socket.getsockname()[1]}"
         config = uvicorn.Config(
             app, log_level="error", timeout_graceful_shutdown=1, ssl_certfile=tls_cert, ssl_keyfile=tls_key,
             server_header=False, lifespan="off",
