@@ -75,10 +75,11 @@ def probe(task: BoundTask) -> Traits:
         inputs, mixed = _try_inputs(task, raw, count)
         smallest = _smallest(task, plain, inputs, count)
         reads, decides = _reads(task, plain, raw, inputs, targets)
-        draws = _draws(task, plain, inputs, targets)
+        with users_own(f"task.model {task.task.named()}: network or loss take one batch and fail on another"):
+            draws = _draws(task, plain, inputs, targets)
+            mixes = _mixes(task, plain, inputs, targets, bool(draws), smallest)
         if "numpy" in draws or "Python" in draws:  # a graph would draw once, when it is captured
             reads = reads or f"its training draws from the generator of {draws[-1]}"
-        mixes = _mixes(task, plain, inputs, targets, bool(draws), smallest)
         return Traits(mixes or mixed or decides, bool(draws), reads, smallest)
 
 
