@@ -476,6 +476,9 @@ def test_other_objects_than_a_task_and_a_federation_are_one_line(task: Any, tmp_
             call(task, FEDERATION)
         with pytest.raises(ConfigError, match=r"federation is a ndarray, not a fedgs.Federation"):
             call(plant.signals(), np.zeros(3))
+    for read in (fedgs.load_history, fedgs.load_model):
+        with pytest.raises(ConfigError, match=f"task is a {type(task).__name__}, not a fedgs.Task"):
+            read(tmp_path, task=task)
     with pytest.raises(ConfigError, match="settings is a int"):
         run(settings=3)
 
