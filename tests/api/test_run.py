@@ -476,6 +476,9 @@ def test_other_objects_than_a_task_and_a_federation_are_one_line(task: Any, tmp_
             call(task, FEDERATION)
         with pytest.raises(ConfigError, match=r"federation is a ndarray, not a fedgs.Federation"):
             call(plant.signals(), np.zeros(3))
+    for read in (fedgs.load_history, fedgs.load_model):
+        with pytest.raises(ConfigError, match=f"task is a {type(task).__name__}, not a fedgs.Task"):
+            read(tmp_path, task=task)
     with pytest.raises(ConfigError, match="settings is a int"):
         run(settings=3)
 
@@ -495,8 +498,18 @@ def test_nan_that_prepare_makes_is_said_to_come_from_it() -> None:
     for algorithm in ("fedgs", "fedavg"):
         with pytest.raises(TrainingError, match=r"task.prepare makes NaN .* sample 17 .* device '05'"):
             fedgs.run(task, federation, **{**QUICK, "rounds": 30}, algorithm=algorithm)
-    with pytest.raises(ConfigError, match=r"task.prepare: makes NaN or infinity of inputs of device '05'"):
+    with pytest.raises(ConfigError, match=r"task.prepare: makes NaN or infinity of inputs of device '05', sample 17"):
         fedgs.run(task, federation, **QUICK, settings={"data": {"normalise": "per-channel"}})
+
+
+def test_numbers_that_are_too_large_for_float32_are_named() -> None:
+    waves, _, machines = plant.arrays()
+    wear, test = waves.std((1, 2)).astype(np.float64), np.arange(180) % 10 == 0
+    wear[17] = 1e300
+    task = fedgs.regression(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(1)))
+    federation = fedgs.Federation.from_arrays(waves, wear, devices=machines, factories=3, test=test)
+    with pytest.raises(TrainingError, match=r"as float32, targets hold NaN or infinity: sample 17 .* device '05'"):
+        fedgs.run(task, federation, **{**QUICK, "rounds": 30}, algorithm="fedavg")
 
 
 @pytest.mark.usefixtures("unpainted")

@@ -7,8 +7,8 @@ from torch.nn.functional import cross_entropy
 
 from fedgs.deploy.sources import Batch
 from fedgs.deploy.torch_trainer import TorchTrainer
-from fedgs.deploy.trainers import LinearTrainer, make_trainer
-from fedgs.errors import ConfigError
+from fedgs.deploy.trainers import LinearTrainer, check_batch, make_trainer
+from fedgs.errors import ConfigError, DataError
 from fedgs.tasks.cnn import build_model
 from fedgs.tasks.prepare import as_input
 from tests.deploy.processes import named_task
@@ -76,3 +76,18 @@ def test_whatever_a_task_raises_is_one_line() -> None:
             np.zeros(4 * 65, np.float32), Batch(np.zeros((6, 8, 8), np.uint8), np.arange(6) % 4), 0.5
         )
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_a_batch_with_nan_is_refused_also_where_nobody_described_the_inputs(described: bool) -> None:
+    task = named_task("r", "linear", 4, (8,), 6)
+    if not described:
+        task.inputs = ""
+    inputs, targets = np.zeros((6, 8), np.float32), np.arange(6) % 4
+    check_batch(Batch(inputs, targets), task)
+    broken, wear = inputs.copy(), targets / 2
+    broken[3, 1], wear[5] = np.nan, np.inf
+    with pytest.raises(DataError, match=r"gives inputs with NaN or infinity \(sample 3 of a batch\)"):
+        check_batch(Batch(broken, targets), task)
+    with pytest.raises(DataError, match=r"gives targets with NaN or infinity \(sample 5 of a batch\)"):
+        check_batch(Batch(inputs, wear), task)

@@ -61,3 +61,22 @@ def test_a_network_that_changes_is_refused(network: type[nn.Module], does: str, 
         fedgs.run(
             fedgs.classification(network, CLASSES), CASES["mlp on tables"].federation(), algorithm=algorithm, **QUICK
         )
+
+
+class ForgetsClasses(Table):
+    """Gives fewer outputs from its fourth call on, whichever copy of it is called."""
+
+    calls = 0
+
+    def forward(self, rows: Tensor) -> Tensor:
+        ForgetsClasses.calls += 1
+        outputs: Tensor = super().forward(rows)
+        return outputs if ForgetsClasses.calls < 4 else outputs[:, :1]
+
+
+def test_a_network_that_gives_other_outputs_later_ends_in_a_line() -> None:
+    federation = CASES["mlp on tables"].federation()
+    for algorithm in ("fedgs", "fedavg"):
+        ForgetsClasses.calls = 0
+        with pytest.raises(ConfigError, match=r"take one batch and fail on another \(IndexError"):
+            fedgs.run(fedgs.classification(ForgetsClasses, CLASSES), federation, algorithm=algorithm, **QUICK)

@@ -188,3 +188,10 @@ def test_brute_refuses_what_would_not_end() -> None:
 def test_a_seed_must_be_a_number() -> None:
     with pytest.raises(SolverError, match="seed must be a whole number"):
         solve(paper_size(0), "random", seed="a")  # type: ignore[arg-type]
+
+
+def test_a_solver_of_ones_own_may_return_what_solve_returned() -> None:
+    problem = SelectionProblem(np.eye(4) + 1, np.full(4, 0.25), 2)
+    inner = solve(problem, "exact")
+    found = solve(problem, lambda given, generator: solve(given, "exact"))
+    np.testing.assert_array_equal(found.chosen, inner.chosen)

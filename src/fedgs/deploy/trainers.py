@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgs.data.arrays import leaves, shapes_of
+from fedgs.data.arrays import find_not_finite, leaves, map_tree, shapes_of
 from fedgs.data.dataset import are_numbers, match_classes
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.sources import Batch
@@ -99,23 +99,23 @@ def with_classes_of(task: pb.Task, batch: Batch) -> Batch:
 
 
 def check_batch(batch: Batch, task: pb.Task) -> None:
-    """Refuse a batch that is not of the task's size or shape."""
+    """Refuse a batch that is not of the task's size or shape, or holds NaN or infinity."""
     described = json_of("inputs", task.inputs)
     if len(batch) != task.batch_size:
         raise DataError(f"the source gives {len(batch)} samples, the task has batches of {task.batch_size}")
-    if described is None:
-        return
-    mine = json.loads(json.dumps(shapes_of(batch.inputs)))
-    theirs = _shapes(described)
-    if mine != theirs:
-        raise DataError(f"the source gives inputs of shape {mine}, the task has {theirs}")
-    for name, array in leaves(batch.inputs):
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
-            raise DataError(
-                f"the source gives inputs{f' {name!r}' if name else ''} with NaN or infinity (sample "
-                f"{int(np.argmin(finite))} of a batch)"
-            )
+    if described is not None:
+        mine = json.loads(json.dumps(shapes_of(batch.inputs)))
+        theirs = _shapes(described)
+        if mine != theirs:
+            raise DataError(f"the source gives inputs of shape {mine}, the task has {theirs}")
+    for what, tree in (("inputs", batch.inputs), ("targets", batch.targets)):
+        for name, array in leaves(map_tree(np.asarray, tree)):
+            place = find_not_finite(array)
+            if place is not None:
+                raise DataError(
+                    f"the source gives {what}{f' {name!r}' if name else ''} with NaN or infinity (sample {place} of a "
+                    "batch)"
+                )
 
 
 def _one_array(inputs: Any) -> bool:

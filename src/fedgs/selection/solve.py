@@ -41,7 +41,8 @@ from fedgs.selection.sampling import (
 from fedgs.selection.swap import solve_multistart, solve_swap
 
 OwnSolver = Callable[..., Any]
-"""f(problem, generator, **options) → the numbers of the chosen devices; ``f.learns`` as ``Solver.learns``."""
+"""f(problem, generator, **options) → the numbers of the chosen devices, or what :func:`solve` returned; ``f.learns`` as
+``Solver.learns``."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,8 @@ def resolve_solver(solver: "str | Solver | OwnSolver") -> "str | Solver":
 
     def run(problem: SelectionProblem, key: np.uint64, record: Any, **options: Any) -> tuple[Indices, bool]:
         try:
-            found = np.asarray(function(problem, np.random.Generator(np.random.Philox(key=int(key))), **options))
+            given = function(problem, np.random.Generator(np.random.Philox(key=int(key))), **options)
+            found = np.asarray(given.chosen if isinstance(given, SelectionResult) else given)
         except FedgsError:
             raise
         except Exception as error:  # whatever somebody's own function may raise

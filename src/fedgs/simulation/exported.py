@@ -38,7 +38,7 @@ from fedgs.imports import load_object
 from fedgs.tasks.build import build_module, prepare_of
 from fedgs.tasks.facts import KEY, PREPARE, ModelFacts, model_facts
 from fedgs.tasks.prepare import NormalisedInputs, as_tensor, call, stand_in, statistics_of
-from fedgs.tasks.task import Task, task_from
+from fedgs.tasks.task import Task, check_task, task_from
 
 if TYPE_CHECKING:
     from fedgs.simulation.history import History
@@ -155,6 +155,7 @@ def load_model(path: str | Path, task: Task | None = None) -> ExportedModel:
 
     :class:`ExportedModel` has an example.
     """
+    check_task(task)
     file = Path(path)
     if file.is_dir():
         from fedgs.simulation.history import load_history

@@ -17,7 +17,7 @@ from fedgs.simulation.checkpoint import save_checkpoint
 from fedgs.simulation.components import Components
 from fedgs.simulation.evaluate import Evaluation
 from fedgs.tasks.bind import BoundTask
-from fedgs.tasks.task import Task
+from fedgs.tasks.task import Task, check_task
 from fedgs.training.layout import MODEL, Layout, frozen_weights
 
 if TYPE_CHECKING:
@@ -254,6 +254,7 @@ def load_history(folder: str | Path, task: Task | None = None) -> History:
         >>> len(fedgs.load_history("runs/mine"))
         2
     """
+    check_task(task)
     path = folders.as_path(folder, "folder")
     settings, facts = folders.read_settings(path), folders.read_task(path)
     return History(

@@ -44,7 +44,7 @@ from fedgs.simulation.summary import summarise
 from fedgs.simulation.teams import TeamLog, changes_of
 from fedgs.simulation.trackers import trackers_of
 from fedgs.tasks.bind import BoundTask
-from fedgs.tasks.task import Task
+from fedgs.tasks.task import Task, check_task
 from fedgs.training.layout import frozen_weights
 
 IN_PYTHON: dict[str, Any] = {
@@ -202,11 +202,7 @@ def resume(
 
 def check_arguments(task: Any, federation: Any) -> None:
     """Refuse what is no task, or no federation."""
-    if task is not None and not isinstance(task, Task):
-        raise ConfigError(
-            f"task is a {type(task).__name__}, not a fedgs.Task; make one of the network, for example with "
-            "fedgs.classification(model)"
-        )
+    check_task(task)
     if federation is not None and not isinstance(federation, Federation):
         raise ConfigError(
             f"federation is a {type(federation).__name__}, not a fedgs.Federation; make one with "

@@ -34,6 +34,8 @@ RESERVED = (
     "selection", "pretraining", "clock", "traffic", "machine", "",
 )  # fmt: skip
 """What a line of metrics, or the summary of a run, says already."""
+ROWS = 1 << 16
+"""Targets that are looked at together: they may be a memory map."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,8 +159,8 @@ def _balanced(task: Task, federation: Federation) -> tuple[Task, Federation]:
     if balance is None:
         if federation.classes == ONE_BIN and task.loss == "cross_entropy" and not _one_class(federation):
             raise ConfigError(
-                f"{federation.name}: its targets are no classes, which cross-entropy needs; use another task.loss, or "
-                "targets of one whole number a sample"
+                f"{federation.name}: its targets are no classes, which cross-entropy needs; use another task.loss, "
+                "targets of one whole number a sample, or task.balance, which tells the bin of each sample"
             )
         if number is not None and federation.classes != ONE_BIN:
             federation = _with_classes(federation, number, names)
@@ -256,7 +258,12 @@ def _check_marks(metrics: Mapping[str, Metric], federation: Federation) -> None:
     tested = take(federation.targets, federation.test.flat)
     for name, metric in metrics.items():
         if isinstance(metric.pool, PooledAuroc) and len(federation.test.flat):
-            marks = column(tested, metric.pool.key).astype(bool)
+            try:
+                marks = column(tested, metric.pool.key).astype(bool)
+            except ConfigError as error:
+                raise ConfigError(
+                    f"task.metrics {name}: {error}; mark the anomalous samples, or give anomalous=None"
+                ) from None
             if marks.all() or not marks.any():
                 raise ConfigError(
                     f"task.metrics {name}: {'every' if marks.any() else 'no'} test sample is marked in "
@@ -287,6 +294,8 @@ def try_out(bound: BoundTask) -> None:
 
 
 def _check_outputs(bound: BoundTask, outputs: Any, targets: Any) -> None:
+    if bound.task.loss == "bce":
+        _check_shares(bound.federation)
     if bound.task.loss != "cross_entropy" or not isinstance(outputs, Tensor) or outputs.ndim != 2:
         return  # of a map of classes, some places may be left out (-100)
     if not isinstance(targets, Tensor) or targets.is_floating_point() or targets.ndim != 1:
@@ -303,6 +312,20 @@ def _check_outputs(bound: BoundTask, outputs: Any, targets: Any) -> None:
             f"task.model {bound.task.named()}: gives {outputs.shape[1]} outputs, the targets go up to class {highest}; "
             f"give the last layer {highest + 1} outputs"
         )
+
+
+def _check_shares(federation: Federation) -> None:
+    """Refuse targets that binary cross-entropy would take, and that are no probabilities."""
+    for _, array in leaves(federation.targets):
+        for first in range(0, len(array), ROWS):
+            part = np.asarray(array[first : first + ROWS]).reshape(min(ROWS, len(array) - first), -1)
+            wrong = ((part < 0) | (part > 1)).any(axis=1)
+            if wrong.any():
+                row = first + int(np.argmax(wrong))
+                raise ConfigError(
+                    f"task.loss bce: the target of sample {row} (device {federation.client_of(row)!r}) is not between "
+                    "0 and 1; for several classes use cross_entropy"
+                )
 
 
 def _check_per_sample(what: str, noun: str, values: Any, count: int) -> None:

@@ -62,7 +62,9 @@ def build_module(task: Task, federation: Federation, seed: int) -> nn.Module:
             kind = str(weight.dtype).removeprefix("torch.")
             raise ConfigError(f"task.model {task.named()}: weight {name!r} is {kind}; call .float() on the network")
     if not any(weight.requires_grad for weight in module.parameters()):
-        raise ConfigError(f"task.model {task.named()}: has no weight to train; requires_grad is false for all of them")
+        frozen = any(True for _ in module.parameters())
+        why = "requires_grad is false for all of them" if frozen else "it has none; make its layers in __init__"
+        raise ConfigError(f"task.model {task.named()}: has no weight to train; {why}")
     return avoid_strided_kernel(module)
 
 

@@ -4,7 +4,7 @@ And a stand-in for data that nobody has here.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedgs.data import Federation
-from fedgs.data.arrays import leaves, map_tree, take
+from fedgs.data.arrays import find_not_finite, leaves, map_tree, rows_of, take
 from fedgs.data.dataset import IndexLists
 from fedgs.errors import ConfigError
 
@@ -137,18 +137,33 @@ def channel_statistics(federation: Federation, prepare: Any) -> list[tuple[Tenso
     for device, name in enumerate(federation.device_names):
         samples = federation.train[device]
         pieces = (samples[first : first + CHUNK] for first in range(0, len(samples), CHUNK))
-        parts.append(device_moments((take(federation.inputs, piece) for piece in pieces), prepare, name))
+        parts.append(device_moments((take(federation.inputs, piece) for piece in pieces), prepare, name, samples))
     totals = _added_up(parts)
     return [None if total is None else _mean_and_deviation(total) for total in totals]
 
 
-def device_moments(pieces: Iterable[Any], prepare: Any, device: str) -> list[Moments | None]:
-    """Return the moments of a device's values, for each of its inputs; ``pieces``: stored inputs of some samples."""
-    prepared = (prepare(map_tree(as_tensor, piece)) for piece in pieces)
-    found = _added_up([_moments(value) for _, value in leaves(one)] for one in prepared)
-    if not all(one is None or np.isfinite(one).all() for one in found):
-        raise ConfigError(f"task.prepare: makes NaN or infinity of inputs of device {device!r}")
-    return found
+def device_moments(
+    pieces: Iterable[Any], prepare: Any, device: str, samples: NDArray[np.integer] | None = None
+) -> list[Moments | None]:
+    """Return the moments of a device's values, for each of its inputs.
+
+    ``pieces``: stored inputs of some samples; ``samples``: which ones they are, for messages.
+    """
+
+    def by_piece() -> Iterator[list[Moments | None]]:
+        before = 0
+        for piece in pieces:
+            prepared = prepare(map_tree(as_tensor, piece))
+            found = [_moments(value) for _, value in leaves(prepared)]
+            if not all(one is None or np.isfinite(one).all() for one in found):
+                places = (find_not_finite(value.double().numpy()) for _, value in leaves(prepared))
+                row = before + next((place for place in places if place is not None), 0)
+                row = row if samples is None else int(samples[row])
+                raise ConfigError(f"task.prepare: makes NaN or infinity of inputs of device {device!r}, sample {row}")
+            before += rows_of(piece)
+            yield found
+
+    return _added_up(by_piece())
 
 
 def _added_up(parts: Iterable[list[Moments | None]]) -> list[Moments | None]:

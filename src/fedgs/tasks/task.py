@@ -134,6 +134,15 @@ def lacks_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in said or "not enough memory" in said
 
 
+def check_task(given: Any) -> None:
+    """Refuse what is neither a task nor None."""
+    if given is not None and not isinstance(given, Task):
+        raise ConfigError(
+            f"task is a {type(given).__name__}, not a fedgs.Task; make one of the network, for example with "
+            "fedgs.classification(model)"
+        )
+
+
 def load_task(path: str, options: Mapping[str, Any] | None = None) -> Task:
     """Return the task that ``package.module:name`` is, or that a function of this name returns."""
     found = load_object(path, "task")

@@ -27,7 +27,7 @@ from fedgs.data.arrays import find_not_finite, leaves, map_tree, take
 from fedgs.errors import ConfigError
 from fedgs.tasks.bind import BoundTask
 from fedgs.tasks.build import sample_raw, seeded, shown
-from fedgs.tasks.prepare import CHUNK, as_tensor, call
+from fedgs.tasks.prepare import CHUNK, as_tensor, call, prepare_targets
 from fedgs.tasks.task import users_own
 from fedgs.training.dropout import without_dropout
 from fedgs.training.layout import persistent_buffers
@@ -75,10 +75,11 @@ def probe(task: BoundTask) -> Traits:
         inputs, mixed = _try_inputs(task, raw, count)
         smallest = _smallest(task, plain, inputs, count)
         reads, decides = _reads(task, plain, raw, inputs, targets)
-        draws = _draws(task, plain, inputs, targets)
+        with users_own(f"task.model {task.task.named()}: network or loss take one batch and fail on another"):
+            draws = _draws(task, plain, inputs, targets)
+            mixes = _mixes(task, plain, inputs, targets, bool(draws), smallest)
         if "numpy" in draws or "Python" in draws:  # a graph would draw once, when it is captured
             reads = reads or f"its training draws from the generator of {draws[-1]}"
-        mixes = _mixes(task, plain, inputs, targets, bool(draws), smallest)
         return Traits(mixes or mixed or decides, bool(draws), reads, smallest)
 
 
@@ -340,7 +341,12 @@ def explain_loss(task: BoundTask, samples: NDArray[np.integer]) -> str:
         rows = np.asarray(samples[first : first + CHUNK], dtype=np.int64)
         inputs, targets = take(federation.inputs, rows), take(federation.targets, rows)
         prepared = map_tree(lambda value: value.double().numpy(), task.prepare(map_tree(as_tensor, inputs)))
-        for what, tree in (("inputs hold", inputs), ("targets hold", targets), ("task.prepare makes", prepared)):
+        wanted = map_tree(Tensor.numpy, prepare_targets(map_tree(as_tensor, targets)))
+        makes = "as float32, inputs hold" if task.task.prepare is None else "task.prepare makes"
+        for what, tree in (
+            ("inputs hold", inputs), ("targets hold", targets), (makes, prepared),
+            ("as float32, targets hold", wanted),
+        ):  # fmt: skip
             for _, array in leaves(tree):
                 place = find_not_finite(array)
                 if place is not None:
