@@ -51,6 +51,21 @@ def test_all_devices_in_half_the_root_of_as_many_factories(tmp_path: Path, here:
 
 
 @pytest.mark.usefixtures("unpainted")
+def test_a_sweep_of_own_data(tmp_path: Path, here: Here) -> None:
+    photos(tmp_path / "mine", [f"cam{camera}/{kind}" for camera in range(9) for kind in ("bolt", "nut")])
+    done = here("sweep", "--data", "mine", "--grid", "selection.pick=2,3", *SHORT)
+    assert done.code == 0, done.err
+    assert "9 devices in 2 factories" in done.out
+    runs = list((tmp_path / "runs/mine-sweep").rglob("config.json"))
+    assert sorted(settings_of(run.parent)["selection"]["pick"] for run in runs) == [2, 3]
+    assert all(settings_of(run.parent)["training"]["optimizer"] == "adam" for run in runs)
+    again = here("sweep", "--data", "mine", "--grid", "selection.pick=2,3", *SHORT)
+    assert (again.code, "best: --set selection.pick=" in again.out) == (0, True)
+    assert "nowhere" in error_of(here("sweep", "--data", "nowhere", "--grid", "selection.pick=2,3"))
+    assert "--data" in error_of(here("sweep", "--preset", "own", "--grid", "selection.pick=2,3"))
+
+
+@pytest.mark.usefixtures("unpainted")
 def test_factories_are_the_folders_above_the_devices(tmp_path: Path, here: Here) -> None:
     places = [f"{plant}/cam{camera}/{kind}" for plant, size in (("a", 3), ("b", 5)) for camera in range(size)
               for kind in ("bolt", "nut")]  # fmt: skip

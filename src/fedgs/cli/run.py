@@ -23,18 +23,20 @@ PROGRESS_EVERY = 10.0
 """Seconds between two lines of progress where there is no terminal."""
 SIZES = {"devices": "federation.devices", "factories": "federation.factories", "pick": "selection.pick"}
 """Options for sizes, and their settings."""
+DataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="FOLDER|FILE",
+        help="Your own data: a folder of photos (device/class/photo.png) or an .npz file. It determines the sizes.",
+    ),
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
 
 def run(
     config: Annotated[Path | None, typer.Argument(help="A TOML file of settings, or the config.json of a run.")] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER|FILE",
-            help="Your own data: a folder of photos (device/class/photo.png) or an .npz file. It determines the sizes.",
-        ),
-    ] = None,
+    data: DataOption = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Devices that take part (with --data: all).")] = None,
     factories: Annotated[
         int | None, typer.Option(min=1, help="Factories (with --data: from folders or an attribute, else √devices/2).")
@@ -45,7 +47,7 @@ def run(
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="quick, bearings, paper, coverage or own (default: own with --data, quick without CONFIG)."),
+        typer.Option(help="quick, bearings, paper, coverage, best or own (default: own with --data, quick without CONFIG)."),
     ] = None,
     overrides: Annotated[
         list[str] | None,
@@ -82,7 +84,7 @@ def run(
     if init is not None:
         chosen.append(f"init={json.dumps(init)}")
     try:
-        settings, federation, name = _read(data, config, chosen, preset)
+        settings, federation, name = settings_and_data(data, config, chosen, preset)
     except ConfigError as error:
         raise ConfigError(_as_typed(str(error), **sizes)) from None
     folder = out or Path("runs") / (name + ("-init" if init else ""))
@@ -92,7 +94,7 @@ def run(
     _launch(runs, device, new=True, overwrite=overwrite, federation=federation)
 
 
-def _read(
+def settings_and_data(
     data: str | None, config: Path | None, chosen: list[str], preset: str | None
 ) -> "tuple[Settings, Federation | None, str]":
     """Return the settings of a run, its data where they are the user's own, and its name."""

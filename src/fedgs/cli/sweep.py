@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedgs.cli import interrupt
-from fedgs.cli.run import DeviceOption, name_of_file
+from fedgs.cli.run import DataOption, DeviceOption, name_of_file, settings_and_data
 from fedgs.errors import ConfigError
 
 
@@ -18,7 +18,11 @@ def sweep(
         typer.Option(help="key.path=value,value,… for example training.learning_rate=0.03,0.1; repeatable."),
     ],
     config: Annotated[Path | None, typer.Argument(help="A TOML file of settings, or the config.json of a run.")] = None,
-    preset: Annotated[str | None, typer.Option(help="A preset of fedgs run (default: quick without CONFIG).")] = None,
+    data: DataOption = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="A preset of fedgs run (default: own with --data, quick without CONFIG)."),
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key.path=value of all runs; repeatable.")
     ] = None,
@@ -31,20 +35,17 @@ def sweep(
 
     The same command resumes an interrupted sweep; finished runs are not repeated.
     """
-    from fedgs.config import load_settings
     from fedgs.report.units import readable_score
     from fedgs.simulation.run import KEYWORDS
     from fedgs.simulation.sweep import sweep_rows
 
-    if config is None and preset is None:
-        preset = "quick"
-    settings = load_settings(config, overrides or [], preset)
+    settings, _, name = settings_and_data(data, config, overrides or [], preset)
     values: dict[str, list[Any]] = {}
     for key, listed in map(_values, grid):
         if KEYWORDS.get(key, key) in values:
             raise ConfigError(f"--grid {key}: is there twice; give all its values once, with commas between them")
         values[KEYWORDS.get(key, key)] = listed
-    folder = out or Path("runs") / f"{preset if config is None else name_of_file(config)}-sweep"
+    folder = out or Path("runs") / f"{name if config is None else name_of_file(config)}-sweep"
     found = sweep_rows(
         None, None, values, seeds=seeds, workers=workers, out=folder, settings=settings, device=device
     )  # fmt: skip
