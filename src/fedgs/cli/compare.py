@@ -99,10 +99,9 @@ def _print_scores(console: "Console", comparison: "Comparison", to_target: str) 
     space = int(console.width >= WIDE)
     table = table_of(titles, words=2, space=space)
     widths = [max(map(len, column)) + space + 1 for column in zip(titles[1:], *cells, strict=True)]
-    short = [tail(row["run"], console.width - sum(widths)) for row in rows]
-    for row, name, line in zip(rows, short, cells, strict=True):
-        # Names that would look alike are whole, over several lines.
-        table.add_row(name if short.count(name) == 1 else row["run"], *line)
+    names = _short_names([row["run"] for row in rows], console.width - sum(widths))
+    for name, line in zip(names, cells, strict=True):
+        table.add_row(name, *line)
     console.print(table)
     for note in notes:
         console.print(note, highlight=False, style="dim")
@@ -132,7 +131,8 @@ def _print_clocks(console: "Console", comparison: "Comparison", to_target: str) 
     table = table_of(
         ["simulated\nrun", "time\na round", "\nall", until, "device–\nstation", until, "station–\ntop", until]
     )
-    for name, group in comparison.groups.items():
+    names = _short_names(list(comparison.groups), console.width - CLOCK_NUMBERS)
+    for name, group in zip(names, comparison.groups.values(), strict=True):
         # Of several seeds the mean; not reached by one of them is not reached.
         numbers = [_clock_numbers(history) for history in group if history.clock]
         means = [None if None in column else sum(column) / len(column) for column in zip(*numbers, strict=True)]
@@ -141,11 +141,17 @@ def _print_clocks(console: "Console", comparison: "Comparison", to_target: str) 
             none if mean is None else (readable_duration if place < 3 else readable_bytes)(mean)
             for place, (mean, none) in enumerate(zip(means, never, strict=False))
         ]
-        table.add_row(tail(name, console.width - CLOCK_NUMBERS), *(cells or ["–"] * 7))
+        table.add_row(name, *(cells or ["–"] * 7))
     console.print()
     console.print(table)
     for note in _clock_notes(comparison):
         console.print(note, highlight=False, markup=False, style="dim")
+
+
+def _short_names(names: Sequence[str], room: int) -> list[str]:
+    """Return the ends of names that fit; names that would look alike are whole, over several lines."""
+    short = [tail(name, room) for name in names]
+    return [one if short.count(one) == 1 else name for one, name in zip(short, names, strict=True)]
 
 
 def _clock_numbers(history: "History") -> list[float | None]:
@@ -190,7 +196,9 @@ def table_of(titles: Sequence[str], words: int = 1, space: int = 1) -> "Table":
 
     table = Table(box=SIMPLE_HEAD, padding=(0, space, 0, 0), show_edge=False)
     for number, title in enumerate(titles):
-        table.add_column(title, justify="left" if number < words else "right", no_wrap=title != "run", overflow="fold")
+        table.add_column(
+            title, justify="left" if number < words else "right", no_wrap=not title.endswith("run"), overflow="fold"
+        )
     return table
 
 

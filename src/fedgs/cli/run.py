@@ -47,7 +47,7 @@ def run(
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="quick, bearings, paper, coverage, best or own (default: own with --data, quick without CONFIG)."),
+        typer.Option(help="quick, bearings, paper, coverage, best or own (default: own with --data; else quick)."),
     ] = None,
     overrides: Annotated[
         list[str] | None,
