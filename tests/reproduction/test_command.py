@@ -132,7 +132,7 @@ def test_a_damaged_job_is_one_line(tmp_path: Path, here: Here) -> None:
     ("arguments", "said"),
     [
         (["tabel2"], "reproduce tabel2: there is no such experiment; did you mean 'table2'?"),
-        (["x"], "table2, curves, surfaces, fedopt-rates, beyond, best, bearings, selection-study, all, report"),
+        (["x"], "table2, curves, surfaces, fedopt-rates, beyond, best, gaps, bearings, selection-study, all, report"),
         (["table2", "--seeds", "0,x"], "--seeds 0,x: give different whole numbers"),
         (["table2", "--preset", "paper"], "--preset paper: reproduce knows quick alone"),
         (["table2", "--preset", "quick", "--femnist", "f.npz"], "leave --femnist or --preset out"),
