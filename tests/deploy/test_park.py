@@ -186,6 +186,10 @@ def test_a_park_survives_deaths_ends_where_one_dies_at_once_and_goes_on_in_its_f
     assert (tmp_path / "out.txt").read_text().splitlines()[-1].startswith(f"park: done after {before + 3} rounds")
     assert [line["round"] for line in metrics()] == list(range(before + 4))
     assert command("park", "stations", "add", "park").returncode == 2  # it has ended
+    process = up(before + 3)
+    process.communicate(timeout=150)
+    assert (tmp_path / "out.txt").read_text().startswith(f"park: finished already after {before + 3} rounds")
+    assert not processes_of(park)
 
 
 @pytest.mark.parametrize("deed", [signal.SIGINT, signal.SIGKILL])

@@ -294,6 +294,13 @@ def up(
         park: LocalPark = FlowerPark(folder, settings, federation, wire, run=not no_run)
     else:
         park = LocalPark(folder, settings, federation, wire)
+        park.check_folder()
+        if park.finished:
+            typer.echo(
+                f"{folder}: finished already after {settings.training.rounds} rounds; for more give a higher "
+                "--set training.rounds=…"
+            )
+            return
     warm_up_selection()  # what is not compiled yet is compiled once, here, where it is said
     began = time.monotonic()
     try:

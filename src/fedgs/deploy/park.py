@@ -35,6 +35,7 @@ from fedgs.deploy.process import ADDRESSES, PARENT, SOCKET, claim
 from fedgs.deploy.proto import fedgs_wire_pb2 as pb
 from fedgs.deploy.run_spec import lasting
 from fedgs.deploy.station_calls import RELEASED_WITHIN
+from fedgs.deploy.top_state import MODEL
 from fedgs.deploy.transport import call_status
 from fedgs.errors import CollapseError, FedgsError, InputFileError, OutputError, PeerError, WorkerError
 from fedgs.files import make_folder, write_text
@@ -130,6 +131,11 @@ class LocalPark:
     def done(self) -> bool:
         """Whether the top server has come to its end."""
         return any(process.role == "top" and process.popen.poll() == 0 for process in self.processes)
+
+    @property
+    def finished(self) -> bool:
+        """Whether an earlier start has made all rounds and left the model; the settings may want more rounds now."""
+        return self.status().round >= self.settings.training.rounds and (self.folder / "top" / MODEL).exists()
 
     def prepare(self) -> None:
         """Write certificates, data and settings; in the folder of a park with the same settings, write them anew."""
