@@ -51,7 +51,8 @@ def watched() -> Iterator[None]:
     ours = [number for number, usual in SIGNALS.items() if signal.getsignal(number) is usual]  # a shell may ignore some
     for number in ours:
         signal.signal(number, _handle)
-    Thread(target=_listen, args=(reader,), daemon=True).start()
+    listener = Thread(target=_listen, args=(reader,), daemon=True)
+    listener.start()
     try:
         yield
     finally:
@@ -61,6 +62,7 @@ def watched() -> Iterator[None]:
             signal.set_wakeup_fd(before)
             sys.unraisablehook = hook
             os.close(writer)
+            listener.join()  # or it may still wake up while Python takes itself apart
 
 
 def say(name: str = "fedgs") -> None:
