@@ -1,10 +1,11 @@
 """Settings and fixtures for all tests."""
 
+import logging
 import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,9 @@ from hypothesis import settings
 # every run, so that a change is blamed for its own faults alone; whoever looks for more of them asks for others.
 settings.register_profile("fedgs", deadline=None, derandomize=not os.environ.get("FEDGS_OTHER_EXAMPLES"))
 settings.load_profile("fedgs")
+
+# gRPC would make children that are forked in a process that has used it, as most tests are, abort now and then.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 # Tests send Ctrl-C to processes they start. A shell that starts the tests in the background has them, and so their
 # children, ignore it.
@@ -27,6 +31,16 @@ def _same_draws_in_every_run() -> None:
     """Seed torch's global generator, so that a test whose numbers come from it cannot fail once in a hundred runs."""
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _log_as_it_was() -> Iterator[None]:
+    """A command that ran in this process leaves the log on the stderr of its test, which is closed afterwards."""
+    log = logging.getLogger("fedgs.deploy")
+    handlers, level, propagate = log.handlers[:], log.level, log.propagate
+    yield
+    log.handlers[:], log.propagate = handlers, propagate
+    log.setLevel(level)
 
 
 class Done(NamedTuple):

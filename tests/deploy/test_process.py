@@ -4,7 +4,6 @@ import io
 import json
 import re
 import stat
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -49,14 +48,6 @@ def test_a_folder_that_others_can_enter_is_refused_and_not_changed(tmp_path: Pat
         pass
     assert mode(shared) == permissions
     assert list(shared.iterdir()) == []
-
-
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    before, level, propagate = list(logs.log.logger.handlers), logs.log.logger.level, logs.log.logger.propagate
-    yield
-    logs.log.logger.handlers[:], logs.log.logger.propagate = before, propagate
-    logs.log.setLevel(level)
 
 
 def logged(as_json: bool) -> str:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
@@ -71,6 +72,28 @@ async def test_rounds_are_sgd_on_the_batches_of_the_team(
     np.testing.assert_allclose(second.weights, weights, atol=tolerance)
     assert first.samples == 2 * 3 * BATCH
     assert first.seen.tolist() == seen.tolist()
+
+
+async def test_a_step_that_comes_before_its_announcement_counts_as_written(
+    park: Park, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a busy machine. Cancelling a write that is not over ends the stream; that is gRPC's own way."""
+    write = grpc.aio.StreamStreamCall.write
+
+    async def told_late(self: Any, message: bytes) -> None:
+        await write(self, message)
+        try:
+            await asyncio.sleep(0.1)
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+
+    monkeypatch.setattr(grpc.aio.StreamStreamCall, "write", told_late)
+    station = await park.serve("s1", min_devices=2)
+    async with good_devices(park, station, "a", "b") as agents:
+        found = await run_round(station, 1, 3, pick=2)
+        assert (found.iterations, found.events) == (3, {})
+        assert [one.steps for one in agents] == [3, 3]
 
 
 async def test_plain_text_on_the_loopback_and_noise_on_the_counts(park: Park) -> None:

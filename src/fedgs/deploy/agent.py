@@ -24,7 +24,6 @@ import asyncio
 import math
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,11 +170,7 @@ class Agent:
         try:
             server = None if dialer.bundle is None else (await dialer.look(dialer.bundle))[0]
             async with dialer.channel(server) as channel, dialer.while_good(server):
-                call = channel.stream_stream(ATTACH)(metadata=dialer.metadata)
-                try:
-                    return await self._talk(call)
-                finally:
-                    call.cancel()
+                return await self._talk(channel.stream_stream(ATTACH)(metadata=dialer.metadata))
         except (grpc.aio.AioRpcError, asyncio.CancelledError, _ReleasedError):
             raise
         except WireError as error:
@@ -218,6 +213,7 @@ class Agent:
                     step = assembly = None
             return "the station ended the stream"
         finally:
+            call.cancel()
             await _stop(announcing)
 
     async def _begin(self, task: pb.Task) -> None:
@@ -248,7 +244,7 @@ class Agent:
         while True:
             ready = await self._next(None)
             if ready is not None:
-                await call.write(serialise(pb.Up(ready=ready.message)))
+                await _write_whole(call, serialise(pb.Up(ready=ready.message)))
                 return
             await asyncio.sleep(LOOK_AGAIN)
 
@@ -369,11 +365,23 @@ async def _read(call: Any, announcing: "asyncio.Task[None] | None") -> Any:
         reading.cancel()
 
 
+async def _write_whole(call: Any, message: bytes) -> None:
+    """Write to the end, also if cancelled meanwhile: a write that is cut off is the end of the whole stream in gRPC.
+
+    A station may ask for a step on what was announced before gRPC says that the announcement is written.
+    """
+    writing = asyncio.ensure_future(call.write(message))
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait({writing})
+        raise
+
+
 async def _stop(task: "asyncio.Task[None] | None") -> None:
     if task is not None and not task.done():
         task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await asyncio.wait({task})
 
 
 def run_device(

@@ -185,6 +185,12 @@ class RefusedHandshakes:
         os.dup2(self._real, 2)  # the last writer of the pipe goes, the reader comes to its end
         self._thread.join(timeout=2)
         sys.stderr = self._before
+        for handler in log.logger.handlers:
+            if isinstance(handler, logging.StreamHandler) and handler.stream is self.stderr:
+                handler.setStream(sys.stderr)
+        self.stderr.close()
+        if not self._thread.is_alive():  # a child process may still have the pipe
+            os.close(self._real)
 
 
 def _reason(code: str, detail: str | None) -> str:
