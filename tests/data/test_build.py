@@ -173,6 +173,7 @@ def test_targets_that_are_no_classes() -> None:
     [
         ({"devices": IDS[:5]}, "12 rows of inputs, 12 rows of targets, 5 rows of devices"),
         ({"devices": IDS.astype(float)}, "devices must be one name or one number a sample"),
+        ({"inputs": ROWS[:0], "targets": LABELS[:0], "devices": IDS[:0]}, "the arrays hold no sample"),
         ({"test": 0.0}, "lies between 0 and 1"),
         ({"test": np.ones(5, bool)}, "test must be a share, 12 bools"),
         ({"test": np.ones(12, bool)}, "device '03' has no sample to train on"),

@@ -160,6 +160,8 @@ def test_a_shortened_update_keeps_its_direction_and_its_buffers() -> None:
         ([{"loss": 4.0}, {"loss": 0.001}, {"loss": 3.9}], ""),  # noise of a model that has learnt its data
         ([{"loss": 4.0}, {"loss": 24.0}, {"loss": 239.0}], ""),
         ([{"loss": 4.0}, {"loss": 24.0}, {"loss": 241.0}], "loss 241; it was 24"),
+        ([{"loss": 4.0}, {"loss": 390.0}, {"loss": 399.0}], ""),
+        ([{"loss": 4.0}, {"loss": 30.0}, {"loss": 200.0}, {"loss": 401.0}], "loss 401; it was 200, and 4 at the"),
         ([{"loss": 4.0}, {"loss": float("nan")}], "loss nan"),
         ([{"loss": -2.0}, {"loss": 15.9}], ""),
         ([{"loss": -2.0}, {"loss": 16.1}], "loss 16.1; it was -2"),

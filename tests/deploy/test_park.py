@@ -182,8 +182,11 @@ def test_a_park_survives_deaths_ends_where_one_dies_at_once_and_goes_on_in_its_f
     assert not processes_of(park)
     before = rounds()
     process = up(before + 3)
-    process.communicate(timeout=150)
-    assert (tmp_path / "out.txt").read_text().splitlines()[-1].startswith(f"park: done after {before + 3} rounds")
+    _, said = process.communicate(timeout=150)
+    assert f"park: goes on after round {before}\n" in said
+    first, *_, last = (tmp_path / "out.txt").read_text().splitlines()
+    assert first.startswith(f"round {before + 1}/{before + 3}")
+    assert last.startswith(f"park: done after {before + 3} rounds")
     assert [line["round"] for line in metrics()] == list(range(before + 4))
     assert command("park", "stations", "add", "park").returncode == 2  # it has ended
     process = up(before + 3)

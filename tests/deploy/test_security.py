@@ -5,6 +5,8 @@ import resource
 import shutil
 import socket
 import ssl
+import subprocess
+import sys
 import time
 import urllib.request
 from contextlib import suppress
@@ -61,6 +63,7 @@ async def test_strangers_are_refused_and_logged_once(park: Park, tmp_path: Path)
     (trusting / "ca.crt").write_bytes((park.pki / "ca.crt").read_bytes())
     expired = pki.issue(park.pki, "device", "d3", days=-1)
     secure = grpc.aio.secure_channel
+    silent = socket.create_connection(("127.0.0.1", int(station.devices.rpartition(":")[2])))
     for attempt in range(2):
         for folder in (stranger, trusting, expired):
             ended = await attach(station, secure(station.devices, client_credentials(Bundle(folder))))
@@ -83,6 +86,7 @@ async def test_strangers_are_refused_and_logged_once(park: Park, tmp_path: Path)
         "TLS: a certificate of another authority",
         "TLS: certificate has expired",
         "TLS: no certificate",
+        "TLS: no handshake within 5 s",
         "TLS: plain text, not TLS",
         "spiffe://park/top/x is a top; only a device may do this",
         "spiffe://park/station/x is a station; only a device may do this",
@@ -95,6 +99,10 @@ async def test_strangers_are_refused_and_logged_once(park: Park, tmp_path: Path)
     wait_for(lambda: set(reasons()) >= expected, 20, f"all reasons: {reasons()}")
     assert set(reasons()) - {"TLS: the peer does not trust our authority"} == expected
     assert len(reasons()) == len(set(reasons()))  # each once, though all came twice
+    assert {line["address"] for line in park.log("s1", "connection refused")} == {"127.0.0.1"}
+    silent.settimeout(10)
+    assert silent.recv(1) == b""
+    silent.close()
 
 
 async def test_a_device_is_refused_at_the_control_port_before_it_has_sent_anything(park: Park) -> None:
@@ -234,6 +242,25 @@ async def test_a_list_that_the_authority_has_not_signed_or_an_old_one_changes_no
         await asyncio.to_thread(wait_for, lambda: len(park.log("s1", "revocation list is not used")) == 2, 5, "it")
         assert "older" in park.log("s1", "revocation list is not used")[-1]["reason"]
         assert station.states()["b"] == "offline"
+
+
+@pytest.mark.parametrize("rest", [300, 1, None])
+def test_no_station_starts_with_a_list_that_is_torn_or_another_s(park: Park, tmp_path: Path, rest: int | None) -> None:
+    """Or it would let in whoever is revoked."""
+    folder = pki.issue(park.pki, "station", "s1", pki.LOOPBACK)
+    signer = park.pki if rest else tmp_path / "other"
+    if not rest:
+        pki.create_authority(signer)
+    pki.issue(signer, "device", "a")
+    pki.revoke(signer, "a")
+    (folder / "revoked.pem").write_bytes((signer / "revoked.pem").read_bytes()[:rest])
+    options = ["--listen", "127.0.0.1:0", "--state", "s1", "--certificates", str(folder), "--name", "s1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "fedgs", "station", *options], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "revoked.pem: cannot be used, it is " in done.stderr
 
 
 async def test_devices_refuse_a_server_of_another_role_and_a_revoked_station(park: Park) -> None:

@@ -46,6 +46,15 @@ def fast_and_slow(
     return fast, slow
 
 
+def test_calibration_with_more_outputs_than_classes_is_one_line() -> None:
+    case = CASES["mlp on tables"]
+    inputs = case.federation().inputs.shape[1]
+    task = fedgs.classification(nn.Linear(inputs, CLASSES + 5))
+    fedgs.run(task, case.federation(), **QUICK)
+    with pytest.raises(ConfigError, match=f"{CLASSES} classes, and the network gives {CLASSES + 5}; set it to"):
+        fedgs.run(task, case.federation(), **QUICK, settings={"training": {"calibration": 1.0}})
+
+
 def test_buffers_are_averaged_by_samples_and_counters_take_the_greatest() -> None:
     """One round of FedAvg with one local epoch, worked out with plain torch."""
     case = CASES["1-D CNN with BatchNorm"]

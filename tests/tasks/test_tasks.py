@@ -335,6 +335,11 @@ class Fickle:
             {"mode": LABELS / 2},
             "column 'mode' of the targets holds fractions",
         ),
+        (
+            fedgs.regression(linear(1), by="a"),
+            {"a": VALUES, "b": VALUES},
+            "task.loss mse: needs one array of targets, these are a: .*; give one of them, or a loss of your own",
+        ),
         (fedgs.regression(linear(1), 2), np.array(["a", "b", "c"])[LABELS], r"its targets are names \(a, …\)"),
         (fedgs.Task(linear(), metrics=3), LABELS, "task.metrics=3; give names, or a dict"),
         *(

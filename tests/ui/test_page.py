@@ -82,6 +82,20 @@ def test_keyboard_narrow_screens_and_colours(served: str, open_page: Callable[..
     assert page.evaluate(background) != dark
 
 
+def test_curves_take_the_colours_of_a_system_that_turns_dark(served: str, open_page: Callable[..., Any]) -> None:
+    light, dark = (open_page(served, color_scheme=scheme) for scheme in ("light", "dark"))
+
+    def picture(page: Any) -> str:
+        found: str = page.locator("canvas").first.evaluate("one => one.toDataURL()")
+        return found
+
+    for page in (light, dark):
+        page.wait_for_selector("canvas")
+    until(lambda: picture(light) != picture(dark))
+    light.emulate_media(color_scheme="dark")
+    until(lambda: picture(light) == picture(dark))
+
+
 def write_rounds(folder: Path, rounds: range) -> None:
     """Add made-up rounds to a run's files: device 5 has a turn in every third, every fifth is tested."""
     lines: dict[str, list[dict[str, Any]]] = {"teams": [], "metrics": [], "clock": [], "timings": []}

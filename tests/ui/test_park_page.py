@@ -95,7 +95,7 @@ def ask_for_the_status(park: Park) -> None:
     def status(*arguments: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-m", "fedgs", "status", *park.top, *arguments]
         # Commands that other tests have run in this process set it, for their own role.
-        own = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+        own = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=own)
 
     table = status()

@@ -24,6 +24,7 @@ from fedgs.algorithms.rule import ServerRule, check_rule
 from fedgs.algorithms.run_state import RunState
 from fedgs.algorithms.synchronise import Synchroniser
 from fedgs.errors import ConfigError
+from fedgs.tasks.bind import BoundTask, some_outputs
 from fedgs.tasks.losses import predicted_classes
 from fedgs.training.engine import Engine, RoundResult, Setup, Tick, make_engine
 from fedgs.training.network import ModuleNetwork
@@ -71,6 +72,16 @@ class FedGS:
         return StationRounds(context, self.objective, self.rule)
 
 
+def _check_one_output_a_class(task: BoundTask) -> None:
+    *_, outputs = some_outputs(task)
+    found = tuple(outputs.shape[1:])
+    if found != (len(task.classes),):
+        raise ConfigError(
+            f"training.calibration needs one output a class: there are {len(task.classes)} classes, and the network "
+            f"gives {found[0] if len(found) == 1 else found}; set it to 0, or give the last layer that many outputs"
+        )
+
+
 class StationRounds(SharedRounds):
     """Runs FedGS; the processes of a run share the factories out among themselves."""
 
@@ -84,6 +95,8 @@ class StationRounds(SharedRounds):
                 "training.calibration needs a task whose outputs are its classes (cross-entropy, balanced by class); "
                 "set it to 0"
             )
+        if training.calibration:
+            _check_one_output_a_class(task)
         self.objective = objective
         self.engine: Engine = make_engine(
             Setup(network, self.store, training, objective, self.traits, self.settings.seed, note=context.note)

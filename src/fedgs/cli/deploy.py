@@ -302,7 +302,7 @@ def up(
             )
             return
     warm_up_selection()  # what is not compiled yet is compiled once, here, where it is said
-    began = time.monotonic()
+    began, before = time.monotonic(), park.lines()
     try:
         with running(park):
             typer.echo(
@@ -310,6 +310,8 @@ def up(
                 "stations; --stations and --devices choose",
                 err=True,
             )
+            if before:
+                typer.echo(f"{folder}: goes on after round {before[-1]['round']}", err=True)
             if ui:
                 address, server = serve([folder_source(folder)], "127.0.0.1:0")
                 server.start()
@@ -318,12 +320,12 @@ def up(
                 home = shlex.quote(str((folder / "flower").resolve()))
                 typer.echo(f"the park is up; in another terminal: FLWR_HOME={home} flwr run APP park --stream")
             try:
-                watch(park)
+                watch(park, told=len(before))
             except KeyboardInterrupt:
                 typer.echo("stops all processes …", err=True)  # stations end their iteration: it takes seconds
                 raise
     except KeyboardInterrupt:
-        _say(park, began, "stopped")
+        _say(park, began, "done" if park.finished else "stopped")
         interrupt.said.set()
         raise typer.Exit(130) from None
     _say(park, began, "done")
@@ -406,6 +408,8 @@ def needs_deploy(*, hear_grpc: bool = False) -> None:
     ``hear_grpc``: a station reads what gRPC logs about handshakes; other processes switch it off.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "INFO" if hear_grpc else "NONE")
+    if hear_grpc:
+        os.environ.setdefault("GRPC_TRACE", "handshaker")
     for library in ("grpc", "google.protobuf", "cryptography", "prometheus_client"):
         try:
             there = find_spec(library) is not None

@@ -35,12 +35,12 @@ _STYLES = {"ready": "green", "training": "bold cyan", "waiting": "yellow", "late
            "offline": "dim", "warning": "yellow", "error": "red"}  # fmt: skip
 
 
-def watch(park: "LocalPark", console: Console | None = None) -> None:
-    """Show the park until its top server has ended."""
+def watch(park: "LocalPark", console: Console | None = None, told: int = 0) -> None:
+    """Show the park until its top server has ended; without a terminal, the rounds after the first ``told`` ones."""
     console = console or Console(stderr=True)
     began = time.monotonic()
     if not console.is_terminal:
-        _lines_only(park)
+        _lines_only(park, told)
         return
 
     def shown() -> Group:
@@ -218,8 +218,8 @@ def _round_line(line: Mapping[str, Any], rounds: int) -> str:
     return "  ".join(shown)
 
 
-def _lines_only(park: "LocalPark") -> None:
-    told = noticed = 0
+def _lines_only(park: "LocalPark", told: int) -> None:
+    noticed = 0
     while True:
         ended = park.done
         lines = park.lines()

@@ -29,6 +29,8 @@ def user_samples(
     inputs, targets = _as_samples(inputs, targets, name)
     ids = as_ids(as_arrays(devices, f"{name}: devices"), "devices", name)
     check_rows(name, inputs=inputs, targets=targets, devices=ids)
+    if not len(ids):
+        raise DataError(f"{name}: the arrays hold no sample")
     own, mask = len(ids), None
     if isinstance(test, tuple):
         inputs, targets, ids, mask = _with_test_arrays(inputs, targets, ids, test, name)

@@ -3,20 +3,13 @@
     2026-03-09T12:03:07+01:00 INFO    device joined  device=camera-7 online=5
 
 The last lines stay in memory (``recent``), for whoever asks a station or the top server how things stand.
-
-What gRPC itself writes about refused handshakes (a wrong authority, an expired certificate, a plain-text client) goes
-to the process's stderr, past Python. ``RefusedHandshakes`` reads that: every reason is logged, once, and counted.
 """
 
 import json
 import logging
-import os
-import re
 import sys
-import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -144,56 +137,3 @@ class OnceEach:
         self._last[key] = now
         held = self._held.pop(key, 0)
         log.warning(event, **(details | ({"times": held + 1} if held else {})))
-
-
-_HANDSHAKE = re.compile(r"Handshake failed with error .*?OPENSSL_internal:([A-Z_0-9]+)(?:: (.*))?")
-_WORDS = {
-    "WRONG_VERSION_NUMBER": "plain text, not TLS",
-    "HTTP_REQUEST": "plain text, not TLS",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "no certificate",
-    "TLSV1_ALERT_UNKNOWN_CA": "the peer does not trust our authority",
-}
-_OWN_LINES = re.compile(r"^[IWE]\d{4} \d\d:\d\d:\d\d|^WARNING: All log messages before absl")
-
-
-class RefusedHandshakes:
-    """Reads the process's own stderr and turns gRPC's lines about handshakes into calls; the rest is passed on."""
-
-    def __init__(self, refused: Callable[[str], None]) -> None:
-        self._refused = refused
-        self._real = os.dup(2)
-        reading, writing = os.pipe()
-        os.dup2(writing, 2)
-        os.close(writing)
-        self.stderr = os.fdopen(os.dup(self._real), "w", buffering=1)
-        """The real one, for the log."""
-        self._before, sys.stderr = sys.stderr, self.stderr
-        self._thread = threading.Thread(target=self._read, args=(reading,), daemon=True, name="stderr")
-        self._thread.start()
-
-    def _read(self, reading: int) -> None:
-        with os.fdopen(reading, "rb") as lines:
-            for raw in lines:
-                found = _HANDSHAKE.search(raw.decode("utf-8", "replace").strip())
-                if found:
-                    self._refused(_reason(*found.groups()))
-                elif not _OWN_LINES.match(raw.decode("utf-8", "replace")):
-                    os.write(self._real, raw)
-
-    def close(self) -> None:
-        """Give stderr back."""
-        os.dup2(self._real, 2)  # the last writer of the pipe goes, the reader comes to its end
-        self._thread.join(timeout=2)
-        sys.stderr = self._before
-        for handler in log.logger.handlers:
-            if isinstance(handler, logging.StreamHandler) and handler.stream is self.stderr:
-                handler.setStream(sys.stderr)
-        self.stderr.close()
-        if not self._thread.is_alive():  # a child process may still have the pipe
-            os.close(self._real)
-
-
-def _reason(code: str, detail: str | None) -> str:
-    if code == "CERTIFICATE_VERIFY_FAILED" and detail:
-        return {"unable to get local issuer certificate": "a certificate of another authority"}.get(detail, detail)
-    return _WORDS.get(code, code.lower().replace("_", " "))

@@ -309,7 +309,8 @@ class LocalPark:
         self.commands.append(command)
 
     def _environment(self) -> dict[str, str]:
-        own = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}  # each role has its own
+        of_roles = ("GRPC_VERBOSITY", "GRPC_TRACE")
+        own = {name: value for name, value in os.environ.items() if name not in of_roles}
         places = [os.path.abspath(place) for place in (*sys.path, "")]  # they work in another folder
         return own | {PARENT: str(os.getpid()), "PYTHONPATH": os.pathsep.join(places)}
 

@@ -66,6 +66,13 @@ def revocation_list(authority: Any, before: Path, serials: Sequence[int]) -> byt
     return builder.sign(authority.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
+def _parsed(content: bytes) -> x509.CertificateRevocationList:
+    try:
+        return x509.load_pem_x509_crl(content)
+    except ValueError:
+        raise ValueError("it is broken") from None
+
+
 def _number(found: x509.CertificateRevocationList) -> int:
     return int(found.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number)
 
@@ -78,7 +85,7 @@ class Certificates:
         self._stamp = 0
         self._found: x509.CertificateRevocationList | None = None
         self._open: dict[object, tuple[x509.Certificate, Callable[[str], None]]] = {}
-        self._read()
+        self._read(begin=True)
 
     def fault(self, certificate: x509.Certificate) -> str:
         """Return why a certificate is not good; "" where it is."""
@@ -120,8 +127,11 @@ class Certificates:
                 if fault:
                     end(fault)
 
-    def _read(self) -> None:
-        """Read the list where it has changed; one that is not good leaves the one before in force."""
+    def _read(self, begin: bool = False) -> None:
+        """Read the list where it has changed; one that is not good leaves the one before in force.
+
+        At the beginning there is none before, and whoever is revoked would be let in: an :class:`IdentityError`.
+        """
         try:
             stamp = 0 if self._list is None else self._list.stat().st_mtime_ns
         except OSError:
@@ -133,13 +143,15 @@ class Certificates:
             content = self._list.read_bytes()
             if not content.strip():  # none yet, as an empty file: a systemd unit has one in any case
                 return
-            found = x509.load_pem_x509_crl(content)
+            found = _parsed(content)
             authority = x509.load_pem_x509_certificate((self._folder / "ca.crt").read_bytes())
             if not found.is_signature_valid(authority.public_key()):  # type: ignore[arg-type]
                 raise ValueError("it is not signed by the authority")
             if self._found is not None and _number(found) < _number(self._found):
                 raise ValueError("it is older than the one before")
         except (OSError, ValueError, x509.ExtensionNotFound) as error:
+            if begin:
+                raise IdentityError(f"{self._list}: cannot be used, {error}; copy the revocation list again") from None
             log.error("revocation list is not used", file=str(self._list), reason=str(error))
             return
         self._found = found

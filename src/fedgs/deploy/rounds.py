@@ -86,8 +86,7 @@ class RoundTrainer:
             began = time.perf_counter()
             members = await self._gather(order.wanted.pick)
             if not members:
-                station.events["idle"] += len(order.rates) - row
-                log.warning("no device is online; the round ends early", round=order.round, iteration=row)
+                station.idle(len(order.rates) - row)
                 break
             station.pace.waited(time.perf_counter() - began)
             began = time.perf_counter()

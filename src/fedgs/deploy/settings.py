@@ -55,7 +55,9 @@ class TopSettings(ProcessSettings):
     min_stations: int | None = Field(None, ge=1, description="answers a round needs (default: all)")
     linger: float = Field(60.0, ge=0, description="seconds to wait for the other stations once so many have answered")
     largest_rise: float = Field(
-        10.0, gt=1, description="a loss so many times the last one, and above the first one, has exploded"
+        10.0,
+        gt=1,
+        description="a loss so many times the last one and above the first, or its square times that, has exploded",
     )
     collapses: int = Field(3, ge=1, description="rounds in a row that may ruin the model before the run ends")
     metrics: str | None = Field(None, description="HOST:PORT for Prometheus and health checks")

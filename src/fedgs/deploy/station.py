@@ -338,6 +338,11 @@ class Station:
             self.events["quarantined"] += 1
             log.warning("device is quarantined", device=member.name, seconds=self.settings.quarantine)
 
+    def idle(self, iterations: int) -> None:
+        """No device is there: so many iterations are not made."""
+        self.events["idle"] += iterations
+        self._once.warning("no device is online; rounds end early")
+
     def passed_over(self, names: Iterable[str]) -> None:
         """The station cannot afford the time that these devices take now."""
         for number, name in enumerate(sorted(names)):

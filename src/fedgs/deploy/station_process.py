@@ -22,8 +22,9 @@ from google.protobuf.message import DecodeError
 
 from fedgs.deploy.connections import peer_of, raise_limit
 from fedgs.deploy.guard import Guard, listen
+from fedgs.deploy.handshakes import RefusedHandshakes
 from fedgs.deploy.lease import Lease, LeaseError
-from fedgs.deploy.logs import RefusedHandshakes, log, recent, set_up
+from fedgs.deploy.logs import log, recent, set_up
 from fedgs.deploy.metrics import StationMetrics, served_metrics
 from fedgs.deploy.pki import CERTIFICATE, ROLES, Bundle, read_certificate
 from fedgs.deploy.process import claim, end_with_parent, note_addresses, socket_path, until_stopped
@@ -252,7 +253,7 @@ def run_station(
         split_address(settings.metrics)
     with claim(state, "station"):
         station = Station(settings, StationMetrics(settings.metrics_devices), bundle)
-        handshakes = RefusedHandshakes(lambda reason: station.refuse(f"TLS: {reason}"))
+        handshakes = RefusedHandshakes(lambda reason, address: station.refuse(f"TLS: {reason}", address))
         set_up(settings.log_level, settings.log_json, handshakes.stderr, f"station {name}")
         try:
             asyncio.run(until_stopped(_serve(Control(name, station, state, bundle), listen, control, bundle), bundle))

@@ -253,20 +253,27 @@ class Top:
 def collapse(lines: Sequence[Mapping[str, Any]], score: str, largest_rise: float) -> str:
     """Return how the newest of these rounds has ruined the model, compared with those before; "" where it has not.
 
-    A loss explodes where it is ``largest_rise`` times the last one and above the first one. A model that has learnt its
-    data has a loss near 0, which a single hard sample multiplies.
+    A loss explodes where it is ``largest_rise`` times the last one and above the first one, or, in several steps,
+    ``largest_rise`` squared times the first one. A model that has learnt its data has a loss near 0, which a single
+    hard sample multiplies.
     """
     *before, now = lines
     for key in ("loss",) if "loss" in now else ("train_loss",):  # what devices say counts where nothing was measured
         known = [line[key] for line in before if key in line]
         if key in now and known:
-            most = max(known[0], known[-1] + (largest_rise - 1) * abs(known[-1]))  # a loss may be below 0
+            most = max(known[0], _times(largest_rise, known[-1]))
+            most = min(most, _times(largest_rise**2, known[0]))
             if not now[key] <= most:  # nor NaN
                 return f"{key} {now[key]:.4g}; it was {known[-1]:.4g}, and {known[0]:.4g} at the beginning"
     best = max((line[score] for line in before if score in line), default=0.0)
     if score == "accuracy" and score in now and now[score] < min(best / COLLAPSES, best - LEAST_FALL):
         return f"accuracy {now[score]:.2%}; it was {best:.2%}"
     return ""
+
+
+def _times(factor: float, loss: float) -> float:
+    """Return a loss that is so many times as bad; it may be below 0."""
+    return loss + (factor - 1) * abs(loss)
 
 
 def make_rule(settings: ServerSettings) -> ServerRule:

@@ -22,7 +22,7 @@ from fedgs.errors import ConfigError, DataError
 from fedgs.tasks import prepare as preparing
 from fedgs.tasks.build import build_module, prepare_of, run_network, shown, some_samples
 from fedgs.tasks.cnn import MODELS
-from fedgs.tasks.losses import Loss
+from fedgs.tasks.losses import LOSSES, Loss
 from fedgs.tasks.metrics import USUAL, Metric, Mode
 from fedgs.tasks.task import PooledAuroc, QuantileBins, Task, column, reconstruction_error, resolve, users_own
 
@@ -275,14 +275,17 @@ def _metric_name(given: Any) -> str:
     return str(given).rpartition(":")[2] if isinstance(given, str) else str(getattr(given, "__name__", "metric"))
 
 
+def some_outputs(bound: BoundTask) -> tuple[Any, Any, Any]:
+    """Return inputs and targets of two samples, and the network's outputs for them."""
+    inputs, targets = some_samples(bound.task, bound.federation)
+    with torch.no_grad():
+        return inputs, targets, run_network(bound.task, copy.deepcopy(bound.module).eval(), inputs)
+
+
 def try_out(bound: BoundTask) -> None:
     """Run network, loss and metrics on two samples, and say in a line what does not fit."""
-    task = bound.task
-    inputs, targets = some_samples(task, bound.federation)
+    inputs, targets, outputs = some_outputs(bound)
     count = len(next(leaves(targets))[1])
-    module = copy.deepcopy(bound.module).eval()
-    with torch.no_grad():
-        outputs = run_network(task, module, inputs)
     _check_outputs(bound, outputs, targets)
     tried: list[tuple[str, str, Callable[..., Any]]] = [(f"task.loss {bound.loss.name}", "loss", bound.loss)]
     tried += [(f"task.metrics {name}", "value", metric.values) for name, metric in bound.metrics.items()]
@@ -294,6 +297,11 @@ def try_out(bound: BoundTask) -> None:
 
 
 def _check_outputs(bound: BoundTask, outputs: Any, targets: Any) -> None:
+    if bound.task.loss in LOSSES and not isinstance(targets, Tensor):
+        raise ConfigError(
+            f"task.loss {bound.task.loss}: needs one array of targets, these are {shown(targets)}; give one of "
+            "them, or a loss of your own"
+        )
     if bound.task.loss == "bce":
         _check_shares(bound.federation)
     if bound.task.loss != "cross_entropy" or not isinstance(outputs, Tensor) or outputs.ndim != 2:

@@ -202,7 +202,8 @@ def regression(
     Args:
         model: a network with outputs in the shape of the targets.
         bins: the number of quantile bins that selection balances.
-        by: the column (or key) of the target that is binned; None: the first.
+        by: the column of the target that is binned; None: the first. Targets that are a dict need a ``loss`` of your
+            own; then it is a key.
         edges: the inner edges of the bins, if known; None: quantiles of all devices' training targets.
         more: other fields of :class:`Task`.
 

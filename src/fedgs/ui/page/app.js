@@ -226,7 +226,7 @@ function drawPlots() {
       const values = new Map(points.map((line) => [line[axis], line[key]]));
       return xs.map((x) => values.get(x) ?? null);
     })];
-    const kept = `${axis} ${document.documentElement.dataset.theme} ${drawn.map(({ number, run }) => `${number}${run.facts.name}`)}`;
+    const kept = `${axis} ${document.documentElement.dataset.theme} ${matchMedia("(prefers-color-scheme: dark)").matches} ${drawn.map(({ number, run }) => `${number}${run.facts.name}`)}`;
     if (!plots[key]) {
       const box = make("div", { class: "plot" }, make("h3", {}, title(runs[chosen])));
       at("plots").append(box);
@@ -488,8 +488,13 @@ for (const button of document.querySelectorAll("[data-axis]")) {
     schedule();
   };
 }
+const darkSystem = matchMedia("(prefers-color-scheme: dark)");
+darkSystem.onchange = () => {
+  dirty.add("lines");
+  schedule();
+};
 at("theme").onclick = () => {
-  const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : darkSystem.matches;
   document.documentElement.dataset.theme = dark ? "light" : "dark";
   dirty.add("lines");
   schedule();
