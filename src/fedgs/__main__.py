@@ -1,5 +1,6 @@
 """``python -m fedgs`` is the ``fedgs`` command."""
 
+import gc
 import os
 import sys
 
@@ -17,6 +18,8 @@ def main() -> None:
         if ended.code == 130:
             _end()
         raise
+    finally:
+        gc.freeze()  # or Python would look through all of torch's objects once more as it ends: 0.3 s
 
 
 def _end() -> None:
