@@ -43,6 +43,14 @@ def _log_as_it_was() -> Iterator[None]:
     log.setLevel(level)
 
 
+@pytest.fixture(autouse=True)
+def _what_grpc_logs_as_it_was() -> Iterator[None]:
+    """A command that ran in this process has chosen it; processes of later tests would fill their stderr with it."""
+    yield
+    for name in ("GRPC_VERBOSITY", "GRPC_TRACE"):
+        os.environ.pop(name, None)
+
+
 class Done(NamedTuple):
     """What a command left: its exit code and what it printed."""
 
