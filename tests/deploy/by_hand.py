@@ -11,7 +11,7 @@ from pathlib import Path
 def shell(command: str, folder: Path, **options: object) -> "subprocess.Popen[bytes]":
     """Start a command; fedgs is that of this Python."""
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("GRPC_")} | {"PATH": programs}
+    environment = os.environ | {"PATH": programs}
     return subprocess.Popen(["sh", "-ec", command], cwd=folder, env=environment, stdin=subprocess.DEVNULL, **options)
 
 

@@ -96,7 +96,7 @@ class Park:
         self, name: str, *arguments: str, module: str = "fedgs", folder: Path | None = None
     ) -> "subprocess.Popen[bytes]":
         """Start a process that logs to NAME.log, in a folder of its own or in the park's."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+        environment = dict(os.environ)
         if self.path is not None:
             environment["PYTHONPATH"] = str(self.path)
         with (self.folder / f"{name}.log").open("ab") as log:

@@ -374,14 +374,14 @@ async def _write_whole(call: Any, message: bytes) -> None:
     try:
         await asyncio.shield(writing)
     except asyncio.CancelledError:
-        await asyncio.wait({writing})
+        await asyncio.gather(writing, return_exceptions=True)
         raise
 
 
 async def _stop(task: "asyncio.Task[None] | None") -> None:
     if task is not None and not task.done():
         task.cancel()
-        await asyncio.wait({task})
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def run_device(

@@ -57,7 +57,7 @@ class TopSettings(ProcessSettings):
     largest_rise: float = Field(
         10.0,
         gt=1,
-        description="a loss so many times the last one and above the first, or its square times that, has exploded",
+        description="a loss explodes at so many times the last one (above the first), or squared, times the first",
     )
     collapses: int = Field(3, ge=1, description="rounds in a row that may ruin the model before the run ends")
     metrics: str | None = Field(None, description="HOST:PORT for Prometheus and health checks")

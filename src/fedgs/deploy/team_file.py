@@ -1,4 +1,4 @@
-"""What the live page shows of a run that has ended, beside its metrics (:mod:`fedgs.ui.sources`).
+"""What the live page shows of a run that has ended, beside its metrics (:mod:`fedgs.ui.files`).
 
     state/deployment.json   {"settings": {…}, "score": name, "classes": [name, …], "target": P_real}
     state/teams.jsonl       {"round": 3, "stations": {"0": {"turns": {device: 4, …}, "team": [device, …],

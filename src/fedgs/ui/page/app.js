@@ -23,6 +23,7 @@ const drawing = (name, attributes) => {
   return node;
 };
 
+const darkSystem = matchMedia("(prefers-color-scheme: dark)");
 const runs = []; // a source each, see begin()
 let chosen = 0; // whose factories are shown
 let axis = "round";
@@ -226,7 +227,7 @@ function drawPlots() {
       const values = new Map(points.map((line) => [line[axis], line[key]]));
       return xs.map((x) => values.get(x) ?? null);
     })];
-    const kept = `${axis} ${document.documentElement.dataset.theme} ${matchMedia("(prefers-color-scheme: dark)").matches} ${drawn.map(({ number, run }) => `${number}${run.facts.name}`)}`;
+    const kept = `${axis} ${document.documentElement.dataset.theme} ${darkSystem.matches} ${drawn.map(({ number, run }) => `${number}${run.facts.name}`)}`;
     if (!plots[key]) {
       const box = make("div", { class: "plot" }, make("h3", {}, title(runs[chosen])));
       at("plots").append(box);
@@ -488,7 +489,6 @@ for (const button of document.querySelectorAll("[data-axis]")) {
     schedule();
   };
 }
-const darkSystem = matchMedia("(prefers-color-scheme: dark)");
 darkSystem.onchange = () => {
   dirty.add("lines");
   schedule();
