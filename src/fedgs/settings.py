@@ -174,7 +174,8 @@ class TrainingSettings(Section):
         "the slow reference; graph, stacked: fused, for GPUs",
     )
     precision: Literal["float32", "tf32", "bfloat16"] = Field(
-        "tf32", description="precision of matrix products on a GPU; CPUs always use float32"
+        "tf32",
+        description="precision of products; CPUs compute in float32, FedGS also in bfloat16 with AVX512-BF16 or AMX",
     )
 
     @field_validator("betas")
