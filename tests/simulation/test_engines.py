@@ -18,6 +18,7 @@ from fedgs.training.fused import FactoryThreads
 from fedgs.training.graph import GraphEngine
 from fedgs.training.layout import Layout
 from fedgs.training.per_device import PerDeviceEngine
+from fedgs.training.precision import processor_has_bfloat16
 from fedgs.training.round_plan import RoundPlan
 from fedgs.training.stacked import StackedEngine
 from fedgs.training.store import SampleStore
@@ -187,3 +188,25 @@ def test_nothing_moves_at_rate_0(engine: type[PerDeviceEngine] | type[FactoryThr
 def test_stacked_is_for_the_papers_network_only() -> None:
     with pytest.raises(ConfigError, match="'stacked' is for the paper's CNN"):
         make_engine(made(engine="stacked"))
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+def test_processors_use_bfloat16_where_they_have_it(has_it: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": has_it}, raising=False)
+    processor_has_bfloat16.cache_clear()
+    try:
+        training = TrainingSettings(precision="bfloat16", engine="fused")
+        engine = make_engine(small_engine_setup(training, TASKS["paper"], "cpu"))
+        found = engine.train_round(first_weights("paper"), plan(False), rates_of("paper"))
+    finally:
+        processor_has_bfloat16.cache_clear()
+    engine.close()
+    exact = make_engine(made(model="paper", engine="fused")).train_round(
+        first_weights("paper"), plan(False), rates_of("paper")
+    )
+    apart = (found.stations - exact.stations).abs().max() / (exact.stations - first_weights("paper")).abs().max()
+    assert found.stations.dtype == torch.float32
+    if has_it:  # products have eight bits then
+        assert 1e-5 < apart < 0.05
+    else:
+        assert apart == 0

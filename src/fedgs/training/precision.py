@@ -71,14 +71,14 @@ def mixed_precision(device: torch.device, precision: str) -> torch.autocast | nu
     """Return the context in which a forward pass computes in bfloat16, if that is asked for and the device is made for
     it.
     """
-    if precision == "bfloat16" and (device.type == "cuda" or _processor_has_bfloat16()):
+    if precision == "bfloat16" and (device.type == "cuda" or processor_has_bfloat16()):
         # Weights change in every step, so there is nothing to gain from keeping their rounded copies.
         return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
     return nullcontext()
 
 
 @cache
-def _processor_has_bfloat16() -> bool:
+def processor_has_bfloat16() -> bool:
     """Return whether the processor multiplies in bfloat16 itself; imitated, it is slower than float32."""
     known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of torch have no such list
     return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
