@@ -16,7 +16,7 @@ from fedgs.simulation.participants import ParticipantPlan
 from fedgs.simulation.simulator import Simulator
 from fedgs.training import stacked_clients
 from fedgs.training.clients import ClientSetup, ClientTraining, Sequential, Trained
-from fedgs.training.stacked_clients import StackedTraining
+from fedgs.training.stacked_clients import StackedTraining, bucket_size
 from tests.simulation.small import small_federation, small_rounds, small_settings
 
 FEDERATION = small_federation()
@@ -103,13 +103,20 @@ def test_threads_change_no_bit(name: str) -> None:
 def test_buckets_change_nothing_beyond_rounding(bucket: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Devices alone, some together, all together: each has its own weights, losses and accuracy."""
     expected = one_round("ida+intrac", Sequential)
-    monkeypatch.setattr(stacked_clients, "BUCKET", bucket)
+    monkeypatch.setattr(stacked_clients, "bucket_size", lambda clients, weights: bucket)
     found = one_round("ida+intrac", StackedTraining)
     for key, weight in expected.weights.items():
         torch.testing.assert_close(found.weights[key], weight, rtol=1e-4, atol=2e-6)
     np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-4)
     assert found.accuracies is not None
     assert found.accuracies.tolist() == expected.accuracies.tolist()  # type: ignore[union-attr]
+
+
+def test_buckets_leave_work_for_all_cores_and_fit_the_caches() -> None:
+    assert bucket_size(100, 60_000) == 12
+    assert bucket_size(12, 60_000) == 2  # six buckets and not one, which would keep one core busy alone
+    assert bucket_size(100, 6_600_000) == 1
+    assert bucket_size(3, 10) == 1
 
 
 def test_participants_and_batches_are_the_same_for_all_baselines() -> None:

@@ -7,13 +7,14 @@ first A of the stack, and a step costs nothing for those who are done. Short bat
 share, which is exact: such a sample's gradient is multiplied by 0.
 
 On a GPU all participants are one stack (:mod:`fedgs.training.captured_clients`). On processors they are cut into
-buckets of ``BUCKET`` clients alike in size, and threads share out the buckets; the cut does not depend on the number of
-cores, so neither does any bit.
+buckets of clients alike in size, and threads share out the buckets (:func:`bucket_size`); the cut does not depend on
+the number of cores, so neither does any bit.
 
 Memory: P copies of the model (they are the uploads: IDA needs no other room), as many of gradients on a GPU, and one
 bucket of gradients a thread on processors. 100 clients and the paper's CNN: 2.64 GB of uploads.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -33,11 +34,18 @@ from fedgs.training.stacked_layers import triton_kernels
 from fedgs.training.step import clip_factors
 from fedgs.training.store import SampleStore
 
-BUCKET = 12
-"""Clients trained together by one thread of a processor; beyond it a step leaves the caches."""
+CACHED_WEIGHTS = 750_000
+"""A bucket has at most so many weights, or one client; beyond it a step leaves the caches."""
+BUCKETS = 8
+"""There are at least so many buckets, if there are so many clients: else cores would have nothing to do."""
 NOTHING_DEFERRED: Mapping[str, DeferredLayer] = MappingProxyType({})
 Memory = dict[str, dict[str, Tensor]]
 """What the clients' optimisers remember: (P, …) a weight, by entry."""
+
+
+def bucket_size(clients: int, weights: int) -> int:
+    """Return how many of a round's clients one thread of a processor trains together; ``weights``: of each."""
+    return max(1, min(math.ceil(clients / BUCKETS), CACHED_WEIGHTS // weights))
 
 
 class StackedTraining(ClientTraining):
@@ -61,8 +69,10 @@ class StackedTraining(ClientTraining):
         final = torch.zeros(count, device=device)
         all_steps = max(int(plan.steps.sum()), 1)
 
+        size = bucket_size(count, self.layout.size)
+
         def work(first: int) -> None:
-            part = slice(first, min(first + BUCKET, count))
+            part = slice(first, min(first + size, count))
             self._train_bucket(
                 sent, plan.only(np.arange(count)[part]), rate,
                 {name: weight[part] for name, weight in stacked.items()},
@@ -70,7 +80,7 @@ class StackedTraining(ClientTraining):
                 (lambda busy: tick(busy / all_steps)) if tick is not None else None,
             )  # fmt: skip
 
-        self._workers.each(work, range(0, count, BUCKET))
+        self._workers.each(work, range(0, count, size))
         return Trained(
             stacked, losses.double().numpy(), self.accuracies(plan, *(one.double().numpy() for one in (hits, final)))
         )
