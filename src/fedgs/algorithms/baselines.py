@@ -25,6 +25,7 @@ from fedgs.errors import AlgorithmError, suggestion
 
 TUNED = 10**-1.5
 """The devices' rate in the best cells of Reddi et al. (2021) for 62 characters; FedGS searched its own grid."""
+PLAIN_MEANS = {"weighting": "uniform"}
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,13 @@ class BaselineEntry:
     @property
     def own_options(self) -> dict[str, Any]:
         """Names and default values of the options of the devices' side."""
-        return options_of(self.make, self.fixed) | dict(self.defaults)
+        own = options_of(self.make, self.fixed)
+        return own | {name: value for name, value in self.defaults.items() if name in own}
 
     @property
     def options(self) -> dict[str, Any]:
         """Names and default values of all options."""
-        return self.own_options | RULES[self.rule].options
+        return self.own_options | RULES[self.rule].options | dict(self.defaults)
 
 
 BASELINES: dict[str, BaselineEntry] = {
@@ -74,8 +76,10 @@ BASELINES: dict[str, BaselineEntry] = {
     "fedadam": BaselineEntry("Adam at the server", rule="fedadam", defaults={"client_lr": TUNED}),
     "fedyogi": BaselineEntry("Yogi at the server", rule="fedyogi", defaults={"client_lr": TUNED}),
     "fednova": BaselineEntry("mean of what devices change in a step, however many they make", rule="fednova"),
-    "scaffold": BaselineEntry("control variates correct every local step", Scaffold),
-    "feddyn": BaselineEntry("local losses that follow the server, with a memory of every client", FedDyn),
+    "scaffold": BaselineEntry("control variates correct every local step", Scaffold, defaults=PLAIN_MEANS),
+    "feddyn": BaselineEntry(
+        "local losses that follow the server, with a memory of every client", FedDyn, defaults=PLAIN_MEANS
+    ),
     "moon": BaselineEntry("features held near the global model's and away from the client's last ones", Moon),
     "fedbn": BaselineEntry("normalisation layers stay on the clients", FedBN),
 }
@@ -92,8 +96,9 @@ def make_baseline(name: str, /, **options: Any) -> Baseline:
         raise AlgorithmError(f"no baseline is called {name!r}; {suggestion(name, BASELINES)}")
     entry = BASELINES[name]
     check_options(name, options, entry.options, {**entry.fixed, **RULES[entry.rule].fixed})
-    own = {**entry.own_options, **{option: options[option] for option in options if option in entry.own_options}}
-    rule = server_rule(entry.rule, **{option: options[option] for option in options if option not in own})
+    given = {**entry.defaults, **options}
+    own = {name: given.get(name, value) for name, value in entry.own_options.items()}
+    rule = server_rule(entry.rule, **{name: value for name, value in given.items() if name not in own})
     try:
         return entry.make(rule=rule, **entry.fixed, **own)
     except AlgorithmError as error:

@@ -37,10 +37,16 @@ class ClientServer(SharedRounds):
         self.baseline = baseline
         if takes_modules(network) and baseline.train_acc is not None:
             _ = self._base.num_classes  # refuses a task that has no accuracy
-        if baseline.plain_sgd and not Optimizer.of(training).plain:
+        name = context.settings.algorithm.name
+        if baseline.plain_sgd and (training.clip is not None or not Optimizer.of(training).plain):
             raise ConfigError(
-                f"algorithm.name={context.settings.algorithm.name!r} reads gradients off plain SGD steps; set "
-                "training.optimizer=sgd, training.momentum=0 and training.weight_decay=0"
+                f"algorithm.name={name!r} reads gradients off plain SGD steps; set training.optimizer=sgd, "
+                "training.momentum=0 and training.weight_decay=0, and leave training.clip out"
+            )
+        if baseline.shared_layers_only and network.layout.local:
+            raise ConfigError(
+                f"algorithm.name={name!r} runs the global model on the clients; a network with local layers "
+                "(task.keep_local) has none"
             )
         # A device is known to the network by the place of its name in the sorted list of all names.
         self.client_ids = np.argsort(np.argsort(np.array(self.federation.device_names), kind="stable"), kind="stable")

@@ -5,7 +5,8 @@ Li, Jiang, Zhang, Kamp, Dou: "FedBN: Federated Learning on Non-IID Features via 
     w_{t+1} = Σ_k (n_k / Σ n) w_k      for all weights but those of normalisation layers; client k keeps its own
 
 These are scale, shift and running statistics of batch normalisation (the paper), and of instance, layer and group
-normalisation too. It is ``task.keep_local`` with the names of these layers; each client is tested with its own.
+normalisation too. It is ``task.keep_local`` with the names of these layers; each client is tested with its own, which
+are the first ones until it takes part.
 """
 
 from dataclasses import dataclass, replace

@@ -7,19 +7,22 @@ Algorithm 1. Client k keeps g_k, its gradient where it last came to, the server 
     g_k ← g_k − α (θ_k − θ_t)
     h ← h − α (|P| / m) mean_{k∈P} (θ_k − θ_t) ,      θ_{t+1} = mean_{k∈P} θ_k − h / α
 
-The paper's means are plain ones (``weighting="uniform"``); here they are weighted by n_k, as for the other baselines.
+Means are plain ones, as in the paper: so h stays the mean of all g_k. Weighted by n_k (``weighting="samples"``) it does
+not, and the model comes to rest beside the optimum.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from fedgs.algorithms.baseline import Baseline, Batch, Sent
 from fedgs.algorithms.client_memory import inner_product, participants, rows_of, weighted_sum, zeros
+from fedgs.algorithms.fedavg import FedAvg
 from fedgs.algorithms.options import Positive
-from fedgs.algorithms.rule import State
+from fedgs.algorithms.rule import ServerRule, State
 from fedgs.algorithms.upload import Upload, Weights
 from fedgs.training.network import Network
 
@@ -30,6 +33,7 @@ SERVER, CLIENTS = "drift", "gradients"
 class FedDyn(Baseline):
     """FedDyn: a linear and a proximal term in the local loss, with a memory of every client."""
 
+    rule: ServerRule = field(default_factory=partial(FedAvg, "uniform"))
     alpha: Positive = 0.01
     """α, the weight of the dynamic regularisation."""
 

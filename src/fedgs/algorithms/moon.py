@@ -7,7 +7,8 @@ by the local model, z_glob by the model the round began with and z_prev by the c
     loss  = ℓ_sup + μ ℓ_con ,           the means over a batch
 
 The paper puts a projection head of two layers before the last one; here the network is that of the other baselines. A
-client that has not taken part yet has the first global model as its last one. Both frozen models are in eval mode.
+client that has not taken part yet has the first global model as its last one. Both frozen models are in eval mode, both
+with the running statistics of the global model: clients remember weights alone.
 """
 
 from collections.abc import Sequence
@@ -37,6 +38,8 @@ class Moon(Baseline):
     """μ, the weight of the contrastive term."""
     temperature: Positive = 0.5
     """τ."""
+
+    shared_layers_only = True
 
     def init_clients(self, weights: Weights, clients: int) -> State:
         """Return the first model as everybody's last one."""

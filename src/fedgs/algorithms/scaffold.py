@@ -7,13 +7,15 @@ Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: "SCAFFOLD: Stochastic Controlled
     c_i⁺ = c_i − c + (x − y_i) / (K_i η_l)                    option II: the mean gradient along the way
     x ← x + η_g mean_{i∈S} (y_i − x) ,      c ← c + (|S| / N) mean_{i∈S} (c_i⁺ − c_i)
 
-The correction is a linear term ⟨c − c_i, y⟩ of the local loss. The paper's means are plain ones
-(``weighting="uniform"``); here both are weighted by n_i, as for the other baselines. Option II reads the gradient off
-the way a client went, so steps must be plain SGD. Model and control variate travel in both directions.
+The correction is a linear term ⟨c − c_i, y⟩ of the local loss. Means are plain ones, as in the paper: so c stays the
+mean of all c_i. Weighted by n_i (``weighting="samples"``) it does not, since the weight of a client changes with who
+else takes part, and the model comes to rest beside the optimum. Option II reads the gradient off the way a client
+went, so steps must be plain SGD without clipping. Model and control variate travel in both directions.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,8 +23,9 @@ from torch import Tensor
 
 from fedgs.algorithms.baseline import Baseline, Batch, Sent
 from fedgs.algorithms.client_memory import inner_product, participants, rows_of, weighted_sum, zeros
+from fedgs.algorithms.fedavg import FedAvg
 from fedgs.algorithms.options import Positive
-from fedgs.algorithms.rule import State
+from fedgs.algorithms.rule import ServerRule, State
 from fedgs.algorithms.upload import Upload, Weights
 from fedgs.training.network import Network
 
@@ -33,6 +36,7 @@ SERVER, CLIENTS = "control", "controls"
 class Scaffold(Baseline):
     """SCAFFOLD: control variates of the server and of every client correct each local step."""
 
+    rule: ServerRule = field(default_factory=partial(FedAvg, "uniform"))
     server_lr: Positive = 1.0
     """η_g, the server's learning rate."""
 

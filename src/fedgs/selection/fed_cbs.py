@@ -22,7 +22,7 @@ from fedgs.selection.feedback import Feedback, feedback_of
 from fedgs.selection.problem import Floats, Indices, Key, Record, SelectionProblem
 
 LEAST = 1e-12
-"""The imbalance of an even mix, whose power could not be taken."""
+"""Stands for the imbalance of an even mix: 0 has no negative power."""
 
 
 def solve_fed_cbs(
@@ -35,7 +35,7 @@ def solve_fed_cbs(
     for number in range(1, problem.pick + 1):
         found = imbalance(total + problem.counts)
         if number == 1:
-            logs = np.log(first_weights(found, feedback_of(problem), beta, exploration))
+            logs = first_logs(found, feedback_of(problem), beta, exploration)
         else:
             logs = -beta * number * np.log(found)
         logs[chosen] = -np.inf
@@ -56,9 +56,9 @@ def imbalance(counts: Floats) -> Floats:
     return result
 
 
-def first_weights(found: Floats, feedback: Feedback, beta: float, exploration: float) -> Floats:
-    """What the chances of the first device are in proportion to, from the QCID of each device alone."""
-    weights: Floats = found**-beta + exploration * np.sqrt(
-        1.5 * np.log(feedback.turn) / np.maximum(feedback.selected, 1.0)
-    )
-    return weights
+def first_logs(found: Floats, feedback: Feedback, beta: float, exploration: float) -> Floats:
+    """Logarithms of what the chances of the first device are in proportion to, from the QCID of each device alone."""
+    with np.errstate(divide="ignore"):  # no exploration: log 0
+        bonus = np.log(exploration * np.sqrt(1.5 * np.log(feedback.turn) / np.maximum(feedback.selected, 1.0)))
+    logs: Floats = np.logaddexp(-beta * np.log(found), bonus)
+    return logs

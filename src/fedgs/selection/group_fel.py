@@ -8,7 +8,8 @@ a group's class counts n_c says how uneven they are:
     a group begins with a device at random and takes the device with which its CoV is least, until it is full
     P(g) ∝ 1 / CoV(g)^``power``
 
-The authors group once, under a least size and a largest CoV, and sample several groups of many devices. Here a station
+That chances are in proportion to 1 / CoV is our reading of the papers' sampling by CoV; ``power`` changes it. The
+authors group once, under a least size and a largest CoV, and sample several groups of many devices. Here a station
 needs one team of ``pick`` devices: groups have this size, are made anew from the counts at each selection, and
 what is left over when devices do not divide evenly waits for the next one.
 """
@@ -19,7 +20,7 @@ from fedgs.selection.draws import weighted_order
 from fedgs.selection.problem import Floats, Indices, Key, Record, SelectionProblem
 
 LEAST = 1e-9
-"""The coefficient of even counts, which could not be divided by."""
+"""Stands for the coefficient of even counts: nothing can be divided by 0."""
 
 
 def solve_group_fel(
@@ -47,7 +48,7 @@ def solve_group_fel(
 
 
 def variation(counts: Floats) -> Floats:
-    """Return the coefficient of variation of class counts (…, classes), that of one class alone if there are none."""
+    """Return the coefficient of variation of class counts (…, classes); without a sample that of a single class."""
     mean = counts.mean(axis=-1)
     worst = np.sqrt(max(counts.shape[-1] - 1.0, 1.0))
     found = np.where(mean > 0, counts.std(axis=-1) / np.where(mean > 0, mean, 1.0), worst)

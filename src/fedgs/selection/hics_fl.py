@@ -7,11 +7,11 @@ Chen, Vikalo: "Heterogeneity-Guided Client Sampling: Towards Fast and Efficient 
     d(i, k) = arccos(⟨Δb_i, Δb_k⟩ / ‖Δb_i‖ ‖Δb_k‖) + λ |Ĥ_i − Ĥ_k|         into as many clusters as devices are picked
 
 A device is drawn by drawing a cluster with P(m) ∝ exp(γ_t mean Ĥ in m), then one of its devices in proportion to
-their data; γ_t = γ (1 − t / ``turns``) falls to 0.
+their data; γ_t = γ (1 − t / ``turns``) falls to 0, over the rounds of the run if nothing else is said.
 
-Chosen by us: Δb_k is the negative gradient of the last model seen, which the paper's analysis uses, instead of what a
-whole round changed, hence the temperature; average linkage; devices are drawn without replacement; devices that nobody
-knows yet are taken first, at random; γ stays unless ``turns`` is given.
+Clusters are Ward's, as in the paper. Chosen by us: Δb_k is the negative gradient of the last model seen, which the
+paper's analysis uses, instead of what a whole round changed, hence the temperature; devices are drawn without
+replacement; devices that nobody knows yet are taken first, at random.
 """
 
 import numpy as np
@@ -32,7 +32,8 @@ def solve_hics_fl(
     chosen = random.permutation(np.flatnonzero(unknown))[: problem.pick].tolist()
     known = np.flatnonzero(~unknown)
     if len(chosen) < problem.pick:
-        change, strength = -feedback.gradient[known], gamma * (max(0.0, 1.0 - feedback.turn / turns) if turns else 1.0)
+        change, of_all = -feedback.gradient[known], turns or feedback.turns
+        strength = gamma * (max(0.0, 1.0 - feedback.turn / of_all) if of_all else 1.0)
         entropy = entropies(change, temperature)
         cluster = clusters(distances(change, entropy, entropy_weight), problem.pick)
         mean = np.bincount(cluster, entropy) / np.bincount(cluster)
@@ -72,11 +73,11 @@ def distances(change: Floats, entropy: Floats, weight: float) -> Floats:
 
 
 def clusters(apart: Floats, number: int) -> Indices:
-    """Return the cluster (from 0) of each device: at most ``number``, by average linkage."""
+    """Return the cluster (from 0) of each device: at most ``number``, by Ward's method."""
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import squareform
 
     if len(apart) <= number:
         return np.arange(len(apart))
-    found: Indices = fcluster(linkage(squareform(apart, checks=False), "average"), number, "maxclust") - 1
+    found: Indices = fcluster(linkage(squareform(apart, checks=False), "ward"), number, "maxclust") - 1
     return np.unique(found, return_inverse=True)[1]

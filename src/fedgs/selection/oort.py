@@ -8,11 +8,14 @@ Algorithm 1. With n_i samples, losses ℓ, the turn t, the last turn t_i and the
     Util_i ← Util_i (T / d_i)^α   where T < d_i                          system utility
 
 Of the devices whose loss is known, (1 − ε)·pick are drawn in proportion to Util among those with at least c times the
-(1 − ε)·pick-th largest one; ε·pick others are drawn in proportion to their speed. ε falls by a factor each turn.
+(1 − ε)·pick-th largest one; ε·pick others are drawn in proportion to their speed. ε falls by a factor each turn. The
+pacer raises T when rounds give less: whenever W turns have passed and Σ U_i over their participants is below that of
+the W turns before.
 
-As in the paper: α = 2, c = 0.95, ε from 0.9 down to 0.2 by 0.98 a turn; U is cut off at its 95th percentile. Scaling U
-to [0, 1] is the authors' code. Chosen by us: T is a percentile of all d_i, and stays; the paper's pacer, which raises T
-when utilities fall, and its blacklist are left out.
+As in the paper: α = 2, c = 0.95, W = 20, ε from 0.9 down to 0.2 by 0.98 a turn; U is cut off at its 95th percentile.
+Scaling U to [0, 1] is the authors' code. Chosen by us: T is a percentile of all d_i, 30 at first and raised by 5; a
+share ε·pick between two numbers is rounded at random, so that small teams explore too; in FedGS a turn is a round, as
+losses are known once a round; no blacklist. Where all devices are equally fast, T does nothing.
 """
 
 import numpy as np
@@ -28,19 +31,21 @@ CLIP = 95.0
 def solve_oort(
     problem: SelectionProblem, key: Key, record: Record | None, *,
     alpha: float = 2.0, epsilon: float = 0.9, decay: float = 0.98, least_epsilon: float = 0.2, cutoff: float = 0.95,
-    preferred: float = 30.0,
+    preferred: float = 30.0, pacer: float = 5.0, window: int = 20,
 ) -> tuple[Indices, bool]:  # fmt: skip
-    """Exploit and explore; ``preferred`` is the percentile of all times that T is."""
+    """Exploit and explore; ``preferred`` is the percentile of all times that T is at first, ``pacer`` its step."""
     random = np.random.Generator(np.random.Philox(key=int(key)))
     feedback, pick = feedback_of(problem), problem.pick
     known = np.flatnonzero(~np.isnan(feedback.loss))
     unknown = np.flatnonzero(np.isnan(feedback.loss))
     share = max(least_epsilon, epsilon * decay ** (feedback.turn - 1))
-    exploring = min(len(unknown), max(round(share * pick), pick - len(known)))
+    wanted = int(share * pick + random.random())
+    exploring = min(len(unknown), max(wanted, pick - len(known)))
     exploiting = pick - exploring
     chosen = unknown[weighted_order(-np.log(feedback.seconds[unknown]), random)[:exploring]]
     if exploiting:
-        utility = utilities(problem.sizes[known], feedback.of(known), np.percentile(feedback.seconds, preferred), alpha)
+        at = paced(feedback.utility, preferred, pacer, window)
+        utility = utilities(problem.sizes[known], feedback.of(known), np.percentile(feedback.seconds, at), alpha)
         admitted = utility >= cutoff * np.sort(utility)[-exploiting]
         logs = np.where(admitted, np.log(np.maximum(utility, 1e-12)), -np.inf)
         chosen = np.append(chosen, known[weighted_order(logs, random)[:exploiting]])
@@ -59,3 +64,11 @@ def utilities(sizes: Floats, feedback: Feedback, preferred: float, alpha: float)
     slower = feedback.seconds > preferred
     result: Floats = np.where(slower, utility * (preferred / feedback.seconds) ** alpha, utility)
     return result
+
+
+def paced(utility: Floats, preferred: float, step: float, window: int) -> float:
+    """Return the percentile that T has come to after rounds of these utilities."""
+    for end in range(2 * window, len(utility) + 1, window):
+        if utility[end - window : end].sum() < utility[end - 2 * window : end - window].sum():
+            preferred += step
+    return min(preferred, 100.0)

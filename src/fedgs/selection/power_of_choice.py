@@ -6,8 +6,9 @@ Selection in Federated Learning: Convergence Analysis and Power-of-Choice Select
     A ← d devices without replacement, in proportion to their numbers of samples
     S ← the m of A with the largest F_k(w)
 
-This is the paper's π_rpow-d, which asks nobody for a loss: F_k is the last one known of a device, infinite before the
-first. The paper tries several d; twice m is our default.
+This is the paper's π_rpow-d, which polls no candidates: F_k is the last loss known of a device, infinite before the
+first. There a client sends the mean loss of its local training; here it is that of the new global model on the same
+samples (:mod:`fedgs.simulation.feedback`). The paper tries several d; twice m is our default.
 """
 
 import numpy as np

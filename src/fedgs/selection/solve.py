@@ -130,9 +130,11 @@ RIVALS: dict[str, Solver] = {
     "oort": _rival(
         solve_oort, "Oort: large losses, fast devices, some unknown ones", "loss",
         alpha=(0.0, 100.0), epsilon=(0.0, 1.0), decay=(0.0, 1.0), least_epsilon=(0.0, 1.0), cutoff=(0.0, 1.0),
-        preferred=(0.0, 100.0),
+        preferred=(0.0, 100.0), pacer=(0.0, 100.0), window=(1, NO_LIMIT),
     ),
-    "fedcgd": _rival(solve_fedcgd, "FedCGD: class mix near the target, many samples", sigma=(0.0, 1e9)),
+    "fedcgd": _rival(
+        solve_fedcgd, "FedCGD: class mix near the target, many samples", sigma=(0.0, 1e9), candidates=(0, NO_LIMIT)
+    ),
     "divfl": _rival(solve_divfl, "DivFL: gradients that stand for those of all", "gradient", epsilon=(1e-9, 1.0)),
     "hics-fl": _rival(
         solve_hics_fl, "HiCS-FL: clusters by gradients, even devices likelier", "gradient",

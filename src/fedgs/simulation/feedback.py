@@ -36,39 +36,57 @@ CHUNK = 4096
 class Lessons:
     """What a plan has learnt of its devices."""
 
-    def __init__(self, devices: int, classes: int, settings: Settings, solver: str | Solver, steps: Any = 1.0) -> None:
-        """``steps``: of each device in a turn."""
+    def __init__(
+        self, settings: Settings, solver: str | Solver, classes: int, sizes: NDArray[np.int64], turns_a_round: int = 1
+    ) -> None:
+        """``sizes``: samples of each device in a turn."""
         found = SOLVERS.get(solver) if isinstance(solver, str) else solver
         self.kind = "" if found is None else found.learns
         self.wanted = self.kind in ("loss", "gradient")
         """Whether training has to tell anything."""
-        width = 2 + classes * (self.kind == "gradient")
+        devices, width = len(sizes), 2 + classes * (self.kind == "gradient")
         self._rows = np.full((devices, width if self.wanted else 2), np.nan)
         """Mean loss, root mean squared loss, gradient."""
+        self._utility: list[float] = []
+        """Of each round; only Oort asks for it, but it costs nothing."""
+        self._sizes, self._rounds, self._turns_a_round = sizes, settings.training.rounds, turns_a_round
+        steps = -(-sizes // settings.training.batch_size)
         self._seconds = slowness(devices, settings.clock.slowness, settings.seed) * steps
 
     def feedback(self, turn: int, selected: NDArray[np.int64], last: NDArray[np.int64]) -> Feedback | None:
         """Return what the solver of this turn is told; None where it asks for nothing."""
         if not self.kind:
             return None
+        a_turn = self._turns_a_round
+        if self.wanted:  # who learns from rounds counts rounds
+            turn, last, a_turn = -(-turn // a_turn), -(-last // a_turn), 1
         rows = self._rows
         turns = selected.astype(np.float64), last.astype(np.float64)
-        return Feedback(turn, *turns, self._seconds, rows[:, 0], rows[:, 1], rows[:, 2:])
+        return Feedback(
+            turn, *turns, self._seconds, rows[:, 0], rows[:, 1], rows[:, 2:], np.array(self._utility),
+            self._rounds * a_turn,
+        )  # fmt: skip
 
     def learn(self, devices: NDArray[np.int64], rows: NDArray[np.float64]) -> None:
         """Take in what :func:`ask` found."""
         self._rows = self._rows.copy()  # feedback that was given stays as it is
         self._rows[devices] = rows
+        self._utility.append(float((self._sizes[devices] * rows[:, 1]).sum()))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was learnt, in plain lists; nothing where nothing is."""
         known = np.flatnonzero(~np.isnan(self._rows[:, 0]))
-        return {"lessons": {"devices": known.tolist(), "rows": self._rows[known].tolist()}} if self.wanted else {}
+        if not self.wanted:
+            return {}
+        return {
+            "lessons": {"devices": known.tolist(), "rows": self._rows[known].tolist(), "utility": list(self._utility)}
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved state."""
         if self.wanted:
             self._rows = np.full_like(self._rows, np.nan)
+            self._utility = list(state["lessons"]["utility"])
             known = state["lessons"]["devices"]
             if known:
                 self._rows[known] = state["lessons"]["rows"]

@@ -55,8 +55,7 @@ class ParticipantPlan:
         self.turns = Turns(devices)
         self.used = np.zeros(devices, np.int64)
         self._sampling = resolve_solver(settings.algorithm.sampling)
-        steps = -(-federation.train.sizes // settings.training.batch_size)
-        self.lessons = Lessons(devices, len(self._target), settings, self._sampling, steps)
+        self.lessons = Lessons(settings, self._sampling, len(self._target), federation.train.sizes)
 
     def next_round(self) -> ClientPlan:
         """Draw the participants of the next round and their batches."""

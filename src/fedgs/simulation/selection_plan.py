@@ -131,7 +131,8 @@ class SelectionPlan:
         self._train_sizes = federation.train.sizes.astype(np.float64)
         chosen = solver or resolve_solver(selection.solver)
         self._rule = TeamRule.of(selection, self.target, settings.seed, chosen)
-        self.lessons = Lessons(len(federation), len(self.target), settings, chosen)
+        batches = np.full(len(federation), training.batch_size)
+        self.lessons = Lessons(settings, chosen, len(self.target), batches, training.iterations)
         self._smallest = smallest_batch
 
     def next_round(self) -> RoundPlan:
