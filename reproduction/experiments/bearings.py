@@ -30,9 +30,15 @@ ROUNDS, SHARE = 30, 3
 """Rounds of a run, and how many times fewer a trial has."""
 SEEDS = (0, 1, 2)
 NETWORKS = {"batch": "batch normalisation", "group": "group normalisation"}
+RIVALS = {
+    "fed-cbs": "Fed-CBS", "power-of-choice": "Power-of-Choice", "oort": "Oort", "fedcgd": "FedCGD", "divfl": "DivFL",
+    "hics-fl": "HiCS-FL", "group-fel": "Group-FEL",
+}  # fmt: skip
+"""Policies of other papers; all machines are equally fast, so of Oort's utility the statistical part is left."""
 SELECTIONS = {
     "gbp-cs": ("FedGS (GBP-CS)", ("selection.solver=gbp-cs",)),
-    "fed-cbs": ("FedGS, Fed-CBS", ("selection.solver=fed-cbs", "selection.presample=0")),
+    **{name: (f"FedGS, {title}", (f"selection.solver={name}", "selection.presample=0"))
+       for name, title in RIVALS.items()},
     "random": ("FedGS, devices at random", ("selection.solver=random",)),
     "coverage": (
         "FedGS, coverage",
@@ -60,7 +66,7 @@ def _rows() -> dict[str, Row]:
     device = _rates("algorithm.learning_rate", 0.005, 0.01, 0.02, 0.05)
     server = _rates("algorithm.options.server_lr", 0.003, 0.01, 0.03, 0.1)
     rows |= {f"{name.lower()}-batch": Row(f"{name}, {NETWORKS['batch']}", device, (f"algorithm.name={name.lower()}",))
-             for name in ("FedAvg", "FedProx")}  # fmt: skip
+             for name in ("FedAvg", "FedProx", "SCAFFOLD", "FedDyn", "MOON", "FedBN")}  # fmt: skip
     adam = ("algorithm.name=fedadam", "algorithm.options.client_lr=0.02")
     return rows | {"fedadam-batch": Row(f"FedAdam, {NETWORKS['batch']}", server, adam)}
 
