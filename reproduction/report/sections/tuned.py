@@ -33,13 +33,14 @@ def bearings_section(inputs: ReportInputs) -> dict[str, Any]:
 
 
 def _same_rates(results: Results) -> str:
-    """Return the selections as columns, a line for each network and learning rate."""
-    titles = {name: title.removeprefix("FedGS, ") for name, (title, _) in bearings.SELECTIONS.items()}
+    """Return a line for each selection, the networks and learning rates as columns."""
+    found = bearings.at_same_rates(results)
     lines = [
-        [bearings.NETWORKS[network], rate, *(_with_collapses(groups.get(name)) for name in titles)]
-        for (network, rate), groups in bearings.at_same_rates(results).items()
+        [title.removeprefix("FedGS, "), *(_with_collapses(groups.get(name)) for groups in found.values())]
+        for name, (title, _) in bearings.SELECTIONS.items()
+        if any(name in groups for groups in found.values())
     ]
-    return table(["", "learning rate", *titles.values()], lines, left=2) if lines else ""
+    return table(["", *(f"{bearings.NETWORKS[network]}, {rate}" for network, rate in found)], lines) if lines else ""
 
 
 def _lengths(results: Results) -> str:
