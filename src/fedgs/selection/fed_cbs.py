@@ -11,7 +11,7 @@ and with t the number of this selection and T_k that of the earlier ones of devi
     P(first = k)   ∝  QCID({k})^(−β_1) + λ √(3 ln t / (2 T_k))            the exploration term of combinatorial UCB
     P(m-th = k)    ∝  QCID(M_{m−1})^(β_{m−1}) / QCID(M_{m−1} ∪ {k})^(β_m)
 
-The aim is an even mix of classes, not P_real. Chosen by us: β_m = ``beta``·m, λ = 10, a device that was never selected
+The aim is an even mix of classes, not P_real. Here β_m is ``beta``·m and λ is 10. A device that was never selected
 counts as selected once, and devices that are in already (``base``) belong to M_0.
 """
 
