@@ -6,10 +6,9 @@
 An iteration is one step of all factories. On a GPU the setting is the paper's (10 factories × 10 devices × 32
 samples), on processors that of the preset quick. Paths: every device
 by itself (the oracle), a loop over factories with fused steps, and on a GPU one captured graph, once with the library's
-backward pass and once with the stacked one. Processors also make the fused steps in bfloat16; those without AVX512-BF16
-or AMX stay with float32 then. The second part
-plays whole rounds as ``fedgs run`` does, and tells how long the training waited for the selection and whether the
-memory of the process grows.
+backward pass and once with the stacked one. Processors with AVX512-BF16 or AMX also make the fused steps in bfloat16.
+The second part plays whole rounds as ``fedgs run`` does, and tells how long the training waited for the selection and
+whether the memory of the process grows.
 """
 
 import argparse
@@ -33,6 +32,7 @@ from fedgs.simulation.simulator import Simulator, pick_device
 from fedgs.tasks.bind import bind
 from fedgs.training.engine import Setup, make_engine
 from fedgs.training.network import ModuleNetwork
+from fedgs.training.precision import processor_has_bfloat16
 from fedgs.training.probe import probe
 from fedgs.training.round_plan import RoundPlan
 from fedgs.training.stacked import misfit
@@ -145,7 +145,7 @@ def paths(settings: Settings, federation: Federation, device: torch.device, opti
         slow = taken if name == "per-device" else slow
         ratio = f"{slow / taken:7.1f} ×" if slow is not None else ""
         print(f"{words[name]:20} {taken:9.2f} ms an iteration {ratio}", flush=True)
-    if device.type == "cpu" and settings.training.precision != "bfloat16":
+    if device.type == "cpu" and processor_has_bfloat16() and settings.training.precision != "bfloat16":
         rounded = make_setup(apply_overrides(settings, ["training.precision=bfloat16"]), federation, device)
         short = time_path("fused", rounded, plan, options.repeats)
         print(f"the same in bfloat16 {short:9.2f} ms an iteration {taken / short:7.1f} × the loop before", flush=True)

@@ -34,7 +34,7 @@ RIVALS = {
     "fed-cbs": "Fed-CBS", "power-of-choice": "Power-of-Choice", "oort": "Oort", "fedcgd": "FedCGD", "divfl": "DivFL",
     "hics-fl": "HiCS-FL", "group-fel": "Group-FEL",
 }  # fmt: skip
-"""Policies of other papers; all machines are equally fast, so of Oort's utility the statistical part is left."""
+"""Policies of other papers; all machines are equally fast, so the system part of Oort's utility does nothing."""
 SELECTIONS = {
     "gbp-cs": ("FedGS (GBP-CS)", ("selection.solver=gbp-cs",)),
     **{name: (f"FedGS, {title}", (f"selection.solver={name}", "selection.presample=0"))

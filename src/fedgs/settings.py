@@ -175,7 +175,8 @@ class TrainingSettings(Section):
     )
     precision: Literal["float32", "tf32", "bfloat16"] = Field(
         "tf32",
-        description="precision of products; CPUs compute in float32, FedGS also in bfloat16 with AVX512-BF16 or AMX",
+        description="precision of products; CPUs compute in float32; with AVX512-BF16 or AMX also in bfloat16, except "
+        "the built-in networks of baselines",
     )
 
     @field_validator("betas")

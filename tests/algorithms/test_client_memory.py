@@ -209,5 +209,6 @@ def test_what_does_not_fit_is_refused() -> None:
     for wrong in ("training.momentum=0.5", "training.clip=0.1"):
         with pytest.raises(ConfigError, match="plain SGD steps"):
             small_states("algorithm.name=scaffold", wrong)
-    with pytest.raises(ConfigError, match="local layers"):
-        small_states("algorithm.name=moon", "task.keep_local=['dense1.*']", "algorithm.devices_per_round=4")
+    for which in ("algorithm.name=moon", "algorithm.name=fedmmd", "algorithm.objective=fedmmd"):
+        with pytest.raises(ConfigError, match="keep_local there is no whole one"):
+            small_states(which, "task.keep_local=['dense1.*']")

@@ -170,6 +170,7 @@ def test_fedcgd_adds_mismatch_and_sampling_variance() -> None:
     assert solve(one_class_or_nothing, "fedcgd").chosen.max() < 10
     assert list(frequencies("fedcgd", None, 1, [[4, 0], [0, 4]], 5, base=[0, 40])) == [(0,)]
     assert len(chosen("fedcgd", None, 1, [[3, 1], [2, 2], [4, 0]])) == 1
+    assert len(chosen("fedcgd", None, 2, candidates=1)) == 3  # any two, but never one
     assert chosen("fedcgd", None, 1, [[3, 1], [2, 2], [4, 0]], candidates=2) == [(0,), (1,)]  # of two random ones
 
 

@@ -103,8 +103,10 @@ def test_threads_change_no_bit(name: str) -> None:
 def test_buckets_change_nothing_beyond_rounding(bucket: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Devices alone, some together, all together: each has its own weights, losses and accuracy."""
     expected = one_round("ida+intrac", Sequential)
-    monkeypatch.setattr(stacked_clients, "bucket_size", lambda clients, weights: bucket)
+    asked = []
+    monkeypatch.setattr(stacked_clients, "bucket_size", lambda *sizes: asked.append(sizes) or bucket)
     found = one_round("ida+intrac", StackedTraining)
+    assert len(asked) == 1
     for key, weight in expected.weights.items():
         torch.testing.assert_close(found.weights[key], weight, rtol=1e-4, atol=2e-6)
     np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-4)
@@ -114,7 +116,8 @@ def test_buckets_change_nothing_beyond_rounding(bucket: int, monkeypatch: pytest
 
 def test_buckets_leave_work_for_all_cores_and_fit_the_caches() -> None:
     assert bucket_size(100, 60_000) == 12
-    assert bucket_size(12, 60_000) == 2  # six buckets and not one, which would keep one core busy alone
+    assert bucket_size(12, 60_000) == 1  # not one bucket of all, which would keep one core busy alone
+    assert bucket_size(20, 60_000) == 2
     assert bucket_size(100, 6_600_000) == 1
     assert bucket_size(3, 10) == 1
 

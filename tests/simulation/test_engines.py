@@ -190,9 +190,10 @@ def test_stacked_is_for_the_papers_network_only() -> None:
         make_engine(made(engine="stacked"))
 
 
-@pytest.mark.parametrize("has_it", [True, False])
-def test_processors_use_bfloat16_where_they_have_it(has_it: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": has_it}, raising=False)
+@pytest.mark.parametrize("has_it", ["avx512_bf16", "amx_bf16", None])
+def test_processors_use_bfloat16_where_they_have_it(has_it: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    able = {name: name == has_it for name in ("avx512_bf16", "amx_bf16", "avx2")}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
     processor_has_bfloat16.cache_clear()
     try:
         training = TrainingSettings(precision="bfloat16", engine="fused")

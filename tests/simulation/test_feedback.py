@@ -54,13 +54,19 @@ def test_what_is_told_is_what_the_new_model_says_of_the_last_samples(options: tu
         assert all(np.isnan(feedback.loss).all() for feedback in TOLD)
         turns = len(TOLD)
         list(simulator.rounds(state))
-        assert {feedback.turn for feedback in TOLD[turns:]} == {feedback.turn + len({f.turn for f in TOLD[:turns]})
-                                                               for feedback in TOLD[:turns]}  # fmt: skip
+        assert {feedback.turn for feedback in TOLD[:turns]} == {1}  # losses change once a round, so turns are rounds
+        assert {(feedback.turn, feedback.turns) for feedback in TOLD[turns:]} == {(2, 2)}
+        assert all(feedback.last.max() <= feedback.turn for feedback in TOLD)
         network = simulator.task.module
         network.load_state_dict(simulator.layout.named(state.weights))
     rows = dict(zip(state.plan["lessons"]["devices"], state.plan["lessons"]["rows"], strict=True))
     assert sorted(rows) == np.unique(first.devices[first.devices >= 0]).tolist()
     last = TOLD[-1]
+    with pytest.raises(ValueError, match="read-only"):
+        last.loss[0] = 0.0
+    baseline = "algorithm.name=fedavg" in options
+    samples_of = federation.train.sizes if baseline else np.full(len(federation), first.samples.shape[-1])
+    assert last.utility == pytest.approx([sum(samples_of[device] * row[1] for device, row in rows.items())])
     for device, row in rows.items():
         samples = federation.train_indices(device)
         if "algorithm.name=fedavg" in options:

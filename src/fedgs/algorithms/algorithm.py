@@ -24,7 +24,7 @@ from fedgs.training.clients import takes_modules
 from fedgs.training.engine import Note, Tick
 from fedgs.training.layout import Layout
 from fedgs.training.network import ModuleNetwork, Network
-from fedgs.training.objective import Weights
+from fedgs.training.objective import Objective, Weights
 from fedgs.training.probe import Traits, explain_loss, probe
 from fedgs.training.store import SampleStore
 
@@ -118,7 +118,9 @@ class SharedRounds:
 
     server_label: str
 
-    def __init__(self, context: Context, base: Network, network: Network, shared_out: int, what: str) -> None:
+    def __init__(
+        self, context: Context, objective: Objective, base: Network, network: Network, shared_out: int, what: str
+    ) -> None:
         """``base``: the plain network; ``network``: the one that is trained; ``shared_out``: so many of ``what``."""
         self.settings, self.task, self.store, self.group = context.settings, context.task, context.store, context.group
         self.federation, self.network, self.layout = context.task.federation, network, network.layout
@@ -129,6 +131,11 @@ class SharedRounds:
         if self.layout.local and self.group.size > 1:
             raise ConfigError(
                 "weights that stay on the devices (task.keep_local) need a run in one process, without torchrun"
+            )
+        if self.layout.local and objective.runs_global_model:
+            raise ConfigError(
+                f"{type(objective).__name__} runs the global model on the devices, and with task.keep_local there is "
+                "no whole one; leave task.keep_local out"
             )
         self.traits = Traits()
         if isinstance(base, ModuleNetwork):

@@ -33,7 +33,9 @@ class ClientServer(SharedRounds):
         training, devices = context.settings.training, len(context.task.federation)
         self._base = plain_network(context.task, context.store.device, training.precision)
         network = baseline.network(self._base, devices)
-        super().__init__(context, self._base, network, participants(context.settings, devices), "devices a round")
+        super().__init__(
+            context, baseline, self._base, network, participants(context.settings, devices), "devices a round"
+        )
         self.baseline = baseline
         if takes_modules(network) and baseline.train_acc is not None:
             _ = self._base.num_classes  # refuses a task that has no accuracy
@@ -42,11 +44,6 @@ class ClientServer(SharedRounds):
             raise ConfigError(
                 f"algorithm.name={name!r} reads gradients off plain SGD steps; set training.optimizer=sgd, "
                 "training.momentum=0 and training.weight_decay=0, and leave training.clip out"
-            )
-        if baseline.shared_layers_only and network.layout.local:
-            raise ConfigError(
-                f"algorithm.name={name!r} runs the global model on the clients; a network with local layers "
-                "(task.keep_local) has none"
             )
         # A device is known to the network by the place of its name in the sorted list of all names.
         self.client_ids = np.argsort(np.argsort(np.array(self.federation.device_names), kind="stable"), kind="stable")

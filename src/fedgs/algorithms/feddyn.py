@@ -7,8 +7,8 @@ Algorithm 1. Client k keeps g_k, its gradient where it last came to, the server 
     g_k ← g_k − α (θ_k − θ_t)
     h ← h − α (|P| / m) mean_{k∈P} (θ_k − θ_t) ,      θ_{t+1} = mean_{k∈P} θ_k − h / α
 
-Means are plain ones, as in the paper: so h stays the mean of all g_k. Weighted by n_k (``weighting="samples"``) it does
-not, and the model comes to rest beside the optimum.
+Means are plain ones, as in the paper: so h stays the mean of all g_k, and the model converges to the minimum of the
+mean of the clients' losses. If they are weighted by n_k (``weighting="samples"``), it converges elsewhere.
 """
 
 from collections.abc import Sequence

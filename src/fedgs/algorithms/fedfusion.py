@@ -107,6 +107,8 @@ class FedFusion(Baseline):
     conv_init: Literal["xavier", "torch_default"] = "xavier"
     """First weights of the operator conv."""
 
+    runs_global_model = True
+
     def network(self, base: Network, clients: int) -> FusionNetwork:
         """Put the operator into the network."""
         return FusionNetwork(base, self.operator, self.conv_init)

@@ -88,7 +88,7 @@ class StationRounds(SharedRounds):
     def __init__(self, context: Context, objective: Objective, rule: ServerRule | None = None) -> None:
         training, server, task = context.settings.training, context.settings.server, context.task
         network = ModuleNetwork(task, context.store.device, training.precision)
-        super().__init__(context, network, network, task.federation.factories, "factories")
+        super().__init__(context, objective, network, network, task.federation.factories, "factories")
         self._factories = self.group.shard(self.federation.factories)
         if training.calibration and not task.classifies:
             raise ConfigError(

@@ -49,6 +49,7 @@ class FedMMD(Baseline):
     """Below it the discrepancy is a constant without gradient."""
 
     per_sample = False
+    runs_global_model = True
 
     def objective(self, network: Network, weights: Weights, sent: Sent, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the loss plus γ · MMD²."""

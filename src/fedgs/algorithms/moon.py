@@ -39,7 +39,7 @@ class Moon(Baseline):
     temperature: Positive = 0.5
     """τ."""
 
-    shared_layers_only = True
+    runs_global_model = True
 
     def init_clients(self, weights: Weights, clients: int) -> State:
         """Return the first model as everybody's last one."""

@@ -8,9 +8,10 @@ Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: "SCAFFOLD: Stochastic Controlled
     x ← x + η_g mean_{i∈S} (y_i − x) ,      c ← c + (|S| / N) mean_{i∈S} (c_i⁺ − c_i)
 
 The correction is a linear term ⟨c − c_i, y⟩ of the local loss. Means are plain ones, as in the paper: so c stays the
-mean of all c_i. Weighted by n_i (``weighting="samples"``) it does not, since the weight of a client changes with who
-else takes part, and the model comes to rest beside the optimum. Option II reads the gradient off the way a client
-went, so steps must be plain SGD without clipping. Model and control variate travel in both directions.
+mean of all c_i, and the model converges to the minimum of the mean of the clients' losses, where every client counts
+alike. If they are weighted by n_i (``weighting="samples"``), the weight of a client changes with who else takes part; c
+is no mean of the c_i then, and the model converges elsewhere. Option II reads the gradient off the way a client went,
+so steps must be plain SGD without clipping. Model and control variate travel in both directions.
 """
 
 from collections.abc import Sequence

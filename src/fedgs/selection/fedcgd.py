@@ -25,7 +25,7 @@ MOST = 2.0
 def solve_fedcgd(
     problem: SelectionProblem, key: Key, record: Record | None, *, sigma: float = 1.0, candidates: int = 0
 ) -> tuple[Indices, bool]:
-    """Search greedily and by swaps among ``candidates`` devices (0: all)."""
+    """Search greedily and by swaps among ``candidates`` devices, at least ``pick`` (0: all)."""
     counts, inside = problem.counts, np.zeros(len(problem.counts), dtype=np.bool_)
     outside = np.zeros_like(inside)
     if candidates:

@@ -5,7 +5,7 @@ losses, DivFL and HiCS-FL by gradients. ``Solver.learns`` in the table of solver
 solver takes all candidates as unknown.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class Feedback:
     """The number of this selection, 1 for the first of the run; losses and gradients change once a round, and policies
     that learn from them count rounds instead."""
     selected: Floats
-    """(N,) how often each was selected."""
+    """(N,) how often each was selected; with FedGS in iterations, also where ``turn`` is a round."""
     last: Floats
     """(N,) the turn in which each was last selected; 0: never."""
     seconds: Floats
@@ -31,17 +31,24 @@ class Feedback:
     """(N,) root of the mean squared loss."""
     gradient: Floats
     """(N, outputs) mean gradient of the loss with respect to the network's outputs."""
-    utility: Floats
+    utility: Floats = field(default_factory=lambda: np.zeros(0))
     """(earlier rounds,) n_i √(mean ℓ²) of the devices that took part, summed: Oort's measure of what a round gave."""
-    turns: int
+    turns: int = 0
     """How many turns the run has; 0: nobody knows."""
+
+    def __post_init__(self) -> None:
+        """Make the arrays read-only: other selections see them too."""
+        for name, values in vars(self).items():
+            if isinstance(values, np.ndarray):
+                view = values.view()
+                view.flags.writeable = False
+                object.__setattr__(self, name, view)
 
     @classmethod
     def nothing(cls, devices: int) -> "Feedback":
         """Return what is known before the first selection."""
         unknown, zeros = np.full(devices, np.nan), np.zeros(devices)
-        ones, none = np.ones(devices), np.zeros(0)
-        return cls(1, zeros, zeros, ones, unknown, unknown, np.full((devices, 1), np.nan), none, 0)
+        return cls(1, zeros, zeros, np.ones(devices), unknown, unknown, np.full((devices, 1), np.nan))
 
     def of(self, rows: Indices) -> "Feedback":
         """Return the feedback of some of the candidates."""

@@ -13,9 +13,10 @@ pacer raises T when rounds give less: whenever W turns have passed and Σ U_i ov
 the W turns before.
 
 As in the paper: α = 2, c = 0.95, W = 20, ε from 0.9 down to 0.2 by 0.98 a turn; U is cut off at its 95th percentile.
-Scaling U to [0, 1] is the authors' code. Chosen by us: T is a percentile of all d_i, 30 at first and raised by 5; a
-share ε·pick between two numbers is rounded at random, so that small teams explore too; in FedGS a turn is a round, as
-losses are known once a round; no blacklist. Where all devices are equally fast, T does nothing.
+From the authors' code: U is scaled to [0, 1], T is a percentile of all d_i, and the pacer's step is 5. (Their pacer
+also raises T when utilities stay flat, and can lower it.) Chosen by us: the percentile is 30 at first; a share ε·pick
+between two numbers is rounded at random, so that small teams explore too; in FedGS a turn is a round, as losses are
+known once a round; no blacklist. Where all devices are equally fast, T does nothing.
 """
 
 import numpy as np

@@ -24,7 +24,7 @@ from fedgs.errors import CheckpointError, OutputError
 from fedgs.files import sync_folder, write_bytes
 from fedgs.training.layout import Layout
 
-FORMAT = 2
+FORMAT = 3
 KEEP = 2
 OTHERS = "other settings, data, network or frozen weights"
 NUMBERS, TENSORS = "state.json", "state.safetensors"

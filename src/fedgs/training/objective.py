@@ -77,8 +77,9 @@ class Objective:
     GPU too, which takes longer (:mod:`fedgs.training.deferred`)."""
     plain_sgd: ClassVar[bool] = False
     """Whether clients must make plain SGD steps, without clipping."""
-    shared_layers_only: ClassVar[bool] = False
-    """Whether no layer may stay on its client (``task.keep_local``)."""
+    runs_global_model: ClassVar[bool] = False
+    """Whether clients run the global model beside their own; then no layer may stay on its client
+    (``task.keep_local``)."""
     train_acc: ClassVar[Literal["final", "running"] | None] = None
     """Which training accuracy clients report: of the finished model, over the last epoch, or none."""
 

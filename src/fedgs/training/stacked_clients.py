@@ -14,7 +14,6 @@ Memory: P copies of the model (they are the uploads: IDA needs no other room), a
 bucket of gradients a thread on processors. 100 clients and the paper's CNN: 2.64 GB of uploads.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -45,7 +44,7 @@ Memory = dict[str, dict[str, Tensor]]
 
 def bucket_size(clients: int, weights: int) -> int:
     """Return how many of a round's clients one thread of a processor trains together; ``weights``: of each."""
-    return max(1, min(math.ceil(clients / BUCKETS), CACHED_WEIGHTS // weights))
+    return max(1, min(clients // BUCKETS, CACHED_WEIGHTS // weights))
 
 
 class StackedTraining(ClientTraining):
