@@ -97,10 +97,20 @@ def _rounds(runs: list[Result]) -> str:
 
 
 def _line(key: str, row: RunGroup, tuning: Tuning, runs: Results) -> list[str]:
-    start = [tuning.rows[key].title, tuning.chosen(key, runs) or NOT_RUN]
+    start = [tuning.rows[key].title, _configuration(key, row, tuning, runs)]
     if not row.ran:
         return [*start, DIVERGED, "", "", ""]
     return [*start, with_range(row.final), percent(fmean(row.late)), percent(max(row.best)), rounds(row.rounds)]
+
+
+def _configuration(key: str, row: RunGroup, tuning: Tuning, runs: Results) -> str:
+    """Return what the runs in full were made with; they can be there before all trials are."""
+    tried, all_trials = len(tuning.trials(key, runs)), len(tuning.rows[key].trials)
+    if tried == all_trials and (chosen := tuning.chosen(key, runs)):
+        return chosen
+    start = f"{tuning.prefix.rstrip('-')}: {tuning.rows[key].title}, "
+    found = row.runs[0]["title"].removeprefix(start).rpartition(", seed ")[0]
+    return f"{found} ({tried} of {all_trials} trials)"
 
 
 def _trials(tuning: Tuning, runs: Results) -> list[list[str]]:
