@@ -12,8 +12,11 @@ Some selections also run with machines whose faults change (``drift``) and with 
 (``churn``), each with the learning rate it has chosen without them.
 
 Trials are short, so rows that are as good may choose rates that are not. All selections also run at the same two rates
-in full: there they differ in whom they select and in nothing else. Some of them run with shorter and longer rounds.
+in full: there they differ in whom they select and in nothing else. The policies of other papers (but Fed-CBS) run at
+one of these rates only. Some selections also run with shorter and longer rounds.
 """
+
+from collections.abc import Mapping, Sequence
 
 from fedgs.config import load_settings
 from fedgs.data import Federation
@@ -30,15 +33,9 @@ ROUNDS, SHARE = 30, 3
 """Rounds of a run, and how many times fewer a trial has."""
 SEEDS = (0, 1, 2)
 NETWORKS = {"batch": "batch normalisation", "group": "group normalisation"}
-RIVALS = {
-    "fed-cbs": "Fed-CBS", "power-of-choice": "Power-of-Choice", "oort": "Oort", "fedcgd": "FedCGD", "divfl": "DivFL",
-    "hics-fl": "HiCS-FL", "group-fel": "Group-FEL",
-}  # fmt: skip
-"""Policies of other papers; all machines are equally fast, so the system part of Oort's utility does nothing."""
 SELECTIONS = {
     "gbp-cs": ("FedGS (GBP-CS)", ("selection.solver=gbp-cs",)),
-    **{name: (f"FedGS, {title}", (f"selection.solver={name}", "selection.presample=0"))
-       for name, title in RIVALS.items()},
+    "fed-cbs": ("FedGS, Fed-CBS", ("selection.solver=fed-cbs", "selection.presample=0")),
     "random": ("FedGS, devices at random", ("selection.solver=random",)),
     "coverage": (
         "FedGS, coverage",
@@ -48,21 +45,37 @@ SELECTIONS = {
 }  # fmt: skip
 
 
+RIVALS = {
+    name: (f"FedGS, {title}", (f"selection.solver={name}", "selection.presample=0"))
+    for name, title in (("power-of-choice", "Power-of-Choice"), ("oort", "Oort"), ("fedcgd", "FedCGD"),
+                        ("divfl", "DivFL"), ("hics-fl", "HiCS-FL"), ("group-fel", "Group-FEL"))
+}  # fmt: skip
+"""Policies of other papers; all machines are equally fast, so the system part of Oort's utility does nothing."""
+RATE_OF_RIVALS = {"batch": "0.3", "group": "0.03"}
+"""They run without trials, at one of ``SAME_RATES``: the one with which most selections are better."""
+
+
 def _rates(key: str, *rates: float) -> dict[str, tuple[str]]:
     return {f"{rate:g}": (f"{key}={rate:g}",) for rate in rates}
 
 
-def _rows() -> dict[str, Row]:
-    station = {"batch": (0.03, 0.1, 0.3, 1.0), "group": (0.01, 0.03, 0.1, 0.3)}
-    rows = {
+def _station_rows(
+    selections: Mapping[str, tuple[str, tuple[str, ...]]], rates: Mapping[str, Sequence[float]]
+) -> dict[str, Row]:
+    """Return a row for each selection and network, with learning rates by network."""
+    return {
         f"{name}-{network}": Row(
             f"{title}, {words}",
-            _rates("training.learning_rate", *station[network]),
+            _rates("training.learning_rate", *rates[network]),
             (*own, f"task.options.norm={network}"),
         )
         for network, words in NETWORKS.items()
-        for name, (title, own) in SELECTIONS.items()
+        for name, (title, own) in selections.items()
     }
+
+
+def _rows() -> dict[str, Row]:
+    rows = _station_rows(SELECTIONS, {"batch": (0.03, 0.1, 0.3, 1.0), "group": (0.01, 0.03, 0.1, 0.3)})
     device = _rates("algorithm.learning_rate", 0.005, 0.01, 0.02, 0.05)
     server = _rates("algorithm.options.server_lr", 0.003, 0.01, 0.03, 0.1)
     rows |= {f"{name.lower()}-batch": Row(f"{name}, {NETWORKS['batch']}", device, (f"algorithm.name={name.lower()}",))
@@ -88,6 +101,12 @@ OF_LENGTHS, RATE_OF_LENGTHS = ("gbp-cs-group", "random-group", "coverage-group")
 """… and the rows that run with them, at one learning rate."""
 
 TUNING = Tuning(PREFIX, _rows(), lambda _: FEDERATION, trial=("data.validation=0.1",))
+AT_ONE_RATE = Tuning(
+    PREFIX,
+    _station_rows(RIVALS, {network: (float(rate),) for network, rate in RATE_OF_RIVALS.items()}),
+    lambda _: FEDERATION,
+)
+"""The runs of the rivals."""
 
 
 class Bearings(Reproduction):
@@ -140,7 +159,13 @@ def condition_jobs(reproduction: Bearings, results: Results) -> list[Job]:
 
 def same_rate_jobs(reproduction: Bearings, results: Results) -> list[Job]:
     """Return the runs of every selection at the same learning rates, but those that are there as what a row chose."""
-    return [
+    rivals = [
+        AT_ONE_RATE.job(reproduction.made, key, name, seed, f"rate-{name}")
+        for seed in reproduction.seeds_or(SEEDS, SEEDS)
+        for key, row in AT_ONE_RATE.rows.items()
+        for name in row.trials
+    ]
+    return rivals + [
         TUNING.job(reproduction.made, key, rate, seed, f"rate-{rate}")
         for seed in reproduction.seeds_or(SEEDS, SEEDS)
         for network, rates in SAME_RATES.items()
@@ -185,6 +210,8 @@ def at_same_rates(results: Results) -> dict[tuple[str, str], dict[str, RunGroup]
             there = {name: chosen if TUNING.chosen(key, results) == rate else made for name, key in keys.items()
                      if key in TUNING.rows}  # fmt: skip
             groups = {name: where[keys[name]] for name, where in there.items() if keys[name] in where}
+            rivals = AT_ONE_RATE.outcomes(results, f"rate-{rate}")
+            groups |= {name: rivals[key] for name in RIVALS if (key := f"{name}-{network}") in rivals}
             if "random" in groups and len(groups) > 1:
                 found[network, rate] = groups
     return found

@@ -34,14 +34,16 @@ def test_from_trials_to_the_report(tmp_path: Path, here: Here, monkeypatch: pyte
     rows = bearings.TUNING.rows
     for name in set(rows) - {"random-batch", "random-group", "gbp-cs-batch"}:
         monkeypatch.delitem(rows, name)
+    for name in set(bearings.AT_ONE_RATE.rows) - {"oort-group"}:
+        monkeypatch.delitem(bearings.AT_ONE_RATE.rows, name)
     monkeypatch.setattr(bearings, "UNDER_CONDITIONS", ("random-batch", "gbp-cs-batch"))
     code, said, _ = here("bearings", "--seeds", "0", *TINY)
     assert code == 0
-    # 3 × 4 trials, the choice of each, two of them twice more, the rates of SAME_RATES that were not chosen, and of one
-    # selection two other T.
+    # 3 × 4 trials, the choice of each, two of them twice more, the rates of SAME_RATES that were not chosen, of one
+    # selection two other T, and a rival.
     jobs = re.search(r"results/bearings: (\d+) of \1 jobs", said)
     assert jobs is not None
-    assert 24 <= int(jobs[1]) <= 27
+    assert 25 <= int(jobs[1]) <= 28
     churn = json.loads((tmp_path / "results/bearings/parts/bearings-churn-gbp-cs-batch-seed-0.json").read_text())
     assert churn["settings"]["dynamics"]["leave"] > 0 == churn["settings"]["data"]["validation"]
     run = json.loads((tmp_path / "results/bearings/parts/bearings-random-group-seed-0.json").read_text())
@@ -51,13 +53,12 @@ def test_from_trials_to_the_report(tmp_path: Path, here: Here, monkeypatch: pyte
     assert "| FedGS (GBP-CS), batch normalisation, churn |" in text
     same = text.partition("Selections at the same learning rate")[2].partition("###")[0].splitlines()
     cells = {line.split(" | ")[0].strip("| "): line.split(" | ")[1:] for line in same if " | " in line}
-    # With group normalisation there is one selection only, so nothing to compare.
-    assert [cell.strip("| ") for cell in cells.pop("")] == [
-        "batch normalisation, 0.1",
-        "batch normalisation, 0.3",
-    ]
-    assert set(cells) - {":--"} == {"FedGS (GBP-CS)", "devices at random"}
-    assert all("%" in cell for name in ("FedGS (GBP-CS)", "devices at random") for cell in cells[name])
+    columns = ["batch normalisation, 0.1", "batch normalisation, 0.3", "group normalisation, 0.03"]
+    assert [cell.strip("| ") for cell in cells.pop("")] == columns  # at 0.01 there is one selection only
+    there = {name: ["%" in cell for cell in line] for name, line in cells.items() if name != ":--"}
+    assert there == {
+        "FedGS (GBP-CS)": [True, True, False], "devices at random": [True, True, True], "Oort": [False, False, True]
+    }  # fmt: skip
     short = json.loads((tmp_path / "results/bearings/parts/bearings-T4-random-group-seed-0.json").read_text())
     assert short["settings"]["training"]["learning_rate"] == 0.03
     assert (short["settings"]["training"]["iterations"], short["settings"]["training"]["rounds"]) == (4, 1)

@@ -37,7 +37,7 @@ def _same_rates(results: Results) -> str:
     found = bearings.at_same_rates(results)
     lines = [
         [title.removeprefix("FedGS, "), *(_with_collapses(groups.get(name)) for groups in found.values())]
-        for name, (title, _) in bearings.SELECTIONS.items()
+        for name, (title, _) in {**bearings.SELECTIONS, **bearings.RIVALS}.items()
         if any(name in groups for groups in found.values())
     ]
     return table(["", *(f"{bearings.NETWORKS[network]}, {rate}" for network, rate in found)], lines) if lines else ""
@@ -82,7 +82,7 @@ def _section(inputs: ReportInputs, tuning: Tuning) -> dict[str, Any]:
         "trials": table(["", "late tests of every trial"], _trials(tuning, runs), left=2),
         "figure": inputs.figure(
             name, "Accuracy of every row, minimum to maximum over seeds", (8.0, 1.2 + 0.34 * len(drawn)),
-            lambda figure: paint_rows(figure, drawn, tuning)) if drawn else "",
+            lambda figure: paint_rows(figure, drawn, tuning)) if len(drawn) > 1 else "",
         "curves": inputs.figure(
             f"{name}-curves", "Accuracy over rounds, first seed", (8.0, 4.0),
             lambda figure: paint_curves(figure, drawn, tuning)) if drawn else "",
