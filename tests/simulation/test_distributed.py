@@ -58,7 +58,8 @@ def test_two_processes_give_what_one_gives_and_speak_with_one_voice(tmp_path: Pa
     assert out.count("two: accuracy") == 1
     for name in ("", "-ida+intrac"):
         assert_same(tmp_path / f"two{name}", tmp_path / f"one{name}")
-    assert [line for line in err.splitlines() if line.startswith("fedgs:")] == [
+    # A busy machine also has lines of progress.
+    assert [line for line in err.splitlines() if line.startswith("fedgs: error:")] == [
         "fedgs: error: one: exists already; choose another folder (out), go on with: fedgs resume one, or "
         "replace it (overwrite)"
     ]
