@@ -75,9 +75,9 @@ class Lessons:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was learnt, in plain lists; nothing where nothing is."""
-        known = np.flatnonzero(~np.isnan(self._rows[:, 0]))
         if not self.wanted:
             return {}
+        known = np.flatnonzero(~np.isnan(self._rows[:, 0]))
         return {
             "lessons": {"devices": known.tolist(), "rows": self._rows[known].tolist(), "utility": list(self._utility)}
         }
