@@ -79,7 +79,7 @@ def mixed_precision(device: torch.device, precision: str) -> torch.autocast | nu
 
 @cache
 def processor_has_bfloat16() -> bool:
-    """Return whether the processor multiplies in bfloat16 itself; imitated, it is slower than float32."""
+    """Return whether the processor multiplies in bfloat16 itself; others would only imitate it."""
     known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of torch have no such list
     return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
 
